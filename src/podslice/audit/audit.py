@@ -84,7 +84,7 @@ def _check_pod(
         where = f"pod {uid} container {name}"
         if name in named:
             yield from _check_container(where, named[name], cpus, mems, state, uid, tree)
-        # Without names, some container must have the set; which one cannot be told.
+        # Without names, some container must have the set; which one is unknown.
         elif cpus and not named and not any(_effective(tree, c)[0] == cpus for c in found):
             have = ", ".join(sorted(format_bits(_effective(tree, c)[0]) for c in found))
             yield AuditFinding("cpus", where, format_bits(cpus), have, "no container of the pod has this set")

@@ -73,6 +73,7 @@ def draw(
     Exit codes: 0 drawn, 2 bad input.
     """
     if watch:
+        # Machines, configurations and pods are read once; only a state directory changes by itself.
         if options["state_path"] is None:
             raise InputError("needs a state directory to watch", path="--watch", remedy="--state /var/lib/kubelet")
         _watch(options, interval)

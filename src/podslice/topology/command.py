@@ -111,6 +111,7 @@ def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) ->
     from podslice.host.snapshot import open_snapshot
 
     names = resource_names(resources)
+    # A machine of the gallery or a description has no PCI bus to read.
     fs = DiskFileSystem("/") if sysfs is None else open_snapshot(sysfs)
     functions = pci_functions(fs, discover(fs))
     inventory = found_devices(functions, names)

@@ -174,7 +174,7 @@ _NODE_OPTIONS = {
 
 
 class _Mode(NamedTuple):
-    """How to plan: by moves or by restarts, and the bounds of the search."""
+    """The kind of plan, moves or restarts, and the bounds of the search."""
 
     restarts: bool
     most: int | None

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a group is: its CPUs by NUMA node, and the mask of the nodes of its memory."""
+    """The place of a group: its CPUs by NUMA node, and the mask of the nodes of its memory."""
 
     counts: Counts
     nodes: Bits

@@ -96,8 +96,8 @@ def inspect(
     from podslice.config.limit_range import load_limit_ranges
 
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
-    told = described.fields if described is not None else {}
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=told)
+    reported = described.fields if described is not None else {}
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=reported)
     if described is not None:
         print_warnings(tuple(assumptions(described, configured=config_path is not None)))
     print_warnings(warnings)

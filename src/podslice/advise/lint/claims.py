@@ -24,7 +24,7 @@ def _claims_without_requests(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
-def _mirrored_claims(subject: PodSubject) -> Iterator[Problem]:
+def _claims_counted_twice(subject: PodSubject) -> Iterator[Problem]:
     """Report requests as large as a claim that the scheduler has counted with them."""
     for claim in counted_claims(subject.pod):
         for place in subject.places:
@@ -39,7 +39,7 @@ def _mirrored_claims(subject: PodSubject) -> Iterator[Problem]:
                     )
 
 
-def _unmirrored_claims(subject: PodSubject) -> Iterator[Problem]:
+def _claims_not_counted(subject: PodSubject) -> Iterator[Problem]:
     """Report containers with claims that together request less than the claims are for."""
     if subject.gates[_GATE] or counted_claims(subject.pod):
         return
@@ -82,7 +82,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "Repeating a claim's CPUs and memory in the requests of its container is for a scheduler that does not count "
         "the resources of claims. With the gate DRANodeAllocatableResources the scheduler does count them, as "
         "status.nodeAllocatableResourceClaimStatuses shows, so that the node's amounts are counted twice.",
-        _mirrored_claims,
+        _claims_counted_twice,
     ),
     Rule(
         "PS110",
@@ -93,7 +93,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "for. Where the node's allocatable resources contain them, it assigns them to other pods as well, which then "
         "wait on the node. Either the requests of the containers repeat the claims, or the node reserves what claims "
         "get (kubeReserved). Claims are read from the files of --claims.",
-        _unmirrored_claims,
+        _claims_not_counted,
         CLAIMS,
     ),
 )

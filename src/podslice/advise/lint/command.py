@@ -43,7 +43,7 @@ _KUBELET = "KubeletConfiguration"
 
 
 class _Settings(NamedTuple):
-    """What every file is checked against."""
+    """The node, rules and objects against which every file is checked."""
 
     node: NodeSubject | None
     machine: Machine | None
@@ -221,12 +221,12 @@ def _settings(
     where no file sets them."""
     machine = described.machine if described else None
     devices = base.devices or (described.devices if described else None)
-    told = described.fields if described else {}
+    reported = described.fields if described else {}
     base = base._replace(machine=machine)
-    if config_path is None and not overrides and not told:
+    if config_path is None and not overrides and not reported:
         return base
     try:
-        config, unknown = load_config(config_path, overrides, told=told)
+        config, unknown = load_config(config_path, overrides, told=reported)
     except InputError:
         if config_path is None or overrides:
             raise

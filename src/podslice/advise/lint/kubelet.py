@@ -46,7 +46,7 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
         yield Problem(where, f"the kubelet refuses to start: {threshold}", threshold.remedy)
 
 
-def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
+def _gate_problems(subject: NodeSubject) -> Iterator[Problem]:
     if subject.gate_error:
         yield Problem(
             "featureGates",
@@ -54,6 +54,7 @@ def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
             subject.gate_error.hint or "set the gates to agree, or drop one",
         )
     states = gate_states()
+    # Gates that the kubelet accepts today: those that it will drop are worth a word.
     for name in subject.config.feature_gates:
         if name in states and states[name].stage in _GOING:
             word, severity = _GOING[states[name].stage]
@@ -61,7 +62,7 @@ def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
             yield Problem(f"featureGates[{name}]", message, "remove it", severity)
 
 
-def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
+def _option_problems(subject: NodeSubject) -> Iterator[Problem]:
     config = subject.config
     if config.cpu_manager_policy == "none":
         try:
@@ -125,7 +126,7 @@ def _fractional_reservation(subject: NodeSubject) -> Iterator[Problem]:
         )
 
 
-def _overruled_reservation(subject: NodeSubject) -> Iterator[Problem]:
+def _reservation_by_number(subject: NodeSubject) -> Iterator[Problem]:
     config = subject.config
     if not config.reserved_system_cpus:
         return
@@ -194,6 +195,7 @@ def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
     if not split:
         return
     others = union(split) & ~reserved
+    # Without an explicit list the kubelet chose these CPUs itself, by number.
     explicit = bool(subject.config.reserved_system_cpus)
     effect = (
         f"full-pcpus-only can never give away CPUs {format_bits(others)}"
@@ -207,7 +209,7 @@ def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
     )
 
 
-def _reserved_isolated(subject: NodeSubject) -> Iterator[Problem]:
+def _isolated_reservation(subject: NodeSubject) -> Iterator[Problem]:
     view = subject.view
     if view is None or subject.machine is None or not view.pins_cpus:
         return
@@ -271,7 +273,7 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "A policy option is refused",
         "An unknown option, an alpha option without its feature gate, two options that exclude each other, or options "
         "for a policy that takes none: the kubelet exits.",
-        _refused_options,
+        _option_problems,
         CONFIG,
         ("PS402",),
     ),
@@ -282,7 +284,7 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "A feature gate is refused, or will go",
         "A gate that no component of v1.36.2 knows, that is locked, or that depends on a gate that is off keeps the "
         "kubelet from starting. Gates that are generally available (info) or deprecated (a warning) will be removed.",
-        _refused_gates,
+        _gate_problems,
         CONFIG,
         ("PS402",),
         others=(INFO, WARNING),
@@ -324,7 +326,7 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "reservedSystemCPUs overrules the reservation by number",
         "When reservedSystemCPUs is set, the cpu of kubeReserved and systemReserved is not read; a different number "
         "there misleads.",
-        _overruled_reservation,
+        _reservation_by_number,
         CONFIG,
     ),
     Rule(
@@ -344,7 +346,7 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "Reserved CPUs are isolated by the kernel",
         "isolcpus takes CPUs away from the kernel's scheduler. System daemons that are meant to run on the reserved "
         "CPUs stay on one of them or run elsewhere.",
-        _reserved_isolated,
+        _isolated_reservation,
         MACHINE,
     ),
 )

@@ -20,7 +20,7 @@ from podslice.values.quantity import BINARY_SI, Quantity
 _CPU = "cpu"
 
 
-def _refused_when_empty(subject: PodSubject) -> Iterator[Problem]:
+def _empty_node_refusal(subject: PodSubject) -> Iterator[Problem]:
     if subject.node is None or subject.node.view is None:
         return
     node = subject.node.new_node()
@@ -156,7 +156,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "Refused even on the empty node",
         "The pod is really admitted on an empty node with this configuration and machine, and refused. No scheduler "
         "setting helps: the pod or the node has to change.",
-        _refused_when_empty,
+        _empty_node_refusal,
         MACHINE,
     ),
     Rule(

@@ -174,6 +174,7 @@ class PodSubject:
         self.node = node
         self.gates: Mapping[str, bool] = default_gates(profile) if node is None else node.gates
         self.quirks = PROFILES[profile if node is None else node.profile]
+        # Rules look at the pod as the API server stores it; paths and spelling are those of `written`.
         self.pod = default_pod(written, self.gates)
 
     @property

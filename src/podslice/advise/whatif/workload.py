@@ -131,7 +131,7 @@ class _Run:
 
 
 class Counts(NamedTuple):
-    """How many resizes were granted in the end, still wait, and can never be granted."""
+    """Numbers of resizes that were granted in the end, still wait, and can never be granted."""
 
     granted: int
     deferred: int
