@@ -103,7 +103,7 @@ def test_a_refused_pod(plugin: Plugin, node: FakeAPI) -> None:
     """The status' reason, our why, the Events, and the changes that would make it fit now."""
     answer = plugin("pod", "default/big")
     for part in (
-        "default/big  on n7, Failed", "Pod was rejected: Resources", "restricted wants each container",
+        "default/big  on n7, Failed", "Pod was rejected: Resources", "restricted requires each container",
         "2026-11-22T06:00:00Z", "too large (x3)", "If it came to n7 now:", "Ask for 16 instead of 20 CPUs",
     ):  # fmt: skip
         assert part in answer.out

@@ -92,5 +92,5 @@ def alignment_demand_text(config: KubeletConfig) -> str:
     """Return the same for any node with this configuration, as a clause."""
     scope = "pod" if config.topology_manager_scope == "pod" else "container"
     if config.topology_manager_policy == SINGLE_NUMA_NODE:
-        return f"single-numa-node wants everything of a {scope} on one NUMA node"
-    return f"restricted wants each {scope} on the fewest NUMA nodes that could hold it on an empty machine"
+        return f"single-numa-node requires everything of a {scope} on one NUMA node"
+    return f"restricted requires each {scope} on the fewest NUMA nodes that could hold it on an empty machine"

@@ -45,8 +45,8 @@ def test_put_off() -> None:
     assert explanation.story[1:] == (
         "Container c0 owns 4 CPUs (2-5), all of them promised at its admission, and asks for 8 CPUs instead of 4.",
         "Free for exclusive use: 18 (NUMA 0: 2, NUMA 1: 16).",
-        "single-numa-node wants everything of a container on one NUMA node. What the pod has already counts: a growth "
-        "keeps it.",
+        "single-numa-node requires everything of a container on one NUMA node. What the pod has already counts: a "
+        "growth keeps it.",
         "It waits, and is tried again whenever a pod changes, comes, leaves or ends, and every three minutes.",
     )
     found = fixes(explanation)

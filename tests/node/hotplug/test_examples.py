@@ -127,7 +127,8 @@ def test_nothing_is_free() -> None:
 
 
 def test_the_last_shared_cpu() -> None:
-    """Where nothing else is left who shares runs on the reserved CPUs, under a strict reservation until others come."""
+    """Where nothing else is left sharing containers run on the reserved CPUs, under a strict reservation until others
+    come."""
     strict = {"cpu_manager_policy_options": {"strict-cpu-reservation": "true"}}
     made = node(config=strict)
     assert str(made.shared_cpus) == "10-15"

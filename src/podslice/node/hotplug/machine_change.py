@@ -108,9 +108,9 @@ class MachineChange:
     def _follow_memory(self) -> Iterator[MachineConsequence]:
         manager, delta = self._manager, self._delta
         for node in delta.nodes_added:
-            yield MachineConsequence("node-added", f"NUMA node {node} is there")
+            yield MachineConsequence("node-added", f"NUMA node {node} was added")
         for node in delta.nodes_gone:
-            yield MachineConsequence("node-gone", f"NUMA node {node} is gone")
+            yield MachineConsequence("node-gone", f"NUMA node {node} was removed")
         if delta.nodes_added or delta.nodes_gone:
             nodes = tuple(node.id for node in manager.machine.nodes)
             pools = {name: pool.on_machine(nodes) for name, pool in manager.device.state.pools.items()}
@@ -146,7 +146,7 @@ class MachineChange:
             yield self._pool("reserved-offline", f"CPUs {format_bits(reserved)} are reserved and offline", reserved)
         if (shrunk or grown) and not cpu.assignable:
             if cpu.options.strict_cpu_reservation or not cpu.state.default:
-                text = f"no shared CPU is left; who shares runs on {shared or 'none'}"
+                text = f"no shared CPU is left; containers that share run on {shared or 'none'}"
                 yield self._pool("no-shared-cpus", text, shrunk)
             else:
                 yield self._pool("only-reserved", f"only the reserved CPUs {shared} are shared", shrunk)

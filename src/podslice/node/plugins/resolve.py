@@ -23,7 +23,7 @@ _STAGE = "policy"
 _UNKNOWN = StartKind("unknown-plugin", "plugins.profile names {plugin}, which is not installed", "{remedy}")
 _TWICE = StartKind("plugin-twice", "plugins.profile names {plugin} twice", "name it once")
 _NO_CLASSES = StartKind("no-classes", "plugins.profile names classes, and there are none", "configure cpuClasses")
-_FAILED = StartKind("plugin-failed", "plugin {plugin} does not start: {problem}", "mend its arguments, or leave it out")
+_FAILED = StartKind("plugin-failed", "plugin {plugin} does not start: {problem}", "correct its arguments or omit it")
 
 
 def profile_for(
