@@ -17,7 +17,7 @@ from podslice.fleet.scenario.store import RunStore
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option("--by", default=CRITERIA[0], show_default=True, metavar="FIGURE", help="What to rank by first.")
+@click.option("--by", default=CRITERIA[0], show_default=True, metavar="FIGURE", help="Figure to rank by first.")
 @OUTPUT("table", "wide")
 def compare(*, runs: tuple[Path, ...], by: str, output: str) -> None:
     """Compare the configurations of one run, or of several runs of the same pods. Means are over seeds, with half of

@@ -17,13 +17,13 @@ _SOURCES = {"nrt": "from NodeResourceTopology", "assumed": "assumed", "captured"
 @click.command("import")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
-              help="Where the scenario and its files go.")  # fmt: skip
+              help="Folder of the scenario and its files.")  # fmt: skip
 @click.option("--since", default="", metavar="TIME",
               help="Make a history of several dumps of pods, from this time on (2026-01-31T12:00:00Z).")  # fmt: skip
-@click.option("--anonymise", is_flag=True, help="Hashes instead of names, and no labels but those of the machine.")
+@click.option("--anonymise", is_flag=True, help="Hashes instead of names, and only labels of the machine.")
 def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
-    """Make a scenario of a live cluster from what is in DIR, say what is missing, and what is assumed. What kubectl
-    printed is known by its content, what comes from the nodes by its name:
+    """Make a scenario of a live cluster from the dumps in DIR, and print what is missing and assumed. Output of kubectl
+    is recognized by its content, files of nodes by their path:
 
     \b
     kubectl get nodes -o json > dump/nodes.json
@@ -35,9 +35,9 @@ def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
     kubectl get nodestates -o json > dump/nodestates.json          # of podslice's agents
     curl -G PROMETHEUS/api/v1/query -d 'query=kube_pod_container_resource_requests[7d]' > dump/requests.json
 
-    With state files (kubelet_internal_checkpoint among them) pods start with the very CPUs, memory and devices that
-    they have; with NodeResourceTopology so that what is in use of each NUMA node agrees; else they are admitted again.
-    Metrics are a history of pods, as several dumps are.
+    With state files (kubelet_internal_checkpoint among them) pods start with exactly their CPUs, memory and devices;
+    with NodeResourceTopology they are placed so that its sums agree; else they are admitted again. Metrics are a
+    history of pods, as several dumps are.
 
     \b
     Examples:

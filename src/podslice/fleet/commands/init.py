@@ -19,10 +19,10 @@ from podslice.values.errors import InputError
     "--out",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to; the default is fleet-KIND.",
+    help="Output folder; the default is fleet-KIND.",
 )
 def init(*, kind: str, out: Path | None) -> None:
-    """Write a commented scenario that runs as it is, with a small made-up trace.
+    """Write a commented scenario that runs as it is, with a small synthetic trace.
 
     \b
     openb     which kubelet configuration serves a list of pods best

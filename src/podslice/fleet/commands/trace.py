@@ -54,9 +54,9 @@ def _trace_options(command: F) -> F:
             "columns",
             multiple=True,
             metavar="MEANING=COLUMN[:UNIT]",
-            help="What a column is, as cpu=req_cpu:cores or arrival=submitted:s; repeat for more.",
+            help="Meaning of a column, as cpu=req_cpu:cores or arrival=submitted:s; repeat for more.",
         ),
-        click.option("--rows-are", type=click.Choice(["pods", "nodes"]), help="What the rows of an unknown trace are."),
+        click.option("--rows-are", type=click.Choice(["pods", "nodes"]), help="Kind of the rows of an unknown trace."),
     )
 
 
@@ -65,7 +65,7 @@ _out_option = click.option(
     required=True,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to: .csv, .jsonl (.gz) or .parquet.",
+    help="Output file: .csv, .jsonl (.gz) or .parquet.",
 )
 
 
@@ -73,7 +73,7 @@ _out_option = click.option(
 @_trace_options
 @OUTPUT("table")
 def describe_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None, output: str) -> None:
-    """Say what a trace has, what it lacks, and what its users must know.
+    """Print what a trace has, what it lacks, and what its users must know.
 
     \b
     Examples:
@@ -142,8 +142,8 @@ def convert_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None,
 
 @trace.command("sample")
 @_trace_options
-@click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="So many rows, drawn at random.")
-@click.option("--first", type=click.IntRange(1), metavar="N", help="The first so many rows.")
+@click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="Number of rows, drawn at random.")
+@click.option("--first", type=click.IntRange(1), metavar="N", help="Number of rows from the beginning.")
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Another seed draws other rows.")
 @click.option("--since", "begin", type=float, metavar="HOURS", help="Pods that arrive from this hour of the trace on.")
 @click.option("--until", "end", type=float, metavar="HOURS", help="Pods that arrive before this hour of the trace.")

@@ -51,7 +51,7 @@ def validate() -> None:
 )
 @click.option("--quick", is_flag=True, help=f"The list `default` only, {QUICK_SEEDS} seeds.")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Lists of pods; all of them without.")
-@click.option("--seeds", type=click.IntRange(1), default=SEEDS, show_default=True, metavar="N", help="How many seeds.")
+@click.option("--seeds", type=click.IntRange(1), default=SEEDS, show_default=True, metavar="N", help="Number of seeds.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes.")
 @click.option(
     "--keep",

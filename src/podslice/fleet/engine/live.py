@@ -163,6 +163,7 @@ class _Sums:
             {**filter_requests(default_pod(shape.pod, gates), gates), PODS: 1} if counted else {} for shape in shapes
         ]
         self._every = dict(counted or {})
+        # Only for these can the scheduler's filter have passed a node that the kubelet finds too small.
         self._less = {name: room for name, room in self._every.items() if room < one.allocatable.get(name, 0)}
 
     def view_pod(self, shape: int, uid: str) -> PodOnNode:

@@ -76,6 +76,7 @@ def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[Clu
         key = canonical_json([_class_key(made)])
         if key not in classes:
             same = sum(known.name.startswith(made.name) for known in classes.values())
+            # Nodes of one size may differ in topology or configuration: their classes get numbers.
             classes[key] = made._replace(name=f"{made.name}-{same}" if same else made.name)
         found.append(ClusterNode(_node(data, name), classes[key], one.start()))
     if not found:
@@ -141,6 +142,7 @@ class _NodeReader:
             "captured" if self._captured else "nrt" if self._zones is not None else "assumed",
             "; ".join(assumed),
             self._devices,
+            # Later sources are nearer to the kubelet: objects of the API, its state files, its configz.
             {**self._described.fields, **fields_of_state(self._files), **self._configuration},
             allocatable,
         )

@@ -93,6 +93,7 @@ def place_on_node(
             why = f"node {name}: its state files do not fit: {error}"
     if start.zones and pods:
         node = _node(kind, {}, profile)
+        # The kubelet has started without files; the placement becomes its state.
         placed = place_in_zones(node.rules, node.state, start.zones, pods)
         if placed is None:
             return why or f"node {name}: no placement of its pods agrees with its NodeResourceTopology"

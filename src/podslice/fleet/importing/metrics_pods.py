@@ -111,6 +111,7 @@ class _Reader:
         if amount is None and one.name not in (_INFO, _OWNER, _CONTAINER, _INIT, _CREATED, _COMPLETED, _PHASE):
             self._unused[one.name or "without a name"] += 1
             return
+        # Prometheus renames an exporter's own label to `exported_…` where the scraped target has one of that name.
         name = one.labels.get("exported_pod") or one.labels.get("pod", "")
         if not name:
             self._nameless[f"{one.name} without the label pod"] += 1
@@ -169,6 +170,7 @@ class _Reader:
         """Add owner, priority class and containers."""
         self._add_times(one, life)
         kind = one.labels.get("owner_kind") or one.labels.get("created_by_kind") or ""
+        # kube-state-metrics writes `<none>` for pods without an owner.
         life.owner = kind if kind not in ("", "<none>") else life.owner
         life.priority = one.labels.get("priority_class") or life.priority
         container = one.labels.get("exported_container") or one.labels.get("container", "")

@@ -97,6 +97,7 @@ SERIES = TableForm("series", ("cell", "measure", "row", "at_ms", "value"), ("cel
 def cells_form(summary: Sequence[str]) -> TableForm:
     """Return the form of the table of cells, one row each: figures, and the integers they are made of."""
     names = tuple(measure.name for measure in MEASURES)
+    # Products of amounts with milliseconds or pods.
     wide = tuple(name for name in summary if "_x_" in name)
     return TableForm("cells", (*_KEY_COLUMNS, *names, *summary), _KEY_COLUMNS[:-1], names, wide, long=False)
 

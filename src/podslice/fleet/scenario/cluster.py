@@ -241,6 +241,7 @@ def _start_class(
         name=found.name,
         rules=node.rules,
         state=node.state,
+        # Nodes of a live cluster have Node objects, with whose amounts their scheduler counts.
         allocatable=found.allocatable or own,
         gpus=found.gpus,
         gpu_model=found.gpu_model,

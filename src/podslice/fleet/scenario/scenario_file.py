@@ -65,6 +65,7 @@ def _name_problems(scenario: FleetScenario) -> list[InputError]:
         if not names and field != "machines"
     ]
     known = {AS_WRITTEN, *(name for one in scenario.machines.values() for name in one.alternatives)}
+    # Classes by shape take alternatives from their table, which is not read yet.
     by_shape = any(entry.of == "by-shape" for entry in scenario.nodes)
     unknown = [
         InputError(f"no class has an alternative {name!r}", path="alternatives", remedy=f"one of {', '.join(known)}")
