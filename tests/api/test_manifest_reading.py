@@ -9,7 +9,7 @@ import pytest
 
 from podslice import InputError, InputErrors, load_pods
 from podslice.api.pod.field_table import API_VERSIONS, field_table
-from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.api.pod.unknown_fields import find_unknown_fields
 from tests.shell import podslice as run
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - {name: c, image: i, resources: %s}\n"
@@ -46,7 +46,7 @@ def written(folder: Path, text: str, name: str = "pod.yaml") -> str:
 )
 def test_unknown_field_has_a_suggestion(data: dict[str, Any], path: str, suggestion: str) -> None:
     """The path is the API server's; the suggestion is a known field below the same parent."""
-    (field,) = unknown_fields(data)
+    (field,) = find_unknown_fields(data)
     assert (field.path, field.suggestion) == (path, suggestion)
     assert str(field) == f'unknown field "{path}"'
 
@@ -66,7 +66,7 @@ def test_fields_of_maps_are_free() -> None:
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "managedFields": [{"fieldsV1": {"f:x": {}}}]},
         "spec": {"nodeSelector": {"e": "f"}, "overhead": {"cpu": "1"}, "resources": {"limits": {"x.y/z": "1"}}},
     }
-    assert list(unknown_fields(data)) == []
+    assert list(find_unknown_fields(data)) == []
 
 
 def test_library_tells_and_refuses(tmp_path: Path) -> None:

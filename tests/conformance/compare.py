@@ -15,7 +15,7 @@ from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.page import Amounts
 from podslice.api.manifests.manifest import load_pods_text
 from podslice.api.pod.spec import Container, Pod, ResourceRequirements, pod_from_dict
-from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.create import as_stored, prepare_for_create
 from podslice.api.server.decode import decode_error
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.limitrange import LimitRange, apply_defaults
@@ -86,7 +86,7 @@ def podslice_says(pod: Json, gates: FeatureGates, limit_ranges: Sequence[LimitRa
 def kept_pod(pod: Pod, gates: FeatureGates, limit_ranges: Sequence[LimitRange] = ()) -> Pod:
     """The pod as it is read back after it was created."""
     filled = apply_defaults(default_pod(pod, gates), limit_ranges, gates)
-    return default_pod(stored(prepare_for_create(filled, gates)), gates)
+    return default_pod(as_stored(prepare_for_create(filled, gates)), gates)
 
 
 def fields(pod: Pod) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from e2e.controlplane import Api
 from e2e.sharedplane import prepare_namespace
 
 from podslice.api.pod.spec import Pod, pod_from_dict
-from podslice.api.server.create import stored
+from podslice.api.server.create import as_stored
 from podslice.api.server.decode import decode_error
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.limitrange import LimitRange, apply_defaults, limit_range_from_dict
@@ -104,7 +104,7 @@ def podslice_says_of_resize(new: Json, old: Json, gates: FeatureGates, around: A
     refusals = _refusals(prepared, kept, gates, around)
     if refusals:
         return Said("forbidden", tuple(f"plugin: {text}" for text in refusals))
-    return Said("accepted", fields=fields(default_pod(stored(prepared), gates)))
+    return Said("accepted", fields=fields(default_pod(as_stored(prepared), gates)))
 
 
 def _refusals(new: Pod, old: Pod, gates: FeatureGates, around: Around) -> list[str]:

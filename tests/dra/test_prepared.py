@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.agent.dra.driver import claimable_amounts
-from podslice.api.pod.claim_holder import claim_of_holder, is_holder
+from podslice.api.pod.claim_holder import claim_uid_of_holder, is_holder
 from podslice.api.pod.spec import from_dict
 from podslice.config.annotations import container_movability
 from podslice.config.kubelet import MemoryReservation
@@ -166,7 +166,7 @@ def test_not_moved() -> None:
     assert hold(on, claim("a", (0, 2)))
     pod = on.view.pods["claim/uid-a"].spec
     assert set(container_movability(on.rules.policy, pod).values()) == {"false"}
-    assert claim_of_holder(pod.metadata.uid) == "uid-a"
+    assert claim_uid_of_holder(pod.metadata.uid) == "uid-a"
 
 
 def test_memory_is_kept() -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.api.manifests.manifest import load_pods, unique
+from podslice.api.manifests.manifest import assign_names, load_pods
 from podslice.api.pod.spec import pod_from_dict
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.gallery import gallery_names, load_gallery
@@ -339,7 +339,7 @@ def test_cgroups_are_not_invented(tmp_path: Path) -> None:
     containers = f"[{{name: c, image: i, resources: {amounts}}}]"
     file.write_text(f"kind: Pod\napiVersion: v1\nmetadata: {{name: p}}\nspec: {{containers: {containers}}}")
     node = managed_node()
-    (loaded,) = unique(load_pods(str(file)))
+    (loaded,) = assign_names(load_pods(str(file)))
     assert node.admit(loaded.pod).admitted
     node.admit(gpu_pod("notebook"))
     page = to_html([("", picture_of(node.view))])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podslice.api.pod.demand import aggregate, own_requests
+from podslice.api.pod.demand import aggregate, container_requests
 from podslice.scheduling.autoscaling import (
     MetricsError,
     Utilization,
@@ -91,7 +91,7 @@ def test_vpa_recommends_for_the_pod_as_well() -> None:
     }
     followed = pod(asks("3", "1Gi"), asks("500m"))
     assert recommendation.pod is not None
-    assert recommendation.pod["cpu"] >= aggregate(followed, own_requests)["cpu"]
+    assert recommendation.pod["cpu"] >= aggregate(followed, container_requests)["cpu"]
 
 
 def test_vpa_leaves_out_what_no_container_requests() -> None:

@@ -37,7 +37,7 @@ from podslice.agent.resize.resizes import asked_milli, resize_text
 from podslice.agent.runtime.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.seam import Seam
 from podslice.agent.updates import Updates
-from podslice.api.pod.claim_holder import claim_of_holder, is_holder
+from podslice.api.pod.claim_holder import claim_uid_of_holder, is_holder
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
@@ -205,7 +205,7 @@ class Owner:
         self.admitting.journal.begin(store.node)
         for decision in store.refused:
             if self.claims is not None and is_holder(decision.uid):
-                self.claims.lost(claim_of_holder(decision.uid), decision.message)
+                self.claims.lost(claim_uid_of_holder(decision.uid), decision.message)
                 continue
             owner = live[decision.uid.partition("/")[0]]
             owner.units.discard(decision.uid)

@@ -59,7 +59,7 @@ def read_pods(
 
     Raises `InputError` with everything that is wrong in any of them.
     """
-    from podslice.api.manifests.manifest import load_pods, unique
+    from podslice.api.manifests.manifest import assign_names, load_pods
 
     loaded: list[LoadedPod] = []
     errors: list[InputError] = []
@@ -79,7 +79,7 @@ def read_pods(
     warnings += [_one_more(one) for one in loaded if one.pod.metadata.uid in taken]
     if ended:
         warnings.append(_over(ended, "they are left out" if without_ended else "they are counted all the same"))
-    return ReadPods(tuple(unique(loaded, taken=taken)), tuple(warnings))
+    return ReadPods(tuple(assign_names(loaded, taken=taken)), tuple(warnings))
 
 
 def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[str, ...]:

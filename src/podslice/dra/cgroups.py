@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from podslice.api.pod.counted_claims import counted_claims
-from podslice.api.pod.demand import own_limits
+from podslice.api.pod.demand import container_limits, counted_claims
 from podslice.api.pod.spec import Pod
 from podslice.dra.prepared import PreparedClaim, PreparedDevice
 from podslice.node.effects.cpu_weight import milli_cpu_to_shares
@@ -49,7 +48,7 @@ def claimed_limits(pod: Pod | None, container: str, parts: Iterable[ClaimedPart]
     if pod is None:
         return ClaimedLimits(shares)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    own = next((own_limits(one).get("memory", ZERO).value() for one in containers if one.name == container), 0)
+    own = next((container_limits(one).get("memory", ZERO).value() for one in containers if one.name == container), 0)
     added = counted_memory(pod, listed)
     return ClaimedLimits(shares, own + added if own and added else None)
 

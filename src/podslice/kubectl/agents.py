@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from podslice.api.manifests.typed_names import node_name
-from podslice.api.pod.names import subdomain_problems
+from podslice.api.pod.names import check_node_name, subdomain_problems
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.credentials import TOKEN_HEADER, is_sendable
@@ -59,7 +58,7 @@ class Agents(NamedTuple):
 
     def on(self, node: str) -> AgentPod:
         """Return the agent of a node. Raises `InputError` where there is no such node, or no agent on it."""
-        found = self._list({"fieldSelector": f"spec.nodeName={node_name(node)}"})
+        found = self._list({"fieldSelector": f"spec.nodeName={check_node_name(node)}"})
         if found:
             return found[0]
         try:

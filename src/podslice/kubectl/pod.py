@@ -9,7 +9,7 @@ import msgspec
 
 from podslice.advise.explain.documents import pod_document
 from podslice.advise.explain.explain import Explanation, explain
-from podslice.api.manifests.typed_names import namespace_name, pod_name
+from podslice.api.pod.names import check_namespace_name, check_pod_name
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.kubectl.agents import AgentPod, Agents
 from podslice.kubectl.client import Cluster
@@ -36,7 +36,7 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
     """Find a pod and try it on `node`, empty for the node it is on. Raises `InputError` where there is no such pod, or
     no agent on the node that was named."""
     cluster = agents.cluster
-    namespace, name = namespace_name(namespace, "-n"), pod_name(name)
+    namespace, name = check_namespace_name(namespace, "-n"), check_pod_name(name)
     try:
         data = cluster.read(f"/api/v1/namespaces/{namespace}/pods/{name}")
     except ClusterError as error:

@@ -17,7 +17,7 @@ import msgspec
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.event import PodEvent
 from podslice.api.pod.mixed import MixedShare
-from podslice.api.pod.spec import Pod, PodAllocation, allocated_pod, allocation_of
+from podslice.api.pod.spec import Pod, PodAllocation, allocation_of, apply_allocation
 from podslice.api.server.defaults import default_pod
 from podslice.config.annotations import MIXED, SMT, AnnotationProblem, annotation_problems
 from podslice.config.kubelet import KubeletConfig
@@ -344,7 +344,7 @@ class Node:
         # Stand-ins have no record of a grant: they request what they own.
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
-        return allocated_pod(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
+        return apply_allocation(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
 
     @property
     def counters(self) -> Mapping[Series, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from podslice.api.pod.claim_holder import HOLDER_NAMESPACE, claim_of_holder
+from podslice.api.pod.claim_holder import HOLDER_NAMESPACE, claim_uid_of_holder
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.machine.model import CPUTopology, Machine, NUMANode
 from podslice.node.effects.cgroup import pod_cgroup_path
@@ -265,7 +265,7 @@ def _label(pod: AdmissionPod) -> str:
     metadata = pod.spec.metadata
     if pod.holds_claim:
         named = metadata.namespace == HOLDER_NAMESPACE
-        return f"claim {metadata.name.replace('.', '/', 1) if named else claim_of_holder(pod.uid)}"
+        return f"claim {metadata.name.replace('.', '/', 1) if named else claim_uid_of_holder(pod.uid)}"
     return f"{metadata.namespace or 'default'}/{metadata.name or pod.uid}"
 
 

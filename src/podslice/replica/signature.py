@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
-from podslice.api.pod.counted_claims import counted_claims
 from podslice.api.pod.critical import is_critical
+from podslice.api.pod.demand import counted_claims
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.api.server.defaults import default_pod
 from podslice.config.annotations import policy_annotations

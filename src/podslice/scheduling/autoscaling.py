@@ -15,8 +15,8 @@ import msgspec
 
 from podslice.api.pod.demand import (
     aggregate,
+    container_requests,
     is_pod_level_requests_set,
-    own_requests,
     pod_requests,
     requests_of,
 )
@@ -92,7 +92,7 @@ def _long_running(pod: Pod) -> list[Container]:
 
 
 def _container_request(pod: Pod, container: Container, resource: str) -> int:
-    request = own_requests(container).get(resource)
+    request = container_requests(container).get(resource)
     if request is None:
         problem = f"missing request for {resource} in container {container.name}"
         raise MetricsError(problem, f" of Pod {pod.metadata.name}")
@@ -131,7 +131,7 @@ def vpa_recommendation(pod: Pod, targets: Mapping[str, ResourceList], gates: Map
     """
 
     def requests(container: Container) -> ResourceList:
-        return {**own_requests(container), **targets.get(container.name, _NO_AMOUNTS)}
+        return {**container_requests(container), **targets.get(container.name, _NO_AMOUNTS)}
 
     known = {one.name for one in (*pod.spec.init_containers, *pod.spec.containers)}
     containers = {name: target for name, target in targets.items() if name in known}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.api.pod.demand import (
+    container_requests,
     containers_in_order,
     is_pod_level_resources_set,
-    own_requests,
     pod_requests,
     requests_of,
 )
@@ -88,7 +88,7 @@ def memory_eviction_message(
         annotations |= {"offending_pod": pod.metadata.name, "offending_pod_usage": str(used)}
     offenders = {}
     for container in containers_in_order(pod):
-        request = own_requests(container).get("memory", ZERO)
+        request = container_requests(container).get("memory", ZERO)
         used = _bytes(usage.containers.get(container.name, 0))
         if used > request:
             message += _offender("Container", container.name, used, request)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from podslice.advise.explain.explain import explain_each
 from podslice.advise.explain.page import ShownExplanation, answer_fragment
-from podslice.api.manifests.manifest import PodReading, load_pods_text, unique
+from podslice.api.manifests.manifest import ReadOptions, assign_names, load_pods_text
 from podslice.node.node import Node
 from podslice.serve.pages import node_fragment, problem_fragment, shell
 from podslice.service.http.guard import LARGEST_BODY, Guard, Request, Response, html, page_policy, plain
@@ -32,9 +32,9 @@ class App:
         stamp: Callable[[], object],
         *,
         token: str = "",
-        reading: PodReading | None = None,
+        reading: ReadOptions | None = None,
     ) -> None:
-        self._reading = reading or PodReading()
+        self._reading = reading or ReadOptions()
         self._make_node = make_node
         self._stamp = stamp
         self._guard = Guard(_METHODS, lambda: token)
@@ -82,7 +82,7 @@ class App:
         try:
             node = self._current(self._stamp())
             loaded = load_pods_text(request.body.decode("utf-8"), "the pod", **self._reading._asdict())
-            pods = unique(loaded, taken=set(node.pods))
+            pods = assign_names(loaded, taken=set(node.pods))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
             containers = sum(len(one.pod.spec.init_containers) + len(one.pod.spec.containers) for one in pods)

@@ -30,7 +30,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
       podslice serve --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       podslice serve --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
     """
-    from podslice.api.manifests.manifest import PodReading
+    from podslice.api.manifests.manifest import ReadOptions
     from podslice.serve.app import App
     from podslice.service.http.page_server import PageServer, check_binding
 
@@ -39,7 +39,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
     fixed = start_node(**options)
     print_warnings(fixed.warnings)
     directory = options["state_path"]
-    reading = PodReading(options["replicas"], options["validate"], options["strict"])
+    reading = ReadOptions(options["replicas"], options["validate"], options["strict"])
 
     def make() -> Node:
         return start_node(**options).node

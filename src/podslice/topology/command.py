@@ -159,10 +159,10 @@ def _show(machine: Machine, output: str) -> None:
 
 def _node_name(text: str) -> str:
     """Return the name of a node. Raises `InputError`."""
-    from podslice.api.manifests.typed_names import node_name
+    from podslice.api.pod.names import check_node_name
 
     try:
-        return node_name(text)
+        return check_node_name(text)
     except InputError as error:
         raise error.at(path="--node-name") from None
 

@@ -13,7 +13,7 @@ from podslice.advise.lint.model import Finding
 from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.api.pod.spec import pod_from_dict
-from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.api.pod.unknown_fields import find_unknown_fields
 from podslice.config.kubelet import IgnoredField, MemoryReservation
 from podslice.config.policy import PodslicePolicy, ReservationRules
 from podslice.machine.devices import inventory_from_data
@@ -755,7 +755,7 @@ def test_unknown_fields_of_a_pod() -> None:
     """A misspelt field is an error with the nearest known one; a field that is known but not read is none."""
     data = pod({"limit": amounts("1", "1Gi")})
     data["spec"]["dnsPolicy"] = "Default"
-    unknown = tuple(unknown_fields(data))
+    unknown = tuple(find_unknown_fields(data))
     found = lint_pod(PodSubject(pod_from_dict(data), unknown_fields=unknown), ALL, kind="Deployment", prefix="x.y")
     assert [(one.id, one.severity, one.path, one.fix) for one in found if one.id == "PS002"] == [
         ("PS002", "error", "spec.containers[0].resources.limit", "did you mean limits?")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.api.pod.demand import StatusUse, aggregate, own_requests, pod_limits, pod_requests
+from podslice.api.pod.demand import StatusUse, aggregate, container_requests, pod_limits, pod_requests
 from podslice.api.pod.spec import Pod
 from podslice.values.quantity import Quantity
 from tests.node.effects.helpers import pod, requirements
@@ -36,7 +36,7 @@ def cpu(requested: int) -> dict[str, Any]:
 )
 def test_aggregate(one: Pod, expected: int | None) -> None:
     """KEP-753: what runs for long against the peak of the init phase."""
-    assert milli(aggregate(one, own_requests)) == expected
+    assert milli(aggregate(one, container_requests)) == expected
 
 
 @given(
@@ -51,7 +51,7 @@ def test_aggregate_is_the_peak_of_a_life(apps: list[int], inits: list[tuple[int,
         running += requested if sidecar else 0
     most = max(most, running + sum(apps))
     init = {f"i{number}{'+' if sidecar else ''}": cpu(requested) for number, (requested, sidecar) in enumerate(inits)}
-    assert milli(aggregate(pod(*map(cpu, apps), init=init), own_requests)) == most
+    assert milli(aggregate(pod(*map(cpu, apps), init=init), container_requests)) == most
 
 
 STANZA = requirements("1/-", "2/-")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podslice.api.pod.spec import pod_from_dict
-from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.api.pod.unknown_fields import find_unknown_fields
 from podslice.api.server.create import prepare_for_create
 from podslice.api.server.decode import decode_error
 from podslice.values.gates import FeatureGates, GateError, dependents_to_disable
@@ -76,7 +76,7 @@ def test_unknown_fields_are_warnings() -> None:
             "containers": [{"name": "a", "image": "b"}, {"resources": {"limit": {}, "claims": [{"names": "x"}]}}],
         }
     }
-    assert list(map(str, unknown_fields(data))) == [
+    assert list(map(str, find_unknown_fields(data))) == [
         'unknown field "spec.restartPolic"',
         'unknown field "spec.resources.request"',
         'unknown field "spec.containers[1].resources.limit"',

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podslice import Pod
 from podslice.api.pod.spec import pod_from_dict
-from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.create import as_stored, prepare_for_create
 from podslice.api.server.defaults import default_pod
 from tests.api.server.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 
@@ -228,9 +228,9 @@ def test_storage_changes_no_amount(raw: Pod, profile_name: str) -> None:
     """A created pod read back from storage has the same amounts, and is stored as it was read."""
     effective = gates(profile_name)
     created = prepare_for_create(default_pod(raw, effective), effective)
-    read = default_pod(stored(created), effective)
+    read = default_pod(as_stored(created), effective)
     assert errors(read, profile_name) == errors(created, profile_name)
-    assert default_pod(stored(read), effective) == read
+    assert default_pod(as_stored(read), effective) == read
 
 
 def test_storage_forgets_empty_maps_but_not_an_empty_stanza() -> None:
@@ -238,7 +238,7 @@ def test_storage_forgets_empty_maps_but_not_an_empty_stanza() -> None:
     raw = pod_from_dict(
         {"metadata": {"annotations": {}, "labels": {}}, "spec": {"containers": [], "resources": resources({}, {})}}
     )
-    read = stored(raw)
+    read = as_stored(raw)
     assert read.metadata.annotations is None
     assert read.metadata.labels is None
     assert read.spec.resources is not None
@@ -247,7 +247,7 @@ def test_storage_forgets_empty_maps_but_not_an_empty_stanza() -> None:
 
 def test_storage_makes_quantities_canonical() -> None:
     """What a reader gets is parsed from the canonical text, so odd spellings become plain integers."""
-    read = stored(pod(resources({"memory": "1.5Gi", "cpu": "1.0"})))
+    read = as_stored(pod(resources({"memory": "1.5Gi", "cpu": "1.0"})))
     amounts = read.spec.containers[0].resources.requests
     assert texts(amounts) == {"memory": "1536Mi", "cpu": "1"}
     assert amounts is not None

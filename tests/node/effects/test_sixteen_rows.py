@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from podslice.api.pod.demand import compute_qos, own_limits, own_requests, pod_limits, pod_requests
+from podslice.api.pod.demand import compute_qos, container_limits, container_requests, pod_limits, pod_requests
 from podslice.api.pod.spec import Pod, ResourceList
 from podslice.node.effects.cpu_weight import shares_to_weight
 from podslice.node.effects.settings import TIERED
@@ -66,7 +66,7 @@ def test_row_spec(number: int) -> None:
     _, pod_request, container_request, request, limit, qos, *_ = ROWS[number]
     stanza = one.spec.resources
     assert listed(stanza.requests if stanza else None) == quantities(pod_request)
-    assert [dict(own_requests(c)) for c in one.spec.containers] == [quantities(container_request)] * 2
+    assert [dict(container_requests(c)) for c in one.spec.containers] == [quantities(container_request)] * 2
     assert pod_requests(one) == quantities(request)
     assert pod_limits(one) == quantities(limit)
     assert compute_qos(one, gates()) == qos
@@ -161,4 +161,4 @@ def test_limits_below_the_request_are_kept() -> None:
     one = row_pod(12)
     assert pod_requests(one)["memory"] > pod_limits(one)["memory"]
     assert effects(one).files["memory.max"] == str(512 * MI)
-    assert all("memory" in own_limits(container) for container in one.spec.containers)
+    assert all("memory" in container_limits(container) for container in one.spec.containers)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.api.pod.spec import Pod, allocated_pod, allocation_of
+from podslice.api.pod.spec import Pod, allocation_of, apply_allocation
 from podslice.node.effects.settings import CgroupSettings
 from podslice.node.resize.allocation import ResizeNode, ResizeVerdict, check_resize, try_resize
 from podslice.node.resize.pending import PendingResize, ResizeQueue, sort_pending
@@ -141,11 +141,11 @@ def test_allocated_pod() -> None:
     """The kubelet's other parts see the specification with the resources that were granted."""
     old, new = whole("1"), whole("2")
     record = allocation_of(old, GATES)
-    assert allocated_pod(new, record, GATES) == old
-    assert allocated_pod(new, None, GATES) == new
+    assert apply_allocation(new, record, GATES) == old
+    assert apply_allocation(new, None, GATES) == new
     off = FeatureGates.from_overrides({"InPlacePodLevelResourcesVerticalScaling": False})
     assert allocation_of(old, off).pod_level is None
-    assert allocated_pod(new, allocation_of(old, off), off).spec.resources == new.spec.resources
+    assert apply_allocation(new, allocation_of(old, off), off).spec.resources == new.spec.resources
 
 
 # The pending list

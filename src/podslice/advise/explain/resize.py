@@ -12,7 +12,7 @@ from podslice.advise.explain.fixes.fix import Fix, text_of
 from podslice.advise.explain.fixes.resize_fixes import MovesFor, ResizeFixes
 from podslice.advise.trial.trial import Moved, Trial
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.api.pod.resizable import restarting
+from podslice.api.pod.resizable import containers_to_restart
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.node.node import Node, with_default_uid
@@ -149,7 +149,7 @@ def _story(
         yield f"The pod owns {_sets(whole, promised)}, and asks for {wants.cpus} as a whole."
     for one in containers:
         yield _describe_container(one, granted=verdict.outcome in _GRANTED)
-    if verdict.outcome == "Allocated" and (restarts := restarting(was.spec, wants.spec)):
+    if verdict.outcome == "Allocated" and (restarts := containers_to_restart(was.spec, wants.spec)):
         yield f"The resize {restart_note(restarts)}"
     if verdict.outcome == DEFERRED or verdict.detail in _FINAL:
         yield f"{free_cpus_text(node)}."

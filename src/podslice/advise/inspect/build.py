@@ -16,7 +16,7 @@ from podslice.advise.inspect.qos_reason import qos
 from podslice.advise.inspect.remarks import remarks
 from podslice.advise.inspect.stages import Stages, amount_rows
 from podslice.api.pod.spec import Pod
-from podslice.api.server.create import is_live, prepare_for_create, stored
+from podslice.api.server.create import as_stored, is_live, prepare_for_create
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.limitrange import POD, LimitRange, apply_defaults
 from podslice.api.server.limitrange_check import limit_range_refusals
@@ -91,7 +91,7 @@ def _as_created(stages: Stages, gates: Gates, limit_ranges: Sequence[LimitRange]
 
 def _as_stored(stages: Stages) -> Stages:
     """Return the pod as readers see it: a sum in units of 1024 that is beyond 64 bits is cut on its way."""
-    return stages._replace(defaulted=stored(stages.defaulted), final=stored(stages.final))
+    return stages._replace(defaulted=as_stored(stages.defaulted), final=as_stored(stages.final))
 
 
 def _pod_defaults(limit_ranges: Sequence[LimitRange]) -> PodDefaults:

@@ -12,7 +12,7 @@ from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Cgroup
 from podslice.advise.inspect.stages import kind_of
 from podslice.api.pod.critical import is_node_critical
-from podslice.api.pod.demand import BURSTABLE, is_pod_level_resources_set, own_limits, own_requests, pod_qos
+from podslice.api.pod.demand import BURSTABLE, container_limits, container_requests, is_pod_level_resources_set, pod_qos
 from podslice.api.pod.spec import Container, Pod, is_restartable_init
 from podslice.node.effects.cgroup import (
     declares_limit,
@@ -134,7 +134,7 @@ def oom_formula(pod: Pod, container: Container, gates: Gates) -> str:
     if qos != BURSTABLE:
         return qos
     share = remaining_memory_per_container(pod) if gates["PodLevelResources"] else 0
-    own = own_requests(container).get("memory", ZERO).value()
+    own = container_requests(container).get("memory", ZERO).value()
     text = f"1000 - 1000 x {_amount(own + share)} / node memory"
     if share:
         text += f" ({_amount(own)} own, {_amount(share)} of the pod's rest)"
@@ -189,13 +189,13 @@ def _implied_notes(pod: Pod, gates: Gates, *, weights: bool) -> Iterator[str]:
             text = (
                 f"{', '.join(names)} {_has(names)} no {name} limit and {'gets' if len(names) == 1 else 'get'} the pod's"
             )
-            weighing = [c.name for c in implied if name == "cpu" and "cpu" not in own_requests(c)]
+            weighing = [c.name for c in implied if name == "cpu" and "cpu" not in container_requests(c)]
             weight = f"; cpu.weight of {', '.join(weighing)} comes from it too" if weighing and weights else ""
             yield f"{text} ({file}){weight}"
 
 
 def _limit(container: Container, name: str) -> Quantity:
-    return own_limits(container).get(name, ZERO)
+    return container_limits(container).get(name, ZERO)
 
 
 def _has(names: list[str]) -> str:

@@ -10,11 +10,11 @@ from podslice.advise.inspect.page import Effective
 from podslice.advise.inspect.stages import in_order
 from podslice.api.pod.demand import (
     aggregate,
+    container_limits,
+    container_requests,
     is_pod_level_requests_set,
     is_pod_level_resources_set,
     is_supported_pod_level_resource,
-    own_limits,
-    own_requests,
     pod_limits,
     pod_requests,
 )
@@ -69,7 +69,7 @@ class _Side(NamedTuple):
 def _request_formula(pod: Pod, name: str, written: Pod, defaults: PodDefaults, *, pod_level: bool) -> str:
     given, before = (one.spec.resources.requests if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_requests_set(pod)
-    side = _Side("spec.resources.requests", own_requests, (given or {}) if counts else {}, before or {})
+    side = _Side("spec.resources.requests", container_requests, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
     text = _source(pod, name, side, defaults)
     return text if overhead is None else f"{text} + overhead {overhead}"
@@ -78,11 +78,11 @@ def _request_formula(pod: Pod, name: str, written: Pod, defaults: PodDefaults, *
 def _limit_formula(pod: Pod, name: str, written: Pod, defaults: PodDefaults, *, pod_level: bool) -> str:
     given, before = (one.spec.resources.limits if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_resources_set(pod)
-    side = _Side("spec.resources.limits", own_limits, (given or {}) if counts else {}, before or {})
+    side = _Side("spec.resources.limits", container_limits, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
     text = _source(pod, name, side, defaults)
     # The overhead counts for a limit only where there is one: without, the pod stays unlimited.
-    if overhead is None or (name not in side.given and aggregate(pod, own_limits).get(name, ZERO).is_zero()):
+    if overhead is None or (name not in side.given and aggregate(pod, container_limits).get(name, ZERO).is_zero()):
         return text
     return f"{text} + overhead {overhead}"
 
@@ -102,7 +102,7 @@ def _source(pod: Pod, name: str, side: _Side, defaults: PodDefaults) -> str:
         return f"{text}, filled in: {formula if total == given else 'the limit'}"
     if total is None or total == given:
         return text
-    what = "containers together" if side.own is own_requests else "the containers' own"
+    what = "containers together" if side.own is container_requests else "the containers' own"
     return f"{text} ({what}: {total})"
 
 

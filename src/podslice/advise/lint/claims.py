@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CLAIMS, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import PodSubject
-from podslice.api.pod.counted_claims import counted_claims
-from podslice.api.pod.demand import BEST_EFFORT, add_into
+from podslice.api.pod.demand import BEST_EFFORT, add_into, counted_claims
 from podslice.values.quantity import ZERO, Quantity
 
 _GATE = "DRANodeAllocatableResources"

@@ -258,14 +258,14 @@ def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settin
 
 
 def _lint_file(path: str, settings: _Settings) -> _Result:
-    from podslice.api.manifests.manifest import pods_as_written
+    from podslice.api.manifests.manifest import pods_from_documents
     from podslice.reading.files import read_text
     from podslice.reading.yaml import Positions, load_documents
 
     source = "stdin" if path == "-" else path
     text = read_text(path)
     documents = load_documents(text, source)
-    pods = pods_as_written(documents, source)
+    pods = pods_from_documents(documents, source)
     found: list[tuple[int, Finding]] = []
     for loaded in pods:
         subject = PodSubject(

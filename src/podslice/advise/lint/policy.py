@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
-from podslice.api.pod.resizable import restarts_for
+from podslice.api.pod.resizable import needs_restart
 from podslice.config.annotations import (
     CPU_CLASS,
     KNOWN,
@@ -84,7 +84,7 @@ def _restarts(subject: PodSubject) -> Iterator[Problem]:
         return
     own = {one.name for one in subject.admission.containers if one.exclusive_cpus}
     for place in subject.places:
-        if place.container.name in own and restarts_for(place.container, "cpu"):
+        if place.container.name in own and needs_restart(place.container, "cpu"):
             requests = requested_resize(subject.policy or NO_POLICY, subject.pod)
             delayed = "; its shrink-delay has no use then" if place.container.name in requests.delays else ""
             yield Problem(

@@ -17,7 +17,7 @@ from podslice.agent.contract import RefusedError, Reporter
 from podslice.agent.dra.cdi import CDIFiles, short
 from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
 from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
-from podslice.api.pod.claim_holder import class_of_holder
+from podslice.api.pod.claim_holder import holder_cpu_class
 from podslice.api.pod.spec import Pod
 from podslice.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
 from podslice.dra.names import device_name, numa_part
@@ -153,7 +153,7 @@ class ClaimBook:
             return ClaimError(f"claim {claim}: {refusal.message}")
         said = []
         for place, device in enumerate(claim.devices):
-            claimable = view.cpu_classes.grantable.get(class_of_holder(claim.container(place)), 0)
+            claimable = view.cpu_classes.grantable.get(holder_cpu_class(claim.container(place)), 0)
             if device.cpus > claimable.bit_count():
                 return ImpossibleClaimError(
                     "NotOffered",

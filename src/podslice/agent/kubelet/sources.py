@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from podslice.api.manifests.manifest import load_pods
-from podslice.api.pod.demand import aggregate, own_limits, own_requests
+from podslice.api.pod.demand import aggregate, container_limits, container_requests
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.annotations import policy_annotations
 from podslice.node.effects.cpu_weight import milli_cpu_to_shares
@@ -245,7 +245,7 @@ def with_annotation(pod: Pod, identity: Identity) -> Pod:
     spec = {"resources": {name: data[name] for name in ("requests", "limits") if name in data}, "containers": []}
     resources = _pod(identity, spec).spec.resources
     assert resources is not None
-    counted = aggregate(pod, lambda container: own_limits(container) | own_requests(container))
+    counted = aggregate(pod, lambda container: container_limits(container) | container_requests(container))
     for name, amount in ((resources.limits or {}) | (resources.requests or {})).items():
         known = counted.get(name, ZERO)
         if amount > known:

@@ -1,7 +1,7 @@
 """Pods from real manifests: Pod, List, and the pod template of every workload kind, as YAML or JSON.
 
-Nothing passes silently: fields that Kubernetes does not know are warnings (errors with `strict`), what its API server
-refuses is an error, and all errors of a file are told at once.
+Nothing passes silently: fields that Kubernetes does not know are warnings (errors with `strict`), a pod that the API
+server refuses is an error, and all errors of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from podslice.api.pod.field_error import FieldError
 from podslice.api.pod.field_table import API_VERSIONS
 from podslice.api.pod.spec import Pod, ResourceList, pod_from_dict
-from podslice.api.pod.unknown_fields import UnknownField, unknown_fields
+from podslice.api.pod.unknown_fields import UnknownField, find_unknown_fields
 from podslice.api.server.create import is_live, prepare_for_create
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.validate import validate_create, validate_pod
@@ -25,6 +25,7 @@ from podslice.reading.yaml import load_documents
 from podslice.values.errors import InputError, raise_all
 from podslice.values.gates import FeatureGates
 
+# Bounds against manifests that would exhaust memory; no cluster runs pods or workloads of this size.
 MAX_CONTAINERS = 5000
 MAX_REPLICAS = 100_000
 _TEMPLATES = {
@@ -41,14 +42,14 @@ _REMEDY = "give a Pod, a List or one of " + ", ".join(_TEMPLATES)
 _REFUSED = "the API server refuses this pod"
 _UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:]{0,252}\Z")
 _GATES = FeatureGates.from_overrides({})
-"""The API server's own, as nobody tells here what it runs with."""
+"""Default gates of an API server: a manifest does not say with which ones its server runs."""
 
 
 class LoadedPod(NamedTuple):
-    """A pod and where it came from; `path` leads to it inside the document, `data` is the pod as it was written.
+    """A pod and its origin; `path` leads to it inside the document, `data` is the pod as it was written.
 
-    `warnings` say in one line each what its object has that Kubernetes does not know, `replicas` is how many pods the
-    object asks for. `unknown_fields` are what `warnings` speak of, with paths inside the document.
+    `warnings` has a line for each field of its object that Kubernetes does not know, `replicas` is how many pods the
+    object requests. `unknown_fields` are the fields of `warnings`, with paths inside the document.
     """
 
     pod: Pod
@@ -63,8 +64,8 @@ class LoadedPod(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A pod that is not decoded yet, of the object at `object_path`. `owned` names what of its metadata comes from the
-    object around it."""
+    """A pod before decoding, of the object at `object_path`. `owned` names the fields of its metadata that come from
+    the object around it."""
 
     kind: str
     path: str
@@ -75,8 +76,8 @@ class _Found(NamedTuple):
     owned: frozenset[str] = frozenset()
 
 
-class PodReading(NamedTuple):
-    """How pods are read; see `load_pods`."""
+class ReadOptions(NamedTuple):
+    """Options for reading pods; see `load_pods`."""
 
     replicas: bool = False
     validate: bool = True
@@ -91,14 +92,15 @@ def load_pods(
     strict: bool = False,
     none_is_fine: bool = False,
 ) -> list[LoadedPod]:
-    """All pods of a file (`-`: standard input), in order; objects of other kinds beside them are passed over.
+    """Return all pods of a file (`-`: standard input), in order; objects of other kinds are skipped.
 
-    Raises `InputError`, also for a file without any pod; it prints one line for everything that is wrong in the file.
+    - `replicas`: expand a workload into as many pods as it requests
+    - `validate`: refuse pods that the API server would refuse
+    - `strict`: fields that Kubernetes does not know are errors, not only `LoadedPod.warnings`
+    - `none_is_fine`: the file may be a List without items, as of a node on which nothing runs
 
-    `replicas` expands a workload into as many pods as it asks for. Pods get a name and UID where they have none.
-    `validate` False also returns pods that the API server would refuse. Fields that Kubernetes does not know are
-    `LoadedPod.warnings`, and errors with `strict`. With `none_is_fine` the file may be a List without items, as of a
-    node on which nothing runs.
+    Pods get a name and UID where they have none. Raises `InputError`, also for a file without any pod; it prints one
+    line for each error in the file.
     """
     source = "stdin" if path == "-" else path
     return load_pods_text(
@@ -115,40 +117,43 @@ def load_pods_text(
     strict: bool = False,
     none_is_fine: bool = False,
 ) -> list[LoadedPod]:
-    """All pods in the text of a file; see `load_pods`."""
+    """Return all pods in the text of a file; see `load_pods`."""
     documents = load_documents(text, source)
-    pods = _pods_of(documents, source, PodReading(replicas, validate, strict))
+    pods = _collect_pods(documents, source, ReadOptions(replicas, validate, strict))
     if not pods and not (none_is_fine and documents and all(map(_is_empty_list, documents))):
         kinds = sorted({str(document.get("kind")) for document in documents if isinstance(document, dict)})
         problem = f"holds no pods, only {', '.join(kinds)}" if kinds else "holds no pods"
         raise InputError(problem, source=source, remedy=_REMEDY)
-    return unique(pods)
+    return assign_names(pods)
 
 
-def pods_as_written(documents: list[Any], source: str) -> list[LoadedPod]:
-    """The pods among documents that may hold anything made of fields, also pods that the API server would refuse;
-    there may be none. Raises `InputError` for what cannot be decoded and for documents that are not made of fields."""
+def pods_from_documents(documents: list[Any], source: str) -> list[LoadedPod]:
+    """Return the pods among documents of any kind, also pods that the API server would refuse; possibly none. Raises
+    `InputError` for pods that cannot be decoded and for documents that are no objects."""
     if not documents:
         raise InputError("holds nothing", source=source, remedy=_REMEDY)
     objects = [document if _may_be_object(document) else {"kind": ""} for document in documents]
-    return unique(_pods_of(objects, source, PodReading(validate=False)))
+    return assign_names(_collect_pods(objects, source, ReadOptions(validate=False)))
 
 
 def _is_empty_list(document: Any) -> bool:
-    """A kubelet's own list of no pods has `items: null`, as Go writes it."""
+    """Whether a document is a List without items. A kubelet's own list of no pods has `items: null`, as Go writes
+    it."""
     if not isinstance(document, dict) or document.get("kind") not in ("List", "PodList"):
         return False
     return "items" in document and document["items"] in (None, [])
 
 
 def _may_be_object(document: Any) -> bool:
-    """False for YAML of other programs, which is made of fields as well."""
+    """Whether a document may be a Kubernetes object; False for YAML of other programs, which is made of fields as
+    well."""
     if isinstance(document, dict):
         return "kind" in document or "apiVersion" in document
     return not isinstance(document, list)
 
 
-def _pods_of(documents: list[Any], source: str, reading: PodReading) -> list[LoadedPod]:
+def _collect_pods(documents: list[Any], source: str, reading: ReadOptions) -> list[LoadedPod]:
+    """Decode the pods of all documents. Raises all their errors at once."""
     pods: list[LoadedPod] = []
     errors: list[InputError] = []
     for index, document in enumerate(documents):
@@ -156,7 +161,7 @@ def _pods_of(documents: list[Any], source: str, reading: PodReading) -> list[Loa
         try:
             for found in _find(document, ""):
                 try:
-                    pods += _loaded(found, source, index, number, reading)
+                    pods += _load(found, source, index, number, reading)
                 except InputError as error:
                     errors.append(error.at(source=source, document=number))
         except InputError as error:
@@ -165,7 +170,8 @@ def _pods_of(documents: list[Any], source: str, reading: PodReading) -> list[Loa
     return pods
 
 
-def _loaded(found: _Found, source: str, index: int, number: int | None, reading: PodReading) -> Iterator[LoadedPod]:
+def _load(found: _Found, source: str, index: int, number: int | None, reading: ReadOptions) -> Iterator[LoadedPod]:
+    """Yield the copies of one pod, the first with the warnings. Raises `InputError`."""
     problems = [
         InputError(str(field), source=source, document=number, path=found.object_path, remedy=field.hint)
         for field in found.unknown_fields
@@ -184,31 +190,33 @@ def _loaded(found: _Found, source: str, index: int, number: int | None, reading:
         raise InputError(f"{copies} pods", path=_join(found.object_path, "spec"), remedy=f"at most {MAX_REPLICAS}")
     unknown = tuple(field._replace(path=_join(found.object_path, field.path)) for field in found.unknown_fields)
     for copy in range(copies):
-        one = pod if copies == 1 else _renamed(pod, f"{pod.metadata.name}-{copy}", "")
+        one = pod if copies == 1 else _rename(pod, f"{pod.metadata.name}-{copy}", "")
         yield LoadedPod(one, source, index, found.kind, found.path, found.data, warnings, found.replicas, unknown)
         warnings, unknown = (), ()
 
 
 def _find(document: Any, path: str) -> Iterator[_Found]:
+    """Yield the pods of a document that are not decoded yet. Raises `InputError`."""
     if not isinstance(document, dict):
-        raise InputError(f"expected an object, got {_kind(document)}", path=path, remedy=_REMEDY)
+        raise InputError(f"expected an object, got {_describe_kind(document)}", path=path, remedy=_REMEDY)
     kind = document.get("kind")
     if not isinstance(kind, str):
         raise InputError("has no kind", path=path, remedy=_REMEDY)
     if kind in API_VERSIONS:
         _check_version(kind, document.get("apiVersion"), path)
-        unknown = tuple(unknown_fields(document, kind))
+        unknown = tuple(find_unknown_fields(document, kind))
         if kind == "Pod":
             yield _Found("Pod", path, document, path, unknown)
         else:
-            yield _template(document, kind, path)._replace(object_path=path, unknown_fields=unknown)
+            yield _find_template(document, kind, path)._replace(object_path=path, unknown_fields=unknown)
     elif kind.endswith("List") and isinstance(document.get("items"), list):
-        yield from _items(document, kind, path)
+        yield from _find_items(document, kind, path)
     else:
         _check_kind(kind, document.get("apiVersion"), path)
 
 
-def _items(document: dict[str, Any], kind: str, path: str) -> Iterator[_Found]:
+def _find_items(document: dict[str, Any], kind: str, path: str) -> Iterator[_Found]:
+    # Items of a typed list omit kind and apiVersion in the API server's own answers.
     default = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")} if kind != "List" else {}
     errors = []
     for index, item in enumerate(document["items"]):
@@ -220,7 +228,7 @@ def _items(document: dict[str, Any], kind: str, path: str) -> Iterator[_Found]:
 
 
 def _check_version(kind: str, version: Any, path: str) -> None:
-    """The API server's and kubectl's words for an object of another version than the one that exists."""
+    """Raise `InputError`, in the words of API server and kubectl, for another version than the one that exists."""
     remedy = f"apiVersion: {API_VERSIONS[kind]}"
     if not version:
         raise InputError("apiVersion not set", path=path, remedy=remedy)
@@ -229,7 +237,8 @@ def _check_version(kind: str, version: Any, path: str) -> None:
 
 
 def _check_kind(kind: str, version: Any, path: str) -> None:
-    """A kind that is nearly one with pods is a mistake, not another kind. Others pass."""
+    """Raise `InputError` for a kind that is nearly one with pods: a typing error, not another kind. Other kinds
+    pass."""
     group = str(version or "v1").rpartition("/")[0]
     if group not in ("", "apps", "batch", "extensions"):
         return
@@ -240,24 +249,24 @@ def _check_kind(kind: str, version: Any, path: str) -> None:
         raise InputError(problem, path=path, remedy=f"did you mean {kinds[close[0]]}?")
 
 
-def _template(document: dict[str, Any], kind: str, path: str) -> _Found:
+def _find_template(document: dict[str, Any], kind: str, path: str) -> _Found:
     data: Any = document
     for step in _TEMPLATES[kind]:
         path = _join(path, step)
         data = data.get(step) if isinstance(data, dict) else None
     if not isinstance(data, dict):
         raise InputError("is missing", path=path, remedy="a workload needs a pod template")
-    owner = _object(document.get("metadata"), "metadata")
-    metadata = {**_object(data.get("metadata"), _join(path, "metadata"))}
+    owner = _require_object(document.get("metadata"), "metadata")
+    metadata = {**_require_object(data.get("metadata"), _join(path, "metadata"))}
     owned = frozenset(name for name in ("name", "namespace") if name not in metadata)
     metadata.setdefault("name", owner.get("name", ""))
     if owner.get("namespace"):
         metadata.setdefault("namespace", owner["namespace"])
-    return _Found(kind, path, {**data, "metadata": metadata}, "", (), _copies(document, kind), owned)
+    return _Found(kind, path, {**data, "metadata": metadata}, "", (), _count_replicas(document, kind), owned)
 
 
-def _copies(document: dict[str, Any], kind: str) -> int:
-    """How many pods a workload asks for at a time; a field without a value counts as left out. Raises `InputError`."""
+def _count_replicas(document: dict[str, Any], kind: str) -> int:
+    """Return how many pods a workload runs at a time; a field without a value counts as absent. Raises `InputError`."""
     steps = ("spec", "jobTemplate", "spec") if kind == "CronJob" else ("spec",)
     spec: Any = document
     for step in steps:
@@ -271,19 +280,20 @@ def _copies(document: dict[str, Any], kind: str) -> int:
             raise InputError(f"{count!r} is not a number of pods", path=".".join((*steps, field)))
         counts.append(count)
     first = 1 if counts[0] is None else counts[0]
+    # A Job runs at most `parallelism` pods at a time, and never more than it has completions left.
     return min([first, *(count for count in counts[1:] if count is not None)])
 
 
-def _object(value: Any, path: str) -> dict[str, Any]:
+def _require_object(value: Any, path: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InputError(f"expected an object, got {_kind(value)}", path=path)
+        raise InputError(f"expected an object, got {_describe_kind(value)}", path=path)
     return value
 
 
-def _kind(value: Any) -> str:
-    """What plain data is, in the words of whoever wrote it."""
+def _describe_kind(value: Any) -> str:
+    """Return the kind of plain data in the words of YAML."""
     if isinstance(value, list):
         return "a list"
     if isinstance(value, str):
@@ -301,7 +311,7 @@ def _decode(found: _Found, *, validate: bool) -> Pod:
     path = found.path
     spec = found.data.get("spec")
     if not isinstance(spec, dict):
-        problem = "is missing" if spec is None else f"expected an object, got {_kind(spec)}"
+        problem = "is missing" if spec is None else f"expected an object, got {_describe_kind(spec)}"
         raise InputError(problem, path=_join(path, "spec"), remedy="a pod needs spec.containers")
     for field in ("containers", "initContainers"):
         listed = spec.get(field)
@@ -314,12 +324,13 @@ def _decode(found: _Found, *, validate: bool) -> Pod:
     except InputError as error:
         raise InputError(error.problem, path=_join(path, error.path), remedy=error.remedy) from None
     if validate:
-        raise_all([*_refusals(pod, found), *_meaningless(pod, path)])
+        raise_all([*_server_errors(pod, found), *_local_errors(pod, path)])
     return pod
 
 
-def _refusals(pod: Pod, found: _Found) -> Iterator[InputError]:
-    """What the API server says about the pod, which is running already where its status says so."""
+def _server_errors(pod: Pod, found: _Found) -> Iterator[InputError]:
+    """Yield the API server's errors for the pod: those of a create request, or of a running pod where its status says
+    so."""
     defaulted = default_pod(pod, _GATES)
     errors = (
         validate_pod(defaulted, _GATES)
@@ -335,9 +346,9 @@ def _is_owned(error: FieldError, found: _Found) -> bool:
     return error.field.startswith("metadata.") and error.field.removeprefix("metadata.") in found.owned
 
 
-def _meaningless(pod: Pod, path: str) -> Iterator[InputError]:
-    """What would pass through to state files and cgroups and is none of the API server's business: a UID is given by
-    the server, and amounts beyond 64 bits are cut there."""
+def _local_errors(pod: Pod, path: str) -> Iterator[InputError]:
+    """Yield errors that the API server does not check and that would reach state files and cgroups: the server
+    generates UIDs, and cuts amounts beyond 64 bits."""
     uid = pod.metadata.uid
     if uid and not _UID.match(uid):
         yield InputError(
@@ -352,19 +363,20 @@ def _meaningless(pod: Pod, path: str) -> Iterator[InputError]:
     if pod.spec.resources is not None:
         stanzas.append(("spec.resources", pod.spec.resources))
     for here, resources in stanzas:
-        yield from _too_large(resources.limits, _join(path, f"{here}.limits"))
-        yield from _too_large(resources.requests, _join(path, f"{here}.requests"))
-    yield from _too_large(pod.spec.overhead, _join(path, "spec.overhead"))
+        yield from _range_errors(resources.limits, _join(path, f"{here}.limits"))
+        yield from _range_errors(resources.requests, _join(path, f"{here}.requests"))
+    yield from _range_errors(pod.spec.overhead, _join(path, "spec.overhead"))
 
 
-def _too_large(amounts: ResourceList | None, path: str) -> Iterator[InputError]:
+def _range_errors(amounts: ResourceList | None, path: str) -> Iterator[InputError]:
     for name, amount in (amounts or {}).items():
         if amount.nano > (1 << 63) * 10**9:
             yield InputError(f"{amount} is beyond 64 bits", path=f"{path}[{name}]", remedy="write a smaller amount")
 
 
-def unique(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
-    """Give every pod a name, a namespace and a UID of its own, none of them `taken`; same input, same names."""
+def assign_names(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
+    """Give every pod a name, a namespace and a UID of its own, none of them in `taken`; the same input gets the same
+    names."""
     taken = set(taken)
     first = len(taken)
     result = []
@@ -375,10 +387,10 @@ def unique(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
         if uid in taken:
             uid = next(f"{uid}.{i}" for i in range(2, first + len(pods) + 2) if f"{uid}.{i}" not in taken)
         taken.add(uid)
-        result.append(loaded._replace(pod=_renamed(loaded.pod, name, uid)))
+        result.append(loaded._replace(pod=_rename(loaded.pod, name, uid)))
     return result
 
 
-def _renamed(pod: Pod, name: str, uid: str) -> Pod:
+def _rename(pod: Pod, name: str, uid: str) -> Pod:
     metadata = msgspec.structs.replace(pod.metadata, name=name, uid=uid, namespace=pod.metadata.namespace or "default")
     return msgspec.structs.replace(pod, metadata=metadata)

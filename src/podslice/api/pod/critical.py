@@ -10,7 +10,7 @@ _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 
 
 def is_critical(pod: Pod) -> bool:
-    """True for static and mirror pods, and from the priority of system-cluster-critical on."""
+    """Whether a pod is static, a mirror pod, or has at least the priority of system-cluster-critical."""
     annotations = pod.metadata.annotations or {}
     if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
         return True
@@ -18,5 +18,5 @@ def is_critical(pod: Pod) -> bool:
 
 
 def is_node_critical(pod: Pod) -> bool:
-    """True for critical pods of the class system-node-critical: their containers are the last the kernel kills."""
+    """Whether a pod is critical and of the class system-node-critical: the kernel kills its containers last."""
     return pod.spec.priority_class_name == _NODE_CRITICAL_CLASS and is_critical(pod)

@@ -1,20 +1,23 @@
-"""What a pod asks for as a whole: effective requests and limits (KEP-753, KEP-2837; pod-level-resources 7), and the QoS
-class that follows from them (pod-level-resources 6; cpu-topology 5.1)."""
+"""Effective requests and limits of a pod (KEP-753, KEP-2837; pod-level-resources 7), and the QoS class that follows
+from them (pod-level-resources 6; cpu-topology 5.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
-from podslice.api.pod.counted_claims import counted_claims
+import msgspec
+
 from podslice.api.pod.spec import (
     Container,
     ContainerStatus,
     Pod,
     ResourceList,
     ResourceRequirements,
+    from_dict,
     is_restartable_init,
 )
+from podslice.values.errors import InputError
 from podslice.values.golang import INT64_MAX
 from podslice.values.quantity import ZERO, Quantity
 
@@ -31,40 +34,40 @@ class StatusUse(Enum):
 
 
 def is_supported_pod_level_resource(name: str) -> bool:
-    """Resources that may be given for a whole pod."""
+    """Whether the resource may be given for a whole pod."""
     return name in ("cpu", "memory") or name.startswith(HUGEPAGES_PREFIX)
 
 
-def _any_supported(resources: ResourceList | None) -> bool:
+def _has_supported(resources: ResourceList | None) -> bool:
     if not resources:
         return False
     return "cpu" in resources or "memory" in resources or any(name.startswith(HUGEPAGES_PREFIX) for name in resources)
 
 
 def is_pod_level_requests_set(pod: Pod) -> bool:
-    """True when `spec.resources.requests` names a supported resource."""
+    """Whether `spec.resources.requests` names a supported resource."""
     resources = pod.spec.resources
-    return resources is not None and _any_supported(resources.requests)
+    return resources is not None and _has_supported(resources.requests)
 
 
 def is_pod_level_limits_set(pod: Pod) -> bool:
-    """True when `spec.resources.limits` names a supported resource."""
+    """Whether `spec.resources.limits` names a supported resource."""
     resources = pod.spec.resources
-    return resources is not None and _any_supported(resources.limits)
+    return resources is not None and _has_supported(resources.limits)
 
 
 def is_pod_level_resources_set(pod: Pod) -> bool:
-    """True when the pod names a supported resource in `spec.resources`, whatever its value."""
+    """Whether `spec.resources` names a supported resource, whatever its value."""
     return is_pod_level_requests_set(pod) or is_pod_level_limits_set(pod)
 
 
 def requests_of(resources: ResourceRequirements) -> ResourceList:
-    """Requests, empty where there are none."""
+    """Return the requests, empty where there are none."""
     return resources.requests or {}
 
 
 def limits_of(resources: ResourceRequirements) -> ResourceList:
-    """Limits, empty where there are none."""
+    """Return the limits, empty where there are none."""
     return resources.limits or {}
 
 
@@ -84,7 +87,7 @@ def raise_to(total: dict[str, Quantity], amounts: ResourceList) -> None:
 
 
 def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[str, Quantity]:
-    """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak
+    """Return the KEP-753 aggregate of all app and init containers: the larger of the long-running sum and the init peak
     (pod-level-resources 7.1)."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
@@ -101,6 +104,7 @@ def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[st
         if is_restartable_init(container):
             add_into(total, own)
             add_into(sidecars, own)
+            # A sidecar keeps running, so each init container runs beside the sidecars started before it (KEP-753).
             raise_to(peak, sidecars)
         else:
             current = dict(own)
@@ -108,6 +112,26 @@ def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[st
             raise_to(peak, current)
     raise_to(total, peak)
     return total
+
+
+class CountedClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of the pod's status for a claim that the scheduler counts with the pod's requests: the containers that
+    have it, and the amounts counted (cluster-integration A.7)."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()
+    resources: ResourceList = {}
+
+
+def counted_claims(pod: Pod) -> tuple[CountedClaim, ...]:
+    """Return the claims counted in the status, in the form of v1.36; other forms, of later servers, are skipped."""
+    found = []
+    for entry in pod.status.node_allocatable_resource_claim_statuses:
+        try:
+            found.append(from_dict(entry, CountedClaim))
+        except InputError:
+            continue
+    return tuple(found)
 
 
 def pod_requests(
@@ -120,14 +144,15 @@ def pod_requests(
     status: StatusUse = StatusUse.NONE,
     claims: bool = False,
 ) -> dict[str, Quantity]:
-    """Effective requests (pod-level-resources 7.2).
+    """Return the effective requests (pod-level-resources 7.2).
 
-    `pod_level` False leaves `spec.resources` out, as with its gate off; `containers` False counts only the pod level.
-    `missing` gives the amounts that stand for what a container does not request at all. `status` says whether the
-    resources a running pod actually has count as well (pod-level-resources 7.3). With `claims` those count, each once,
-    that the scheduler has written into the status (cluster-integration A.7).
+    - `pod_level` False ignores `spec.resources`, as with its gate off
+    - `containers` False counts only the pod level
+    - `missing`: amounts for resources that a container does not request at all
+    - `status`: whether the resources a running pod actually has count as well (pod-level-resources 7.3)
+    - `claims`: count the claims that the scheduler has written into the status, each once (cluster-integration A.7)
     """
-    total = aggregate(pod, _container_requests(pod, missing, status)) if containers else {}
+    total = aggregate(pod, _requests_reader(pod, missing, status)) if containers else {}
     for claim in counted_claims(pod) if claims else ():
         add_into(total, claim.resources)
     resources = pod.spec.resources
@@ -136,7 +161,7 @@ def pod_requests(
         if status is StatusUse.POD_LEVEL and pod.status.resources is not None:
             actual = requests_in_use(pod, own, pod.status.resources, pod.status.allocated_resources)
             own = {name: actual.get(name, ZERO) for name in own}
-        _override(total, own)
+        _override_pod_level(total, own)
     if overhead and pod.spec.overhead:
         add_into(total, pod.spec.overhead)
     return total
@@ -145,16 +170,16 @@ def pod_requests(
 def pod_limits(
     pod: Pod, *, pod_level: bool = True, overhead: bool = True, status: StatusUse = StatusUse.NONE
 ) -> dict[str, Quantity]:
-    """Effective limits (pod-level-resources 7.2); options as in `pod_requests`. Overhead is only added to limits that
-    exist."""
-    total = aggregate(pod, _container_limits(pod, status))
+    """Return the effective limits (pod-level-resources 7.2); options as in `pod_requests`. Overhead is only added to
+    limits that exist."""
+    total = aggregate(pod, _limits_reader(pod, status))
     resources = pod.spec.resources
     if pod_level and resources is not None and is_pod_level_resources_set(pod):
         own = limits_of(resources)
         if status is StatusUse.POD_LEVEL and pod.status.resources is not None:
             actual = _limits_in_use(pod, own, pod.status.resources)
             own = {name: actual.get(name, ZERO) for name in own}
-        _override(total, own)
+        _override_pod_level(total, own)
     if overhead and pod.spec.overhead:
         for name, quantity in pod.spec.overhead.items():
             if not total.get(name, ZERO).is_zero():
@@ -162,7 +187,7 @@ def pod_limits(
     return total
 
 
-def _override(total: dict[str, Quantity], pod_level: ResourceList) -> None:
+def _override_pod_level(total: dict[str, Quantity], pod_level: ResourceList) -> None:
     for name, quantity in pod_level.items():
         if is_supported_pod_level_resource(name):
             total[name] = quantity
@@ -171,23 +196,24 @@ def _override(total: dict[str, Quantity], pod_level: ResourceList) -> None:
 Amounts = Callable[[Container], ResourceList]
 
 
-def own_requests(container: Container) -> ResourceList:
-    """What the container asks for itself."""
+def container_requests(container: Container) -> ResourceList:
+    """Return the container's own requests."""
     return container.resources.requests or {}
 
 
-def own_limits(container: Container) -> ResourceList:
-    """What the container may use at most by its own specification."""
+def container_limits(container: Container) -> ResourceList:
+    """Return the container's own limits."""
     return container.resources.limits or {}
 
 
-def _container_requests(pod: Pod, missing: ResourceList | None, status: StatusUse) -> Amounts:
-    statuses = _container_statuses(pod) if status is not StatusUse.NONE else {}
+def _requests_reader(pod: Pod, missing: ResourceList | None, status: StatusUse) -> Amounts:
+    """Return the function that gives the requests of a container of this pod, with its status and missing amounts."""
+    statuses = _running_statuses(pod) if status is not StatusUse.NONE else {}
     if not statuses and not missing:
-        return own_requests
+        return container_requests
 
     def amounts(container: Container) -> ResourceList:
-        requests = own_requests(container)
+        requests = container_requests(container)
         known = statuses.get(id(container))
         if known is not None and known.resources is not None:
             requests = requests_in_use(pod, requests, known.resources, known.allocated_resources)
@@ -196,21 +222,22 @@ def _container_requests(pod: Pod, missing: ResourceList | None, status: StatusUs
     return amounts
 
 
-def _container_limits(pod: Pod, status: StatusUse) -> Amounts:
-    statuses = _container_statuses(pod) if status is not StatusUse.NONE else {}
+def _limits_reader(pod: Pod, status: StatusUse) -> Amounts:
+    """Return the function that gives the limits of a container of this pod, with its status."""
+    statuses = _running_statuses(pod) if status is not StatusUse.NONE else {}
     if not statuses:
-        return own_limits
+        return container_limits
 
     def amounts(container: Container) -> ResourceList:
         known = statuses.get(id(container))
-        limits = own_limits(container)
+        limits = container_limits(container)
         return limits if known is None or known.resources is None else _limits_in_use(pod, limits, known.resources)
 
     return amounts
 
 
-def _container_statuses(pod: Pod) -> dict[int, ContainerStatus]:
-    """Statuses of the containers that keep running (apps, sidecars), by identity of the container."""
+def _running_statuses(pod: Pod) -> dict[int, ContainerStatus]:
+    """Return the statuses of the containers that keep running (apps, sidecars), by identity of the container."""
     named = {status.name: status for status in pod.status.container_statuses}
     found = {id(one): named[one.name] for one in pod.spec.containers if one.name in named}
     named = {status.name: status for status in pod.status.init_container_statuses}
@@ -223,7 +250,7 @@ def _container_statuses(pod: Pod) -> dict[int, ContainerStatus]:
 def requests_in_use(
     pod: Pod, requested: ResourceList, actual: ResourceRequirements, allocated: ResourceList | None
 ) -> ResourceList:
-    """The larger of what is requested, allocated and in force; an infeasible resize request does not count."""
+    """Return the larger of requested, allocated and actual amounts; an infeasible resize request does not count."""
     total = dict(actual.requests or {})
     raise_to(total, allocated or {})
     if not is_resize_infeasible(pod):
@@ -239,30 +266,30 @@ def _limits_in_use(pod: Pod, limits: ResourceList, actual: ResourceRequirements)
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """True when the kubelet refused the pod's pending resize for good."""
+    """Whether the kubelet refused the pod's pending resize for good."""
     return any(
         condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in pod.status.conditions
     )
 
 
 def containers_in_order(pod: Pod) -> Iterable[Container]:
-    """Init containers, then app containers, in specification order."""
+    """Return init containers, then app containers, in specification order."""
     return (*pod.spec.init_containers, *pod.spec.containers)
 
 
 # Amounts that 64 bits do not hold
 
 _LARGEST = {True: INT64_MAX * 10**6, False: INT64_MAX * 10**9}
-"""In billionths, of CPUs and of everything else."""
+"""Largest amount in billionths, of CPUs (True; counted in millicores) and of everything else."""
 
 
 def overflows(name: str, amount: Quantity) -> bool:
-    """Whether what Kubernetes makes of an amount of a resource is another amount."""
+    """Whether Kubernetes, which counts in 64 bits, would turn an amount of a resource into another."""
     return abs(amount.nano) > _LARGEST[name == "cpu"]
 
 
-def overflowing_amount(pod: Pod, gates: Mapping[str, bool]) -> str:
-    """What of a pod, or of its sums, 64 bits do not hold, as a sentence; empty for nothing."""
+def overflow_problem(pod: Pod, gates: Mapping[str, bool]) -> str:
+    """Return, as a sentence, the first amount of a pod, or of its sums, that exceeds 64 bits; empty where none does."""
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers)
     parts = [container.resources for container in containers]
@@ -271,21 +298,21 @@ def overflowing_amount(pod: Pod, gates: Mapping[str, bool]) -> str:
     if spec.overhead:
         parts.append(ResourceRequirements(requests=spec.overhead))
     # Sums are worked out only where they could overflow: no pod of a real cluster comes near.
-    if _largest(parts) * (len(parts) + 1) <= _LARGEST[True]:
+    if _largest_amount(parts) * (len(parts) + 1) <= _LARGEST[True]:
         return ""
     for container in containers:
-        for name, amount in _amounts(container.resources):
+        for name, amount in _iter_amounts(container.resources):
             if overflows(name, amount):
-                return _sentence(f"container {container.name}", name, amount)
+                return _overflow_sentence(f"container {container.name}", name, amount)
     pod_level = gates["PodLevelResources"]
     for total in (pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)):
         for name, amount in total.items():
             if overflows(name, amount):
-                return _sentence("the pod", name, amount)
+                return _overflow_sentence("the pod", name, amount)
     return ""
 
 
-def _largest(parts: Iterable[ResourceRequirements]) -> int:
+def _largest_amount(parts: Iterable[ResourceRequirements]) -> int:
     largest = 0
     for part in parts:
         for amounts in (part.requests, part.limits):
@@ -294,14 +321,14 @@ def _largest(parts: Iterable[ResourceRequirements]) -> int:
     return largest
 
 
-def _amounts(resources: ResourceRequirements) -> Iterable[tuple[str, Quantity]]:
+def _iter_amounts(resources: ResourceRequirements) -> Iterable[tuple[str, Quantity]]:
     if resources.requests:
         yield from resources.requests.items()
     if resources.limits:
         yield from resources.limits.items()
 
 
-def _sentence(owner: str, name: str, amount: Quantity) -> str:
+def _overflow_sentence(owner: str, name: str, amount: Quantity) -> str:
     text = str(amount)
     shown = text if len(text) <= 40 else f"{text[:40]}…"
     return f"{owner} asks for {shown} {name}, and Kubernetes counts {name} in 64 bits"
@@ -315,14 +342,14 @@ _FIX_GATE = "PodLevelResourcesFixKubeletQOSClass"
 
 
 def pod_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
-    """The class the API server stored in the status, else computed."""
+    """Return the class the API server stored in the status, else compute it."""
     return pod.status.qos_class or compute_qos(pod, gates)
 
 
 def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
-    """The class that follows from the specification.
+    """Return the class that follows from the specification.
 
-    An empty `spec.resources` hides the containers in v1.36.2; with the KEP's fix gate only a set one does.
+    An empty `spec.resources` hides the containers in v1.36.2; with the KEP's fix gate only one with resources does.
     """
     resources = pod.spec.resources
     if (
@@ -330,12 +357,13 @@ def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
         and gates["PodLevelResources"]
         and (is_pod_level_resources_set(pod) or not gates[_FIX_GATE])
     ):
-        return _class_of((resources,))
-    return _class_of([container.resources for container in containers_in_order(pod)])
+        return _compute_class((resources,))
+    return _compute_class([container.resources for container in containers_in_order(pod)])
 
 
-def _class_of(requirements: Iterable[ResourceRequirements]) -> str:
-    """Guaranteed when every one has both limits, and the sums of requests and limits agree; only amounts above 0 count.
+def _compute_class(requirements: Iterable[ResourceRequirements]) -> str:
+    """Return Guaranteed when all have both limits and the sums of requests and limits agree; only amounts above 0
+    count.
 
     Sums are in billionths of the unit.
     """
@@ -350,7 +378,7 @@ def _class_of(requirements: Iterable[ResourceRequirements]) -> str:
 
 
 def _add_positive(total: list[int], amounts: ResourceList | None) -> bool:
-    """Add cpu and memory to their sums; True when both are given."""
+    """Add cpu and memory to their sums, and return whether both are given."""
     if not amounts:
         return False
     both = True
@@ -364,7 +392,7 @@ def _add_positive(total: list[int], amounts: ResourceList | None) -> bool:
 
 
 def is_container_equivalent_guaranteed(container: Container) -> bool:
-    """True when cpu and memory requests of the container are non-zero and equal to its limits (KEP-5526)."""
+    """Whether the container's cpu and memory requests are non-zero and equal to its limits (KEP-5526)."""
     requests = container.resources.requests
     limits = container.resources.limits
     if not requests or not limits:

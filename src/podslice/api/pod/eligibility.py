@@ -1,8 +1,8 @@
-"""Who gets exclusive CPUs: a pod as the resource managers look at it (cpu-topology 5).
+"""Pods as the resource managers see them: which containers get exclusive CPUs (cpu-topology 5).
 
-Admission asks the same few questions about a pod again and again: is it Guaranteed, does it carry pod-level
-resources, how many whole CPUs may each container own? `AdmissionPod` answers them once, when the pod reaches the
-node, so that hint generation and allocation only read integers.
+Admission asks the same few questions about a pod again and again: is it Guaranteed, does it have pod-level resources,
+how many whole CPUs may each container own? `AdmissionPod` answers them once, when the pod reaches the node, so that
+hint generation and allocation only read integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from podslice.api.pod.demand import (
     HUGEPAGES_PREFIX,
     is_container_equivalent_guaranteed,
     is_pod_level_resources_set,
-    overflowing_amount,
+    overflow_problem,
     pod_qos,
 )
 from podslice.api.pod.mixed import MixedShare
@@ -35,22 +35,26 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class QuotaRule(Protocol):
-    """Of a policy with mixed containers. `throttled`: their CPU limits are enforced."""
+    """The part of a policy for mixed containers that decides their CFS quota. `throttled`: their CPU limits are
+    enforced."""
 
     @property
     def throttled(self) -> bool: ...
 
 
 class AdmissionContainer(msgspec.Struct, frozen=True):
-    """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2).
-    `plain_init`: an init container that ends before the next one starts. `memory` and `memory_exact` are its request
-    as `memory_request` reads it, `limits` whole units of what else its limits name.
+    """An init or app container.
 
-    `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
-    containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
-    `remainder`: thousandths of a CPU that a container with exclusive CPUs takes of shared ones, which may be 0; None
-    for one that shares no CPUs, or shares all (docs/mixed.md). `hides_smt`: it runs on one thread of each core.
-    `claimed`: names in `limits` that devices of a claim are for (gate DRAExtendedResource, memory-device 2.7).
+    - `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2)
+    - `plain_init`: an init container that ends before the next one starts
+    - `memory`, `memory_exact`: its request as `memory_request` reads it
+    - `limits`: whole units of the other resources that its limits name
+    - `isolated`: inside a pod with pod-level resources, it counts as isolated from the pod's other containers once it
+      has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8)
+    - `remainder`: millicores that a container with exclusive CPUs takes of shared ones, possibly 0; None for one that
+      shares no CPUs, or all (docs/mixed.md)
+    - `hides_smt`: it runs on one thread of each core
+    - `claimed`: names in `limits` that devices of a claim serve (gate DRAExtendedResource, memory-device 2.7)
     """
 
     name: str
@@ -70,28 +74,31 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
 
     @property
     def mixed(self) -> bool:
-        """It has CPUs of its own and shared ones."""
+        """Whether it has exclusive and shared CPUs."""
         return self.remainder is not None
 
     @property
     def shares(self) -> bool:
-        """It needs shared CPUs."""
+        """Whether it needs shared CPUs."""
         return not self.exclusive_cpus or self.remainder is not None
 
     def is_throttled(self, rule: QuotaRule | None) -> bool:
-        """It keeps its CFS quota though it has CPUs of its own, because the policy wants that of mixed containers."""
+        """Whether it keeps its CFS quota in spite of exclusive CPUs, because the policy throttles mixed containers."""
         return self.remainder is not None and rule is not None and rule.throttled
 
 
 class AdmissionPod(msgspec.Struct, frozen=True):
     """A pod under admission; `containers` are init containers, then app containers, in specification order.
-    `guaranteed`: its QoS class is that.
 
-    `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
-    the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
-    the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything. `mixed`:
-    some container has exclusive and shared CPUs. `hides_smt`: some container runs on one thread of each of its cores.
-    `holds_claim`: it stands for a claim of devices.
+    - `guaranteed`: its QoS class is Guaranteed
+    - `pod_level`: `spec.resources` names a resource
+    - `managed`: it has pod-level resources, and the gate PodLevelResourceManagers lets the managers act on it
+    - `ignored`: it has pod-level resources, and the managers leave the pod alone (cpu-topology 5.4)
+    - `cpus`: CPUs of the whole pod (cpu-topology 5.3)
+    - `overflow`: an amount beyond 64 bits, as a sentence, if any
+    - `mixed`: some container has exclusive and shared CPUs
+    - `hides_smt`: some container runs on one thread of each of its cores
+    - `holds_claim`: it stands for a claim of devices
     """
 
     uid: str
@@ -110,7 +117,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
     @property
     def mixed_shares(self) -> Mapping[str, MixedShare]:
-        """Which containers have exclusive and shared CPUs, and how much of each."""
+        """The parts of the CPU request that are exclusive and shared, of containers with both."""
         if not self.mixed:
             return NO_MIXED_SHARES
         own = (one for one in self.containers if one.remainder is not None)
@@ -126,11 +133,16 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         mixed: Mapping[str, MixedShare] = NO_MIXED_SHARES,
         hides_smt: frozenset[str] = frozenset(),
     ) -> AdmissionPod:
-        """The managers' view of `pod` under the given feature gates; `unmanaged`: as if PodLevelResourceManagers were
-        off. `mixed`: containers with exclusive and shared CPUs, where they may own some; `hides_smt`: those that run on
-        one thread of each of their cores."""
+        """Return the managers' view of `pod` under the given feature gates.
+
+        - `unmanaged`: as if PodLevelResourceManagers were off
+        - `mixed`: containers with exclusive and shared CPUs, where they may own some
+        - `hides_smt`: containers that run on one thread of each of their cores
+        """
         qos = pod_qos(pod, gates)
         pod_level = is_pod_level_resources_set(pod)
+        # The managers act on pod-level resources only with both gates on; else they ignore the pod and say so in an
+        # event (cpu-topology 5.4).
         managers_on = gates["PodLevelResourceManagers"] and not unmanaged
         managed = pod_level and managers_on
         ignored = pod_level and not (managers_on and gates["PodLevelResources"])
@@ -139,7 +151,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         annotations = pod.metadata.annotations
         claiming = annotations.get(CLAIMED, "").split(",") if annotations else ()
         containers = tuple(
-            _container(
+            _make_container(
                 container,
                 mixed.get(container.name),
                 init=init,
@@ -158,8 +170,8 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             pod_level=pod_level,
             managed=managed,
             ignored=ignored,
-            cpus=_pod_cpus(pod, qos, containers, managed=managed),
-            overflow=overflowing_amount(pod, gates),
+            cpus=_count_pod_cpus(pod, qos, containers, managed=managed),
+            overflow=overflow_problem(pod, gates),
             containers=containers,
             spec=pod,
             mixed=bool(mixed) and any(one.mixed for one in containers),
@@ -169,7 +181,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
 
 def claimed_resources(pod: Pod, container: str, gates: Mapping[str, bool]) -> frozenset[str]:
-    """Extended resources of a container that the scheduler made a claim for, as the pod's status says."""
+    """Return the extended resources of a container for which the scheduler made a claim, as the pod's status says."""
     made = pod.status.extended_resource_claim_status
     if made is None or not gates["DRAExtendedResource"]:
         return _NOTHING
@@ -177,7 +189,7 @@ def claimed_resources(pod: Pod, container: str, gates: Mapping[str, bool]) -> fr
 
 
 def integral_cpus(quantity: Quantity | None) -> int:
-    """The quantity as a number of whole CPUs; 0 when missing or fractional. The product wraps at 64 bits as
+    """Return the quantity as a number of whole CPUs; 0 when missing or fractional. The product wraps at 64 bits as
     upstream's does; profile podslice refuses such pods first."""
     if quantity is None:
         return 0
@@ -187,8 +199,8 @@ def integral_cpus(quantity: Quantity | None) -> int:
 
 
 def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | None, bool]:
-    """Bytes by resource, of `memory` and huge pages, as unsigned 64-bit numbers; None where upstream cannot represent
-    one of them. And whether upstream reads all of them however they are written."""
+    """Return the request of `memory` and huge pages in bytes by resource, as unsigned 64-bit numbers, or None where
+    upstream cannot represent one of them; and whether upstream can read all of them as they are written."""
     amounts: dict[str, int] = {}
     exact = True
     for name, quantity in (resources or {}).items():
@@ -204,7 +216,7 @@ def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | Non
     return amounts, exact
 
 
-def _container(
+def _make_container(
     container: Container,
     share: MixedShare | None,
     *,
@@ -219,6 +231,7 @@ def _container(
     guaranteed = is_container_equivalent_guaranteed(container)
     restartable = init and is_restartable_init(container)
     memory, exact = memory_request(requests)
+    # In a pod with pod-level resources a container owns CPUs only if it would be Guaranteed alone (KEP-5526).
     eligible = eligible and (guaranteed or not managed)
     if not eligible:
         share = None
@@ -242,7 +255,8 @@ def _container(
     )
 
 
-def _pod_cpus(pod: Pod, qos: str, containers: tuple[AdmissionContainer, ...], *, managed: bool) -> int:
+def _count_pod_cpus(pod: Pod, qos: str, containers: tuple[AdmissionContainer, ...], *, managed: bool) -> int:
+    """Return the exclusive CPUs that the pod needs at a time: the init peak, or apps and sidecars together."""
     if managed:
         resources = pod.spec.resources
         requests = (resources.requests if resources else None) or {}

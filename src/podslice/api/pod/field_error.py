@@ -25,7 +25,7 @@ _WITHOUT_VALUE = (REQUIRED, FORBIDDEN)
 
 
 class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
-    """One violated rule. Prints as the API server reports it; sorts by field, type, detail and value.
+    """A violated rule. Prints as the API server reports it; sorts by field, type, detail and value.
 
     `type` is upstream's cause, `bad_value` the offending text or number (empty where none is shown).
     """
@@ -36,11 +36,12 @@ class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
     bad_value: str | int = ""
 
     def __str__(self) -> str:
+        # `[]` is how Go prints an empty field path.
         return f"{self.field or '[]'}: {self.sentence}"
 
     @property
     def sentence(self) -> str:
-        """What is wrong, without the field."""
+        """The error without the field."""
         title = _TITLES[self.type]
         if self.type not in _WITHOUT_VALUE:
             title += f": {quote(self.bad_value) if isinstance(self.bad_value, str) else self.bad_value}"
@@ -48,25 +49,31 @@ class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:
+    """Return an error for a value that breaks a rule."""
     return FieldError(field, INVALID, detail, value if isinstance(value, int) else str(value))
 
 
 def required(field: str, detail: str = "") -> FieldError:
+    """Return an error for an absent value."""
     return FieldError(field, REQUIRED, detail)
 
 
 def forbidden(field: str, detail: str) -> FieldError:
+    """Return an error for a field that may not be set or changed."""
     return FieldError(field, FORBIDDEN, detail)
 
 
 def not_supported(field: str, value: object, supported: tuple[str, ...]) -> FieldError:
+    """Return an error for a value outside a list of valid ones."""
     listed = ", ".join(f'"{name}"' for name in supported)
     return FieldError(field, NOT_SUPPORTED, f"supported values: {listed}", str(value))
 
 
 def not_found(field: str, value: object, detail: str = "") -> FieldError:
+    """Return an error for a reference to a missing entry."""
     return FieldError(field, NOT_FOUND, detail, str(value))
 
 
 def duplicate(field: str, value: object) -> FieldError:
+    """Return an error for a repeated entry."""
     return FieldError(field, DUPLICATE, "", str(value))

@@ -1,7 +1,7 @@
-"""The field names of a Pod and of every kind that holds a pod template, as the API documentation of v1.36 has them.
+"""The field names of a Pod and of every kind that holds a pod template, as the API documentation of v1.36 lists them.
 
-One line per type: its name, then its fields; a field of another type here names it after a colon. What has no type
-here (text, numbers, quantities, maps, times) holds no fields of its own. Indented lines continue the one above.
+One line per type: its name, then its fields; a field of another type of the table names it after a colon. Types without
+a line (text, numbers, quantities, maps, times) hold no fields of their own. Indented lines continue the one above.
 """
 
 from __future__ import annotations
@@ -273,12 +273,12 @@ API_VERSIONS = {
     "CronJob": "batch/v1",
     "Job": "batch/v1",
 }
-"""The kinds with a pod in them and their apiVersion."""
+"""The kinds with a pod in them, and their apiVersion."""
 
 
 @cache
 def field_table() -> dict[str, dict[str, str]]:
-    """Fields by type; the value is the type of what is below the field (`[]` before it for a list), or empty."""
+    """Return the fields by type; the value is the type of the field's content (`[]` before it for a list), or empty."""
     table: dict[str, dict[str, str]] = {}
     for line in _TABLE.strip().replace("\n  ", " ").splitlines():
         kind, _, fields = line.partition(": ")

@@ -1,4 +1,4 @@
-"""What a container or a pod asks of the Memory Manager, in bytes (memory-device 1.5).
+"""Requests of containers and pods to the Memory Manager, in bytes (memory-device 1.5).
 
 Requests count, not limits, and only `memory` and huge pages. Amounts are unsigned 64-bit numbers, as upstream's are.
 """
@@ -16,8 +16,8 @@ _NOT_INT64 = RefusalKind("not-int64", "[memorymanager] failed to represent quant
 
 
 def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Quirks | None = None) -> Amounts:
-    """Bytes of a container's own request; nothing for the containers that share a pod's memory, nor for claims, whose
-    memory is kept from the ledgers.
+    """Return the container's own request in bytes by resource; empty for the containers that share a pod's memory, and
+    for claims, whose memory is kept out of the ledgers.
 
     Raises `AdmissionError` for an amount that upstream cannot represent; with `quirks`, also for a whole amount because
     of how it was written (quirk `inexact_memory_is_refused`).
@@ -25,19 +25,21 @@ def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Q
     if (pod.managed and not container.guaranteed) or pod.holds_claim:
         return {}
     if container.memory is None or not container.memory_exact:
-        return _checked(container.memory, quirks, exact=container.memory_exact)
+        return _require_exact(container.memory, quirks, exact=container.memory_exact)
     return container.memory
 
 
 def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
-    """Bytes of the pod as a whole: its pod-level request, or the most its containers use at a time.
+    """Return the request of the pod as a whole in bytes by resource: its pod-level request, or the most its containers
+    use at a time.
 
     `quirks` and errors as of `container_memory`.
     """
     if pod.managed:
         resources = pod.spec.spec.resources
         request, exact = memory_request(resources.requests if resources else None)
-        own = _checked(request, quirks, exact=exact)
+        own = _require_exact(request, quirks, exact=exact)
+        # Amounts are unsigned here: a negative request has become one of at least 2**63.
         return {name: size for name, size in own.items() if 0 < size < _INT64}
     apps: Amounts = {}
     sidecars: Amounts = {}
@@ -53,7 +55,8 @@ def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
     return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
 
 
-def _checked(request: Amounts | None, quirks: Quirks | None, *, exact: bool) -> Amounts:
+def _require_exact(request: Amounts | None, quirks: Quirks | None, *, exact: bool) -> Amounts:
+    """Return the request. Raises `AdmissionError` where upstream cannot represent it, or refuses its spelling."""
     if request is None or (not exact and quirks is not None and quirks.inexact_memory_is_refused):
         raise AdmissionError(_NOT_INT64)
     return request

@@ -1,7 +1,8 @@
-"""Containers with exclusive and shared CPUs: how much of a request is which (docs/mixed.md).
+"""Containers with exclusive and shared CPUs: the two parts of their CPU request (docs/mixed.md).
 
-A packet processing container wants whole CPUs for the threads that poll, and a bit of any CPU for those that log. Its
-annotation says how many CPUs of its request are its own; the rest is its remainder, which it takes of shared ones.
+A packet processing container needs whole CPUs for the threads that poll, and a fraction of any CPU for those that log.
+Its annotation says how many CPUs of its request are exclusive; the rest is its remainder, which it takes of shared
+ones.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from podslice.api.pod.spec import Container
 from podslice.values.quantity import ZERO, cpus_text
 
 ALL: Final = "all"
-"""As many exclusive CPUs as a request has whole ones."""
+"""Annotation value for as many exclusive CPUs as a request has whole ones."""
 
 
 class MixedShare(NamedTuple):
-    """`exclusive`: how many CPUs are a container's own; `remainder`: thousandths of a CPU that it asks for besides."""
+    """`exclusive`: CPUs of the container's own; `remainder`: millicores that it requests besides."""
 
     exclusive: int
     remainder: int
 
 
 class MixedProblem(NamedTuple):
-    """Why a container cannot have its CPUs so, in words."""
+    """Why a container's request cannot be split as annotated, in words."""
 
     text: str
 
 
 def split_request(container: Container, asked: str, *, pod_guaranteed: bool) -> MixedShare | MixedProblem:
-    """The two parts of a container's CPU request where so many CPUs, or `all`, are to be its own."""
+    """Split a container's CPU request where so many CPUs, or `all`, shall be exclusive."""
     name = container.name
     if not pod_guaranteed:
         return MixedProblem(f"is about container {name}, whose pod is not Guaranteed")

@@ -1,5 +1,5 @@
-"""What a resource name means: who defines the resource, whether it may be overcommitted, and what is wrong with a
-name (pod-level-resources 0, 5.2)."""
+"""Resource names: which resources Kubernetes defines, which may be overcommitted, and errors in names
+(pod-level-resources 0, 5.2)."""
 
 from __future__ import annotations
 
@@ -28,37 +28,38 @@ _LONGEST_NAME = 63
 
 
 def is_hugepages(name: str) -> bool:
-    """True for a huge page resource, whatever its size says."""
+    """Whether the resource is huge pages, of any size."""
     return name.startswith(HUGEPAGES_PREFIX)
 
 
 def is_native(name: str) -> bool:
-    """True for resources that Kubernetes defines itself."""
+    """Whether Kubernetes defines the resource itself."""
+    # Upstream tests for the substring, so a domain such as `x.kubernetes.io` counts as native too.
     return "/" not in name or "kubernetes.io/" in name
 
 
 def is_overcommittable(name: str) -> bool:
-    """True where a limit may exceed its request: native resources but huge pages."""
+    """Whether a limit may exceed its request: native resources but huge pages."""
     return is_native(name) and not is_hugepages(name)
 
 
 def is_integer(name: str) -> bool:
-    """True for resources that come in whole units only."""
+    """Whether the resource comes in whole units only."""
     return name in _COUNTED or is_extended_resource_name(name)
 
 
 def is_standard(name: str) -> bool:
-    """True for names without a domain that Kubernetes knows anywhere, quotas included."""
+    """Whether the name is one without a domain that Kubernetes knows anywhere, quotas included."""
     return name in _STANDARD or is_hugepages(name)
 
 
 def is_standard_for_containers(name: str) -> bool:
-    """True for names without a domain that a container may use."""
+    """Whether the name is one without a domain that a container may use."""
     return name in _CONTAINER or is_hugepages(name)
 
 
 def hugepage_size(name: str) -> int | None:
-    """Bytes of one page of a huge page resource; None where the name tells no positive whole size."""
+    """Return the bytes of one page of a huge page resource; None where the name gives no positive whole size."""
     try:
         size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX))
     except QuantityError:
@@ -68,7 +69,7 @@ def hugepage_size(name: str) -> int | None:
 
 
 def name_problems(name: str) -> list[str]:
-    """What is wrong with a name at any place; an empty list for a good one."""
+    """Return the errors in a resource name anywhere; empty for a valid one."""
     problems = qualified_name_problems(name)
     if not problems and "/" not in name and not is_standard(name):
         return ["must be a standard resource type or fully qualified"]
@@ -76,7 +77,7 @@ def name_problems(name: str) -> list[str]:
 
 
 def container_name_problems(name: str) -> list[str]:
-    """What is wrong with a name as a container's resource."""
+    """Return the errors in the name of a container's resource."""
     problems = name_problems(name)
     if "/" not in name:
         if not is_standard_for_containers(name):
@@ -87,7 +88,7 @@ def container_name_problems(name: str) -> list[str]:
 
 
 def qualified_name_problems(name: str) -> list[str]:
-    """What keeps a text from being `name` or `domain/name`."""
+    """Return the errors in a `name` or `domain/name`."""
     prefix, slash, own = name.rpartition("/")
     if "/" in prefix:
         return [

@@ -1,8 +1,8 @@
-"""The part of the v1 Pod that decides about resources, and what a kubelet granted of it, as frozen structs.
+"""The part of the v1 Pod that decides about resources, and the resources a kubelet granted, as frozen structs.
 
-Decoding is partial on purpose: a pod carries hundreds of fields, placement reads a few dozen. Unknown fields are
-ignored here; `manifests.manifest` reports them. The difference between a missing map, an empty map
-and a missing object is kept, because Kubernetes decides differently on each (pod-level-resources 6.3).
+Decoding is partial on purpose: a pod has hundreds of fields, placement reads a few dozen. Unknown fields are ignored
+here; `manifests.manifest` reports them. A missing map, an empty map and a missing object stay different, because
+Kubernetes decides differently on each (pod-level-resources 6.3).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OwnerReference(msgspec.Struct, frozen=True):
-    """What a pod belongs to, as far as it counts for whom CPUs are."""
+    """An owner of a pod; its kind can select the pod's CPU class."""
 
     kind: str = ""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """What of `metadata` decides about resources, or names the pod."""
+    """The fields of `metadata` that decide about resources, or name the pod."""
 
     name: str = ""
     namespace: str = ""
@@ -68,7 +68,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """An entry of `spec.resourceClaims`; containers refer to it by name. One of the other two says which claim."""
+    """An entry of `spec.resourceClaims`; containers refer to it by name. Either of the other two fields says which
+    claim."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -82,7 +83,7 @@ class PodOS(msgspec.Struct, frozen=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Containers and what else concerns resources."""
+    """Containers, and the other fields that concern resources."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -101,13 +102,13 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
-    """What a container does; the details of each state are not read."""
+    """State of a container; the details of each state are not read."""
 
     running: dict[str, Any] | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the kubelet reports of a container: its state and the resources it has."""
+    """The kubelet's report on a container: its state and the resources it has."""
 
     name: str
     state: ContainerState = ContainerState()
@@ -116,7 +117,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of `status.conditions`."""
+    """An entry of `status.conditions`."""
 
     type: str
     status: str = ""
@@ -124,7 +125,7 @@ class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExtendedResourceRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """An extended resource of a container that a claim stands for."""
+    """An extended resource of a container that a claim serves."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -139,7 +140,7 @@ class ExtendedResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What is known of a running pod; it decides about resizes, quota and eviction."""
+    """Status of a running pod; it decides about resizes, quota and eviction."""
 
     qos_class: str = ""
     phase: str = ""
@@ -161,12 +162,12 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def is_restartable_init(container: Container) -> bool:
-    """True for an init container that keeps running beside the app containers (a sidecar, KEP-753)."""
+    """Whether an init container keeps running beside the app containers (a sidecar, KEP-753)."""
     return container.restart_policy == "Always"
 
 
 def map_containers(spec: PodSpec, change: Callable[[Container], Container]) -> PodSpec:
-    """The specification with every container of every kind changed."""
+    """Return the specification with `change` applied to every container of every kind."""
     return msgspec.structs.replace(
         spec,
         containers=tuple(map(change, spec.containers)),
@@ -176,7 +177,8 @@ def map_containers(spec: PodSpec, change: Callable[[Container], Container]) -> P
 
 
 def map_requirements(spec: PodSpec, change: Callable[[ResourceRequirements], ResourceRequirements]) -> PodSpec:
-    """The specification with the resources of every container, and of the pod if it states any, changed."""
+    """Return the specification with `change` applied to the resources of every container, and of the pod if it has
+    any."""
 
     def container(one: Container) -> Container:
         return msgspec.structs.replace(one, resources=change(one.resources))
@@ -186,7 +188,7 @@ def map_requirements(spec: PodSpec, change: Callable[[ResourceRequirements], Res
 
 
 def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
-    """All containers with their kind: `init` and `sidecar`, then `container`, then `ephemeral`."""
+    """Return all containers with their kind: `init` and `sidecar`, then `container`, then `ephemeral`."""
     spec = pod.spec
     return [
         *(("sidecar" if is_restartable_init(container) else "init", container) for container in spec.init_containers),
@@ -199,38 +201,39 @@ def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
 
 
 class PodAllocation(msgspec.Struct, frozen=True):
-    """Resources of one pod: by container name, and of the pod as a whole (None: the pod has no `spec.resources`, or
-    the kubelet does not resize at pod level)."""
+    """Granted resources of one pod: by container name, and of the pod as a whole (None: the pod has no
+    `spec.resources`, or the kubelet does not resize at pod level)."""
 
     containers: Mapping[str, ResourceRequirements] = {}
     pod_level: ResourceRequirements | None = None
 
 
 def allocation_of(pod: Pod, gates: Mapping[str, bool]) -> PodAllocation:
-    """The record of a pod whose specification is granted as it stands. Claims are not part of it."""
+    """Return the allocation record of a pod whose specification is granted as it stands. Claims are not part of it."""
     spec = pod.spec
     pod_level = None
     if gates["InPlacePodLevelResourcesVerticalScaling"] and spec.resources is not None:
-        pod_level = _recorded(spec.resources)
-    containers = {one.name: _recorded(one.resources) for one in (*spec.init_containers, *spec.containers)}
+        pod_level = _make_record(spec.resources)
+    containers = {one.name: _make_record(one.resources) for one in (*spec.init_containers, *spec.containers)}
     return PodAllocation(containers, pod_level)
 
 
-def _recorded(resources: ResourceRequirements) -> ResourceRequirements:
+def _make_record(resources: ResourceRequirements) -> ResourceRequirements:
+    # The record has the form in which a kubelet stores it: empty maps are absent, claims are left out.
     return ResourceRequirements(resources.requests or None, resources.limits or None)
 
 
-def allocated_pod(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str, bool]) -> Pod:
-    """The pod with the resources granted to it, as the kubelet's other parts see it; without a record the pod
+def apply_allocation(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str, bool]) -> Pod:
+    """Return the pod with the resources granted to it, as the kubelet's other parts see it; without a record the pod
     itself."""
     if allocation is None:
         return pod
 
-    def granted(container: Container) -> Container:
+    def grant(container: Container) -> Container:
         own = allocation.containers.get(container.name)
         return container if own is None else msgspec.structs.replace(container, resources=own)
 
-    spec = map_containers(pod.spec, granted)
+    spec = map_containers(pod.spec, grant)
     if gates["InPlacePodLevelResourcesVerticalScaling"]:
         spec = msgspec.structs.replace(spec, resources=allocation.pod_level)
     return msgspec.structs.replace(pod, spec=spec)
@@ -245,19 +248,19 @@ _RESOURCE_LISTS = frozenset(
 
 
 _NULL_OF_EVERY_CONDITION = b'"lastProbeTime":null'
-"""What API servers write, and nobody reads."""
+"""API servers write this null into every condition; no decoded field depends on it."""
 T = TypeVar("T")
 
 
 class NoQuantityError(ValueError):
-    """A value that is not a quantity, where one must be."""
+    """Raised for a value that is no quantity where one must be."""
 
 
 def pod_from_dict(data: Any) -> Pod:
     """Decode a v1 Pod from plain JSON or YAML data.
 
-    Quantities may be text or numbers. Raises `InputError` with field path, value and remedy, also for another kind of
-    object, whose pods are in a template.
+    Quantities may be text or numbers. Raises `InputError` with field path, value and remedy, also for an object of
+    another kind, whose pods are in a template.
     """
     if isinstance(data, Mapping) and data.get("kind") not in (None, "Pod"):
         raise InputError(
@@ -267,8 +270,9 @@ def pod_from_dict(data: Any) -> Pod:
 
 
 def pod_from_json(data: bytes) -> Pod:
-    """The pod that `pod_from_dict` makes of the same JSON, in a fraction of the time where it has no nulls and no
-    errors, as an API server writes it. Raises `InputError`."""
+    """Decode a v1 Pod from JSON, with the result of `pod_from_dict`. JSON without nulls and errors, as an API server
+    writes it, is decoded directly in a fraction of the time. Raises `InputError`."""
+    # A direct decoder takes null for an error in most fields, where Kubernetes takes it for absent.
     if b"null" not in data.replace(_NULL_OF_EVERY_CONDITION, b""):
         with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return msgspec.json.decode(data, type=Pod, dec_hook=_decode_quantity)
@@ -280,26 +284,27 @@ def pod_from_json(data: bytes) -> Pod:
 
 
 def from_dict(data: Any, kind: type[T]) -> T:
-    """Decode plain data that holds quantities into a struct of that kind; see `pod_from_dict`."""
-    plain = _without_nulls(data)
+    """Decode plain data that holds quantities into a struct of type `kind`; see `pod_from_dict`."""
+    plain = _drop_nulls(data)
     try:
         return msgspec.convert(plain, kind, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
-        raise _input_error(plain, error) from None
+        raise _translate_error(plain, error) from None
 
 
-def _without_nulls(data: Any) -> Any:
-    """Kubernetes reads an explicit null as a missing field; quantities are the exception (a null quantity is 0)."""
+def _drop_nulls(data: Any) -> Any:
+    """Return the data without nulls: Kubernetes reads an explicit null as a missing field. Quantities are the
+    exception: a null quantity is 0."""
     if isinstance(data, dict):
         return {
             key: {name: 0 if amount is None else amount for name, amount in value.items()}
             if key in _RESOURCE_LISTS and isinstance(value, dict)
-            else _without_nulls(value)
+            else _drop_nulls(value)
             for key, value in data.items()
             if value is not None
         }
     if isinstance(data, list):
-        return [_without_nulls(value) for value in data]
+        return [_drop_nulls(value) for value in data]
     return data
 
 
@@ -314,15 +319,16 @@ def _decode_quantity(kind: type, value: Any) -> Any:
         raise NoQuantityError(f"{abbreviate(value)} is not a quantity: {error}") from None
 
 
-def _input_error(data: Any, error: msgspec.ValidationError) -> InputError:
+def _translate_error(data: Any, error: msgspec.ValidationError) -> InputError:
     found = decoding_problem(str(error))
     no_quantity = isinstance(error.__cause__, NoQuantityError)
     remedy = "write a quantity such as 500m, 2 or 1Gi" if no_quantity else found.remedy
-    return InputError(found.problem, path=_with_key(data, found.path), remedy=remedy)
+    return InputError(found.problem, path=_name_map_key(data, found.path), remedy=remedy)
 
 
-def _with_key(data: Any, path: str) -> str:
-    """The decoder says `[...]` for a value in a map; this names the key. Looks again at the map's values for that."""
+def _name_map_key(data: Any, path: str) -> str:
+    """Return `path` with the key in place of `[...]`, which is all that the decoder says of a map: the first key whose
+    value alone cannot be decoded."""
     before, marker, after = path.partition(MAP_KEY)
     if not marker:
         return path

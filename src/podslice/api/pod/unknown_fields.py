@@ -1,7 +1,7 @@
-"""Fields that a pod, or an object with a pod template, has and Kubernetes does not know.
+"""Fields of a pod, or of an object with a pod template, that Kubernetes does not know.
 
-The API server drops them: with field validation Warn it says so, with Strict it refuses the object. What is lost is
-often what the author meant (`limit` for `limits`), so each comes with the nearest known field.
+The API server drops them: with field validation Warn it says so, with Strict it refuses the object. A dropped field is
+often one the author meant (`limit` for `limits`), so each comes with the nearest known field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class UnknownField(NamedTuple):
     suggestion: str
 
     def __str__(self) -> str:
-        """The API server's words."""
+        """Return the API server's text."""
         return f'unknown field "{self.path}"'
 
     @property
@@ -31,31 +31,32 @@ class UnknownField(NamedTuple):
         return f"did you mean {self.suggestion}?" if self.suggestion else "Kubernetes drops it"
 
 
-def unknown_fields(value: Any, kind: str = "Pod", path: str = "") -> Iterator[UnknownField]:
-    """The unknown fields of plain data, in its order. Raises `KeyError` for a kind that is not in the table."""
+def find_unknown_fields(value: Any, kind: str = "Pod", path: str = "") -> Iterator[UnknownField]:
+    """Yield the unknown fields of plain data, in its order. Raises `KeyError` for a kind that is not in the table."""
     if isinstance(value, dict):
         fields = field_table()[kind]
         for name, field in value.items():
             here = f"{path}.{name}" if path else str(name)
             below = fields.get(name)
             if below is None:
-                yield UnknownField(here, kind, _suggestion(str(name), fields))
+                yield UnknownField(here, kind, _suggest(str(name), fields))
             elif below:
-                yield from _below(field, below, here)
+                yield from _walk_field(field, below, here)
 
 
-def _below(field: Any, kind: str, path: str) -> Iterator[UnknownField]:
+def _walk_field(field: Any, kind: str, path: str) -> Iterator[UnknownField]:
     if not kind.startswith("[]"):
-        yield from unknown_fields(field, kind, path)
+        yield from find_unknown_fields(field, kind, path)
     elif isinstance(field, list):
         for index, one in enumerate(field):
-            yield from unknown_fields(one, kind[2:], f"{path}[{index}]")
+            yield from find_unknown_fields(one, kind[2:], f"{path}[{index}]")
 
 
-def _suggestion(name: str, fields: Mapping[str, str]) -> str:
+def _suggest(name: str, fields: Mapping[str, str]) -> str:
     same = [field for field in fields if field.lower() == name.lower()]
     if same:
         return same[0]
     deeper = [f"{field}.{name}" for field, kind in fields.items() if name in field_table().get(kind, ())]
+    # A near name beats the same name one level deeper, which beats a name that is only a little similar.
     close = get_close_matches(name, fields, 1, 0.75) or deeper or get_close_matches(name, fields, 1)
     return close[0] if close else ""

@@ -1,1 +1,1 @@
-"""What the API server does with a pod: defaults, validation, limit ranges, updates, resizes."""
+"""The API server's treatment of a pod: defaults, validation, limit ranges, updates, resizes."""

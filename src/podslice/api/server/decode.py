@@ -1,8 +1,8 @@
-"""What the API server says about a pod whose resources it cannot read, or reads only in part.
+"""The API server's error for a pod whose resources it cannot read, or reads only in part.
 
-It decodes fields in the order of the document and stops at the first text that is not a quantity. Values of a wrong
-kind it passes over, and reports the first of them where all quantities can be read. Only the fields about resources are
-looked at here; `unknown_fields` looks at the names of all.
+It decodes fields in the order of the document and stops at the first text that is no quantity. Values of a wrong kind
+are skipped, and the first of them is reported where all quantities can be read. Only the fields about resources are
+checked here; `unknown_fields` checks the names of all.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FIELDS: dict[str, dict[str, str]] = {
 
 
 def decode_error(pod: Any) -> str:
-    """The error with which the API server would refuse to decode a v1 Pod given as plain data, empty if none."""
+    """Return the error with which the API server refuses to decode a v1 Pod given as plain data, empty if none."""
     first = ""
-    for error in _errors(pod, "Pod", "", ""):
+    for error in _decode_errors(pod, "Pod", "", ""):
         if error.stops:
             return error.text
         first = first or error.text
@@ -41,13 +41,13 @@ def decode_error(pod: Any) -> str:
 
 
 class _Error(NamedTuple):
-    """`stops`: nothing behind it is read."""
+    """A decoding error; `stops`: nothing behind it is decoded."""
 
     text: str
     stops: bool = False
 
 
-def _errors(value: Any, kind: str, path: str, owner: str) -> Iterator[_Error]:
+def _decode_errors(value: Any, kind: str, path: str, owner: str) -> Iterator[_Error]:
     if value is None:
         return
     expected = list if kind.startswith("[]") else dict
@@ -57,13 +57,13 @@ def _errors(value: Any, kind: str, path: str, owner: str) -> Iterator[_Error]:
         yield _Error(f"json: cannot unmarshal {_json_kind(value)} into {where} of type {shown}")
     elif isinstance(value, list):
         for one in value:
-            yield from _errors(one, kind[2:], path, owner)
+            yield from _decode_errors(one, kind[2:], path, owner)
     elif kind == _QUANTITIES:
         yield from (_Error(text, stops=True) for text in map(_quantity_error, value.values()) if text)
     else:
         for name, field in value.items():
             if name in _FIELDS[kind]:
-                yield from _errors(field, _FIELDS[kind][name], _join(path, name), kind)
+                yield from _decode_errors(field, _FIELDS[kind][name], _join(path, name), kind)
 
 
 def _quantity_error(value: Any) -> str:

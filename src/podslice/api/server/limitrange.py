@@ -1,4 +1,4 @@
-"""LimitRange objects and what they add to a pod (pod-level-resources 11.1)."""
+"""LimitRange objects and the defaults they add to a pod (pod-level-resources 11.1)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LimitRange(msgspec.Struct, frozen=True):
 
 
 def limit_range_from_dict(data: object) -> LimitRange:
-    """Decode a v1 LimitRange and fill in its defaults, as the API server does when it reads one.
+    """Decode a v1 LimitRange and set its defaults, as the API server does when it reads one.
 
     Raises `InputError` with field path, value and remedy.
     """
@@ -49,48 +49,53 @@ def limit_range_from_dict(data: object) -> LimitRange:
 
 
 def _default_item(item: LimitRangeItem) -> LimitRangeItem:
-    """A container's default limit is its maximum, its default request that limit or else its minimum."""
-    maximum, minimum = _rounded(item.max), _rounded(item.min)
-    default, default_request = _rounded(item.default), _rounded(item.default_request)
+    """Set an item's defaults: a container's default limit is its maximum, its default request that limit or else its
+    minimum."""
+    maximum, minimum = _round_up(item.max), _round_up(item.min)
+    default, default_request = _round_up(item.default), _round_up(item.default_request)
     if item.type == CONTAINER:
         default = {**(maximum or {}), **(default or {})}
         default_request = {**(minimum or {}), **default, **(default_request or {})}
-    return LimitRangeItem(item.type, maximum, minimum, default, default_request, _rounded(item.max_limit_request_ratio))
+    return LimitRangeItem(
+        item.type, maximum, minimum, default, default_request, _round_up(item.max_limit_request_ratio)
+    )
 
 
-def _rounded(amounts: ResourceList | None) -> ResourceList | None:
+def _round_up(amounts: ResourceList | None) -> ResourceList | None:
     return None if amounts is None else {name: amount.round_up_milli() for name, amount in amounts.items()}
 
 
 def apply_defaults(pod: Pod, limit_ranges: Iterable[LimitRange], gates: Mapping[str, bool]) -> Pod:
-    """The pod as the LimitRanger plugin leaves it: defaults filled in, and an annotation about them.
+    """Return the pod as the LimitRanger plugin leaves it: defaults filled in, and an annotation about them.
 
     Defaults for containers neither read nor recompute pod-level resources, so the result can contradict them.
     """
     for limit_range in limit_ranges:
-        pod = _apply(pod, limit_range, gates)
+        pod = _apply_one(pod, limit_range, gates)
     return pod
 
 
-def _apply(pod: Pod, limit_range: LimitRange, gates: Mapping[str, bool]) -> Pod:
-    requests, limits = _defaults_for(limit_range, CONTAINER)
+def _apply_one(pod: Pod, limit_range: LimitRange, gates: Mapping[str, bool]) -> Pod:
+    # Upstream walks several LimitRanges in random order; the first that supplies a key wins (pod-level-resources 11.1).
+    requests, limits = _merge_defaults(limit_range, CONTAINER)
     notes: list[str] = []
     spec = replace(
         pod.spec,
-        containers=tuple(_filled(one, "container", requests, limits, notes) for one in pod.spec.containers),
+        containers=tuple(_fill_container(one, "container", requests, limits, notes) for one in pod.spec.containers),
         init_containers=tuple(
-            _filled(one, "init container", requests, limits, notes) for one in pod.spec.init_containers
+            _fill_container(one, "init container", requests, limits, notes) for one in pod.spec.init_containers
         ),
     )
-    pod = fill_pod_level(replace(pod, spec=spec), *_defaults_for(limit_range, POD), gates, notes)
+    pod = fill_pod_level(replace(pod, spec=spec), *_merge_defaults(limit_range, POD), gates, notes)
     if not notes:
         return pod
+    # Each LimitRange that adds something replaces the annotation of the one before.
     annotations = {**(pod.metadata.annotations or {}), ANNOTATION: f"LimitRanger plugin set: {'; '.join(notes)}"}
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
 
-def _defaults_for(limit_range: LimitRange, kind: str) -> tuple[ResourceList, ResourceList]:
-    """Default requests and limits of all items of a type; later items win."""
+def _merge_defaults(limit_range: LimitRange, kind: str) -> tuple[ResourceList, ResourceList]:
+    """Return the default requests and limits of all items of a type; later items win."""
     requests: ResourceList = {}
     limits: ResourceList = {}
     for item in limit_range.spec.limits:
@@ -100,7 +105,7 @@ def _defaults_for(limit_range: LimitRange, kind: str) -> tuple[ResourceList, Res
     return requests, limits
 
 
-def _filled(
+def _fill_container(
     container: Container, kind: str, requests: ResourceList, limits: ResourceList, notes: list[str]
 ) -> Container:
     resources = container.resources

@@ -1,11 +1,11 @@
-"""Whether a LimitRange allows a pod (pod-level-resources 11.2)."""
+"""Constraints of a LimitRange on a pod (pod-level-resources 11.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from podslice.api.pod.demand import aggregate, own_limits, own_requests
+from podslice.api.pod.demand import aggregate, container_limits, container_requests
 from podslice.api.pod.spec import Pod, ResourceList
 from podslice.api.server.limitrange import CONTAINER, POD, LimitRange, LimitRangeItem
 from podslice.values.golang import INT64_MAX
@@ -16,23 +16,24 @@ _OF_PODS = ("cpu", "memory")
 
 
 def limit_range_refusals(pod: Pod, limit_range: LimitRange, gates: Mapping[str, bool]) -> list[str]:
-    """Why a LimitRange refuses a pod, one text per violated constraint, sorted; upstream's order is random."""
+    """Return a text for each constraint that a pod violates, sorted; upstream's order is random."""
     refusals: list[str] = []
     for item in limit_range.spec.limits:
         if item.type == CONTAINER:
             for container in (*pod.spec.containers, *pod.spec.init_containers):
-                refusals += _violations(item, own_requests(container), own_limits(container))
+                refusals += _violations(item, container_requests(container), container_limits(container))
         elif item.type == POD:
             refusals += _violations(item, *pod_totals(pod, gates))
     return sorted(refusals)
 
 
 def pod_totals(pod: Pod, gates: Mapping[str, bool]) -> tuple[ResourceList, ResourceList]:
-    """Requests and limits of a pod as items of type Pod count them: pod-level cpu and memory, else the aggregate.
+    """Return requests and limits of a pod as items of type Pod count them: pod-level cpu and memory, else the
+    aggregate.
 
     Neither pod-level huge pages nor overhead count.
     """
-    requests, limits = aggregate(pod, own_requests), aggregate(pod, own_limits)
+    requests, limits = aggregate(pod, container_requests), aggregate(pod, container_limits)
     resources = pod.spec.resources
     if resources is not None and gates["PodLevelResources"]:
         for total, own in ((requests, resources.requests), (limits, resources.limits)):
@@ -62,8 +63,9 @@ class _Usage(NamedTuple):
     limit: Quantity | None
 
     def in_one_unit(self) -> tuple[int, int, int]:
-        """The bound, request and limit as integers: thousandths if all fit, else whole units. Missing counts 0."""
+        """Return bound, request and limit as integers: thousandths if all fit, else whole units. Missing counts 0."""
         three = (self.enforced, self.request or ZERO, self.limit or ZERO)
+        # Upstream compares thousandths only where none of the three would overflow 64 bits.
         if all(amount.value() <= _LARGEST_IN_MILLI for amount in three):
             bound, request, limit = (amount.milli_value() for amount in three)
         else:
@@ -78,6 +80,7 @@ def _below_minimum(usage: _Usage) -> str:
     bound, request, limit = usage.in_one_unit()
     text = f"minimum {usage.name} usage per {usage.type} is {usage.enforced}"
     if usage.request is None:
+        # Two blanks behind the full stop: upstream's text.
         return f"{text}.  No request is specified"
     if request < bound:
         return f"{text}, but request is {usage.request}"
@@ -106,6 +109,7 @@ def _above_ratio(usage: _Usage) -> str:
     if not limit:
         return f"{text} no limit is specified or limit is 0"
     ratio = limit / request
+    # A float64 as upstream's, printed with six decimals.
     if ratio * 1000 > usage.enforced.milli_value():
         return f"{text} provided ratio is {ratio:f}"
     return ""

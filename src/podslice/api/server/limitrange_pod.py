@@ -1,7 +1,7 @@
 """Defaults for whole pods from LimitRange items of type Pod (KEP-2837, Admission Controller).
 
 No release has them: v1.36.2 refuses such a LimitRange. The KEP says only that these defaults shall exist. The rule
-here: they fill in what is missing for the pod as a whole, and never contradict the pod.
+here: they complete what is missing for the pod as a whole, and never contradict the pod.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.api.pod.demand import aggregate, own_limits, own_requests
+from podslice.api.pod.demand import aggregate, container_limits, container_requests
 from podslice.api.pod.spec import Pod, ResourceList, ResourceRequirements
-from podslice.api.server.defaults import LIMITS_GATE, all_limit, default_pod_level
+from podslice.api.server.defaults import LIMITS_GATE, all_containers_limit, default_pod_level
 
 replace = msgspec.structs.replace
 
@@ -23,22 +23,23 @@ _RESOURCES = ("cpu", "memory")
 def fill_pod_level(
     pod: Pod, requests: ResourceList, limits: ResourceList, gates: Mapping[str, bool], notes: list[str]
 ) -> Pod:
-    """The pod with `spec.resources` completed from the defaults for cpu and memory; adds to the annotation's notes.
+    """Return the pod with `spec.resources` completed from the defaults for cpu and memory; adds to the annotation's
+    notes.
 
-    A request is missing where neither the pod nor a container requests the resource; a limit where the pod has none
-    and not every container has one. A default limit is raised to what the pod requests and to its largest container
-    limit. Windows pods have no pod-level resources.
+    A request is missing where neither the pod nor a container requests the resource; a limit where the pod has none and
+    not every container has one. A default limit is raised to the pod's request and to its largest container limit.
+    Windows pods have no pod-level resources.
     """
     spec = pod.spec
     if not gates[GATE] or not gates["PodLevelResources"] or (spec.os is not None and spec.os.name == "windows"):
         return pod
     own = spec.resources or ResourceRequirements()
-    asked = {**aggregate(pod, own_requests), **(own.requests or {})}
+    asked = {**aggregate(pod, container_requests), **(own.requests or {})}
     filled_requests = {name: requests[name] for name in _RESOURCES if name in requests and name not in asked}
     filled_limits: ResourceList = {}
     for name in _RESOURCES:
-        if name in limits and name not in (own.limits or {}) and not all_limit(pod, name):
-            floors = [own_limits(one)[name] for one in spec.containers if name in own_limits(one)]
+        if name in limits and name not in (own.limits or {}) and not all_containers_limit(pod, name):
+            floors = [container_limits(one)[name] for one in spec.containers if name in container_limits(one)]
             floors += [{**asked, **filled_requests}[name]] if name in asked or name in filled_requests else []
             filled_limits[name] = max(limits[name], *floors) if floors else limits[name]
     for title, filled in (("request", filled_requests), ("limit", filled_limits)):

@@ -1,4 +1,4 @@
-"""The subresource `resize`: what of a submitted pod counts, and whether it may be stored (KEP-1287, KEP-5419;
+"""The subresource `resize`: the part of a submitted pod that counts, and whether it may be stored (KEP-1287, KEP-5419;
 pod-level-resources 15.1 to 15.3)."""
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import msgspec
 
 from podslice.api.pod.demand import compute_qos, pod_qos
 from podslice.api.pod.field_error import FieldError, forbidden, invalid
-from podslice.api.pod.resizable import Stanza, stanza
+from podslice.api.pod.resizable import Stanza, normalize_requirements
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
 from podslice.api.server.resize_admission import INIT_RESIZE, PLR_RESIZE
-from podslice.api.server.update import comparable, drop_disabled, has_whole_pages, uses_pod_level_resources
+from podslice.api.server.update import drop_disabled, has_whole_pages, normalize_spec, uses_pod_level_resources
 from podslice.api.server.validate import MIRROR_ANNOTATION, validate_pod
 
 replace = msgspec.structs.replace
@@ -25,24 +25,24 @@ _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
 
 
 def prepare_for_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> Pod:
-    """The pod that is validated: the old one with the submitted resources and resize policies.
+    """Return the pod to validate: the old one with the submitted resources and resize policies.
 
-    Where the number of containers differs the submitted pod is taken as it is, where a name differs the submitted
-    list; validation refuses both.
+    Where the number of containers differs the submitted pod is returned, where a name differs the submitted list;
+    validation refuses both.
     """
     theirs, ours = new.spec, old.spec
     if len(theirs.containers) != len(ours.containers) or len(theirs.init_containers) != len(ours.init_containers):
         return drop_disabled(new, old, gates)
     spec = replace(
         ours,
-        containers=_with_resources(ours.containers, theirs.containers),
-        init_containers=_with_resources(ours.init_containers, theirs.init_containers),
+        containers=_take_resources(ours.containers, theirs.containers),
+        init_containers=_take_resources(ours.init_containers, theirs.init_containers),
         resources=theirs.resources if gates[PLR_RESIZE] else ours.resources,
     )
     return drop_disabled(replace(old, spec=spec), old, gates)
 
 
-def _with_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple[Container, ...]:
+def _take_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple[Container, ...]:
     if any(one.name != other.name for one, other in zip(old, new, strict=True)):
         return tuple(new)
     return tuple(
@@ -55,19 +55,22 @@ def _with_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple
 
 
 def validate_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    """Why a prepared pod may not be stored."""
+    """Return the errors for which a prepared pod may not be stored."""
     if MIRROR_ANNOTATION in (old.metadata.annotations or {}):
+        # `[]` is how Go prints an empty field path.
         return [forbidden("[]", "static pods cannot be resized")]
     if new.spec.os is not None and new.spec.os.name == "windows":
         return [forbidden("[]", "windows pods cannot be resized")]
+    # A pod stored before the rule on whole pages may keep its amounts, or it could never be resized.
     errors = [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates)]
-    if not errors and comparable(_without_resources(new, old).spec) != comparable(old.spec):
+    if not errors and normalize_spec(_restore_resources(new, old).spec) != normalize_spec(old.spec):
         errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
     return errors
 
 
 def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    """What in the step from the old pod to the new one is no resize. Some findings end the search for others."""
+    """Return the errors of the step from the old pod to the new one that are no resize. Some end the search for
+    others."""
     errors = []
     if pod_qos(old, gates) != compute_qos(new, gates):
         errors.append(invalid("spec", new.status.qos_class, "Pod QOS Class may not change as a result of resizing"))
@@ -79,6 +82,7 @@ def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldE
                 "resize of pods with pod-level resources is forbidden when "
                 "InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled"
             )
+            # Upstream ends the validation here; the errors found before are still reported (pod-level-resources 15.2).
             return [*errors, forbidden("[]", text)]
         errors += _pod_level_errors(new.spec.resources, old.spec.resources)
     if old.status.node_allocatable_resource_claim_statuses:
@@ -86,11 +90,12 @@ def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldE
     moved = _order_errors("containers", new.spec.containers, old.spec.containers) + _order_errors(
         "initContainers", new.spec.init_containers, old.spec.init_containers
     )
+    # The containers are compared by position, so nothing can be said of their resources once the order differs.
     return [*errors, *(moved or _resource_errors(new, old, gates))]
 
 
 def _node_supports_resize(old: Pod) -> bool:
-    """A running container whose status has no resources tells of a node that does not resize; the first one counts."""
+    """Whether the node resizes: the status of its first running container has resources."""
     running = (status for status in old.status.container_statuses if status.state.running is not None)
     first = next(running, None)
     return first is None or first.resources is not None
@@ -98,14 +103,15 @@ def _node_supports_resize(old: Pod) -> bool:
 
 def _pod_level_errors(new: ResourceRequirements | None, old: ResourceRequirements | None) -> list[FieldError]:
     if new is None:
+        # Without the stanza, upstream skips the other checks of the pod level; adding one is allowed.
         return [forbidden("spec.resources", "pod-level resources cannot be removed")]
     was = old or ResourceRequirements()
     errors = []
-    if _removes(new.requests, was.requests):
+    if _removes_resource(new.requests, was.requests):
         errors.append(forbidden("spec.resources.requests", "pod-level resource requests cannot be removed"))
-    if _removes(new.limits, was.limits):
+    if _removes_resource(new.limits, was.limits):
         errors.append(forbidden("spec.resources.limits", "pod-level resource limits cannot be removed"))
-    if _fixed_part(new) != _fixed_part(was):
+    if _immutable_part(new) != _immutable_part(was):
         errors.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
     return errors
 
@@ -126,7 +132,7 @@ def _resource_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[Fiel
         errors += _init_errors(f"spec.initContainers[{index}]", one, was, gates)
     for index, (one, was) in enumerate(zip(new.spec.containers, old.spec.containers, strict=True)):
         errors += _removal_errors(f"spec.containers[{index}]", one, was)
-        if _fixed_part(one.resources) != _fixed_part(was.resources) or one.resize_policy != was.resize_policy:
+        if _immutable_part(one.resources) != _immutable_part(was.resources) or one.resize_policy != was.resize_policy:
             errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
     return errors
 
@@ -135,10 +141,10 @@ def _init_errors(path: str, new: Container, old: Container, gates: Mapping[str, 
     sidecar = is_restartable_init(new)
     other_policy = new.resize_policy != old.resize_policy
     if not sidecar and not gates[INIT_RESIZE]:
-        changed = other_policy or stanza(new.resources) != stanza(old.resources)
+        changed = other_policy or normalize_requirements(new.resources) != normalize_requirements(old.resources)
         return [forbidden("spec", "resources for non-sidecar init containers are immutable")] if changed else []
     errors = _removal_errors(path, new, old)
-    if _fixed_part(new.resources) != _fixed_part(old.resources) or other_policy:
+    if _immutable_part(new.resources) != _immutable_part(old.resources) or other_policy:
         text = "only cpu and memory resources for init or sidecar containers are mutable"
         errors.append(forbidden(path, text))
     if not sidecar:
@@ -149,30 +155,33 @@ def _init_errors(path: str, new: Container, old: Container, gates: Mapping[str, 
 
 def _removal_errors(path: str, new: Container, old: Container) -> list[FieldError]:
     errors = []
-    if _removes(new.resources.requests, old.resources.requests):
+    if _removes_resource(new.resources.requests, old.resources.requests):
         errors.append(forbidden(f"{path}.resources.requests", "resource requests cannot be removed"))
-    if _removes(new.resources.limits, old.resources.limits):
+    if _removes_resource(new.resources.limits, old.resources.limits):
         errors.append(forbidden(f"{path}.resources.limits", "resource limits cannot be removed"))
     return errors
 
 
-def _removes(new: ResourceList | None, old: ResourceList | None) -> bool:
+def _removes_resource(new: ResourceList | None, old: ResourceList | None) -> bool:
     return not (old or {}).keys() <= (new or {}).keys()
 
 
-def _fixed_part(resources: ResourceRequirements) -> Stanza:
-    """What of a stanza a resize must leave alone."""
-    requests, limits, claims = stanza(resources)
-    return _without_cpu_and_memory(requests), _without_cpu_and_memory(limits), claims
+def _immutable_part(resources: ResourceRequirements) -> Stanza:
+    """Return the part of a stanza that a resize must leave alone."""
+    requests, limits, claims = normalize_requirements(resources)
+    return _drop_cpu_and_memory(requests), _drop_cpu_and_memory(limits), claims
 
 
-def _without_cpu_and_memory(amounts: ResourceList) -> ResourceList:
+def _drop_cpu_and_memory(amounts: ResourceList) -> ResourceList:
     return {name: amount for name, amount in amounts.items() if name not in _RESIZABLE}
 
 
-def _without_resources(new: Pod, old: Pod) -> Pod:
-    """The new pod with the old one's resources: what then differs is no resize. An init container's resizePolicy has
-    an error of its own. An empty `spec.resources` that comes or goes is no resize either."""
+def _restore_resources(new: Pod, old: Pod) -> Pod:
+    """Return the new pod with the old one's resources; a difference that remains is no resize.
+
+    An init container's resizePolicy has an error of its own, so it is restored too. An empty `spec.resources` that
+    comes or goes is not restored: it is no resize either.
+    """
 
     def containers(mine: Sequence[Container], theirs: Sequence[Container]) -> tuple[Container, ...]:
         return tuple(replace(one, resources=other.resources) for one, other in zip(mine, theirs, strict=True))

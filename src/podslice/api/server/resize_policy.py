@@ -1,4 +1,4 @@
-"""What the API server checks about `restartPolicy` and `resizePolicy` (KEP-1287, KEP-753)."""
+"""Validation of `restartPolicy` and `resizePolicy` by the API server (KEP-1287, KEP-753)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTAINER_POLICIES = ("Always", "Never", "OnFailure")
 
 
 def policy_errors(spec: PodSpec) -> Iterator[FieldError]:
-    """Every policy of a pod, its containers and their resizes that the API server refuses."""
+    """Yield an error for every policy of a pod, its containers and their resizes that the API server refuses."""
     if spec.restart_policy not in ("", *_POD_POLICIES):
         yield not_supported("spec.restartPolicy", spec.restart_policy, _POD_POLICIES)
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):

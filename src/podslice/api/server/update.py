@@ -22,17 +22,17 @@ IMMUTABLE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-"""Upstream appends a diff to this."""
+"""Upstream appends a diff to this text."""
 
 
 def prepare_for_update(new: Pod, old: Pod, gates: Mapping[str, bool]) -> Pod:
-    """The pod that is validated: an update does not touch the status, and fields of disabled features stay only where
+    """Return the pod to validate: an update does not touch the status, and fields of disabled features stay only where
     the old pod has them."""
     return drop_disabled(replace(new, status=old.status), old, gates)
 
 
 def drop_disabled(new: Pod, old: Pod, gates: Mapping[str, bool]) -> Pod:
-    """Without `spec.resources` and pod-level status where their gate is off and the old pod has none."""
+    """Return the pod without `spec.resources` and pod-level status where their gate is off and the old pod has none."""
     if not gates["PodLevelResources"] and not uses_pod_level_resources(old) and new.spec.resources is not None:
         new = replace(new, spec=replace(new.spec, resources=None))
     reported = (old.status.resources, old.status.allocated_resources)
@@ -42,18 +42,18 @@ def drop_disabled(new: Pod, old: Pod, gates: Mapping[str, bool]) -> Pod:
 
 
 def uses_pod_level_resources(pod: Pod) -> bool:
-    """True when `spec.resources` holds any request or limit, whatever its name."""
+    """Whether `spec.resources` holds any request or limit, whatever its name."""
     resources = pod.spec.resources
     return resources is not None and bool(resources.requests or resources.limits)
 
 
 def validate_update(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    """Why a prepared pod may not replace the old one."""
+    """Return the errors for which a prepared pod may not replace the old one."""
     return [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old)]
 
 
 def has_whole_pages(pod: Pod) -> bool:
-    """True when no amount of huge pages in the pod breaks the rule that it be a multiple of the page size."""
+    """Whether all amounts of huge pages in the pod are multiples of their page size."""
     stanzas = [one.resources for one in (*pod.spec.containers, *pod.spec.init_containers)]
     if pod.spec.resources is not None:
         stanzas.append(pod.spec.resources)
@@ -68,13 +68,13 @@ def _change_errors(new: Pod, old: Pod) -> list[FieldError]:
     if counts:
         return counts
     errors = _deadline_errors(new.spec.active_deadline_seconds, old.spec.active_deadline_seconds)
-    if comparable(_with_mutable_fields_of(old.spec, new.spec)) != comparable(old.spec):
+    if normalize_spec(_undo_mutable_changes(old.spec, new.spec)) != normalize_spec(old.spec):
         errors.append(forbidden("spec", IMMUTABLE))
     return errors
 
 
 def _count_errors(new: Pod, old: Pod) -> list[FieldError]:
-    """The first list that is shorter or longer."""
+    """Return an error for the first list of containers whose length changed."""
     text = "pod updates may not add or remove containers"
     if len(new.spec.containers) != len(old.spec.containers):
         return [forbidden("spec.containers", text)]
@@ -92,8 +92,11 @@ def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:
     return [invalid(path, new, "must be less than or equal to previous value")] if new > old else []
 
 
-def _with_mutable_fields_of(old: PodSpec, new: PodSpec) -> PodSpec:
+def _undo_mutable_changes(old: PodSpec, new: PodSpec) -> PodSpec:
+    """Return the new specification with the fields that an update may change set back to the old ones."""
+
     def container(mine: Container, theirs: Container) -> Container:
+        # The policy is taken of the new image before the old image is put back: its default depends on the tag.
         return replace(mine, image=theirs.image, image_pull_policy=pull_policy(mine))
 
     return replace(
@@ -107,10 +110,10 @@ def _with_mutable_fields_of(old: PodSpec, new: PodSpec) -> PodSpec:
 # Comparing specifications
 
 
-def comparable(spec: PodSpec) -> PodSpec:
-    """The specification in a form in which equal means the same to the API server: empty is absent, and defaults that
-    depend on other fields are filled in."""
-    spec = map_requirements(spec, _comparable_requirements)
+def normalize_spec(spec: PodSpec) -> PodSpec:
+    """Return the specification in a form in which equal means the same to the API server: empty is absent, and defaults
+    that depend on other fields are filled in."""
+    spec = map_requirements(spec, _empty_to_absent)
     spec = map_containers(spec, lambda one: replace(one, image_pull_policy=pull_policy(one)))
     return replace(
         spec,
@@ -120,14 +123,14 @@ def comparable(spec: PodSpec) -> PodSpec:
     )
 
 
-def _comparable_requirements(resources: ResourceRequirements) -> ResourceRequirements:
+def _empty_to_absent(resources: ResourceRequirements) -> ResourceRequirements:
     return ResourceRequirements(resources.requests or None, resources.limits or None, resources.claims or None)
 
 
 def pull_policy(container: Container) -> str:
-    """`imagePullPolicy` with its default: Always for the tag latest, written or not, else IfNotPresent.
+    """Return `imagePullPolicy` with its default: Always for the tag latest, written or not, else IfNotPresent.
 
-    It is immutable, so an image with a tag cannot replace one without by changing the image alone.
+    The field is immutable, so an image with a tag cannot replace one without by changing the image alone.
     """
     if container.image_pull_policy:
         return container.image_pull_policy

@@ -1,14 +1,14 @@
-"""What the API server checks when a pod is created, as far as it concerns resources (pod-level-resources 5).
+"""Validation of a pod by the API server, as far as it concerns resources (pod-level-resources 5).
 
-Everything else in a pod (images, volumes, probes) is not looked at. So a pod without errors here can still be refused
-for other reasons; a pod with errors here is refused for certain.
+Everything else in a pod (images, volumes, probes) is not checked. So a pod without errors here can still be refused for
+other reasons; a pod with errors here is refused for certain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from podslice.api.pod.demand import aggregate, own_limits, own_requests
+from podslice.api.pod.demand import aggregate, container_limits, container_requests
 from podslice.api.pod.field_error import FieldError, forbidden, invalid, not_supported, required
 from podslice.api.pod.resource_names import is_hugepages
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
@@ -23,7 +23,8 @@ _LONGEST_DEADLINE = (1 << 31) - 1
 
 
 def validate_create(pod: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    """The errors of a create request, for a pod that `prepare_for_create` returned; none for an acceptable pod."""
+    """Return the errors of a create request, for a pod that `prepare_for_create` returned; none for an acceptable
+    pod."""
     errors = validate_pod(pod, gates)
     if pod.spec.ephemeral_containers:
         errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
@@ -31,7 +32,7 @@ def validate_create(pod: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
 
 
 def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = True) -> list[FieldError]:
-    """The errors of a pod as such, also when it is updated. Upstream reports them in random order.
+    """Return the errors of a pod as such, also when it is updated. Upstream reports them in random order.
 
     `whole_pages` as in `requirements_errors`.
     """
@@ -40,11 +41,11 @@ def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = Tru
     errors: list[FieldError] = []
     if not spec.containers:
         errors.append(required("spec.containers"))
-    _containers(errors, spec.containers, "containers", claims, whole_pages=whole_pages)
+    _check_containers(errors, spec.containers, "containers", claims, whole_pages=whole_pages)
     if spec.init_containers:
-        _containers(errors, spec.init_containers, "initContainers", claims, whole_pages=whole_pages)
+        _check_containers(errors, spec.init_containers, "initContainers", claims, whole_pages=whole_pages)
     if spec.ephemeral_containers:
-        _containers(errors, spec.ephemeral_containers, "ephemeralContainers", claims, whole_pages=whole_pages)
+        _check_containers(errors, spec.ephemeral_containers, "ephemeralContainers", claims, whole_pages=whole_pages)
         errors += _ephemeral_errors(spec.ephemeral_containers)
     errors += name_errors(pod)
     errors += policy_errors(spec)
@@ -59,7 +60,7 @@ def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = Tru
     return errors
 
 
-def _containers(
+def _check_containers(
     errors: list[FieldError],
     containers: tuple[Container, ...],
     field: str,
@@ -67,6 +68,7 @@ def _containers(
     *,
     whole_pages: bool,
 ) -> None:
+    """Append the errors of containers with other than plain resources."""
     for index, container in enumerate(containers):
         if not is_plain(container.resources):
             path = f"spec.{field}[{index}].resources"
@@ -96,14 +98,14 @@ def _pod_level_errors(
 
 
 def budget_errors(pod: Pod) -> Iterator[FieldError]:
-    """Containers that ask for more than the pod-level resources beside them."""
+    """Yield an error for each amount of the containers that exceeds the pod-level resources."""
     resources = pod.spec.resources or ResourceRequirements()
     yield from _aggregate_request_errors(pod, resources.requests or {})
     yield from _container_limit_errors(pod, resources.limits or {})
 
 
 def _aggregate_request_errors(pod: Pod, requests: ResourceList) -> Iterator[FieldError]:
-    for name, total in aggregate(pod, own_requests).items():
+    for name, total in aggregate(pod, container_requests).items():
         given = requests.get(name)
         if given is not None and total > given:
             detail = f"must be greater than or equal to aggregate container requests of {total}"
@@ -112,7 +114,7 @@ def _aggregate_request_errors(pod: Pod, requests: ResourceList) -> Iterator[Fiel
 
 def _page_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
     if any(map(is_hugepages, limits)):
-        for name, total in aggregate(pod, own_limits).items():
+        for name, total in aggregate(pod, container_limits).items():
             given = limits.get(name)
             if given is not None and is_hugepages(name) and total > given:
                 detail = f"must be greater than or equal to aggregate container limits of {total}"
@@ -120,11 +122,13 @@ def _page_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
 
 
 def _container_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
+    # App containers only: upstream checks neither init containers nor sidecars, and no sum of cpu or memory limits.
     for index, container in enumerate(pod.spec.containers):
         for name, limit in (container.resources.limits or {}).items():
             given = limits.get(name)
             if given is not None and limit.nano > given.nano:
                 detail = f"must be less than or equal to pod limits of {given}"
+                # The path is what upstream reports; there is no such field.
                 yield invalid(f"{_POD_LEVEL}.containers[{index}][{name}].limits", limit, detail)
 
 

@@ -1,4 +1,4 @@
-"""What the API server checks about resource claims: those a pod names, and those its containers take of them."""
+"""Validation of resource claims by the API server: the claims a pod names, and those its containers refer to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AMONG = "must be one of the names in pod.spec.resourceClaims"
 
 
 def pod_claim_errors(spec: PodSpec) -> Iterator[FieldError]:
-    """Names of `spec.resourceClaims`; what they refer to is not looked at."""
+    """Yield the errors in the names of `spec.resourceClaims`; the claims themselves are not looked up."""
     seen: set[str] = set()
     for index, claim in enumerate(spec.resource_claims):
         path = f"spec.resourceClaims[{index}].name"
@@ -28,7 +28,8 @@ def pod_claim_errors(spec: PodSpec) -> Iterator[FieldError]:
 
 
 def claim_errors(resources: ResourceRequirements, path: str, names: Collection[str]) -> Iterator[FieldError]:
-    """The claims of a stanza at `path`: each one of the pod's `names`, taken as a whole or request by request, once."""
+    """Yield the errors in the claims of a stanza at `path`: each must be one of the pod's `names`, used once as a whole
+    or once per request."""
     known = sorted({name for name in names if name})
     seen: set[tuple[str, str]] = set()
     for index, claim in enumerate(resources.claims or ()):

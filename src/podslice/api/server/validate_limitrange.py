@@ -1,4 +1,4 @@
-"""What the API server finds wrong with a LimitRange itself (pod-level-resources 11.2)."""
+"""Validation of a LimitRange itself by the API server (pod-level-resources 11.2)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ _ORDER = (
     ("default", "min", "default", "min", "min value {} is greater than default value {}"),
     ("default", "default", "max", "max", "default value {} is greater than max value {}"),
 )
-"""Field that is blamed, the field that may not be greater, than which one, whose amount is shown, upstream's words."""
+"""By pair of fields: the field that gets the error, the one that may not be greater, the one it is compared to, the one
+whose amount is shown, and upstream's text."""
 
 Amounts = Mapping[str, ResourceList]
 
 
 def limit_range_errors(limit_range: LimitRange, gates: Mapping[str, bool]) -> list[FieldError]:
-    """The errors of a LimitRange after its defaults; an empty list for a valid one."""
+    """Return the errors of a LimitRange after its defaults; empty for a valid one."""
     errors: list[FieldError] = []
     name = limit_range.metadata.name
     for problem in subdomain_problems(name) if name else ():
@@ -86,7 +87,7 @@ def _name_errors(kind: str, amounts: Amounts, path: str) -> Iterator[FieldError]
 
 
 def _order_errors(amounts: Amounts, path: str) -> Iterator[FieldError]:
-    """Amounts that contradict each other: min <= defaultRequest <= default <= max, each pair for itself."""
+    """Yield the amounts that contradict each other: min <= defaultRequest <= default <= max, each pair for itself."""
     for field, lower, upper, shown, text in _ORDER:
         for name, low in amounts.get(lower, {}).items():
             high = amounts.get(upper, {}).get(name, low)
@@ -95,7 +96,7 @@ def _order_errors(amounts: Amounts, path: str) -> Iterator[FieldError]:
 
 
 def _equality_errors(amounts: Amounts, path: str) -> Iterator[FieldError]:
-    """A resource that cannot be overcommitted has one amount."""
+    """Yield the resources with different request and limit that cannot be overcommitted."""
     for name, request in amounts.get(_REQUEST, {}).items():
         limit = amounts["default"].get(name, request)
         if request != limit and not is_overcommittable(name):
@@ -116,7 +117,7 @@ def _ratio_errors(ratios: ResourceList, amounts: Amounts, path: str) -> Iterator
 
 
 def _quotient(dividend: int, divisor: int) -> float:
-    """Division of amounts of any size."""
+    """Divide amounts of any size; infinite where a float does not hold the result."""
     try:
         return dividend / divisor
     except OverflowError:

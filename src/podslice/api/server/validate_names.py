@@ -1,4 +1,4 @@
-"""What the API server checks about the names in a pod: its own, its namespace's, its node's, its containers', and the
+"""Validation of the names in a pod by the API server: its own, its namespace's, its node's, its containers', and the
 keys and values of its labels and annotations."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from podslice.api.pod.spec import ObjectMeta, Pod, PodSpec
 
 
 def name_errors(pod: Pod) -> Iterator[FieldError]:
-    """Every name that the API server refuses. A pod without a name is not an error here: whoever reads it names it."""
+    """Yield an error for every name that the API server refuses. A pod without a name is no error here: readers of
+    manifests give it one."""
     yield from _metadata_errors(pod.metadata)
     if pod.spec.node_name:
         for problem in subdomain_problems(pod.spec.node_name):
@@ -33,6 +34,7 @@ def _metadata_errors(metadata: ObjectMeta) -> Iterator[FieldError]:
         for problem in label_value_problems(value):
             yield invalid("metadata.labels", value, problem)
     for key in metadata.annotations or {}:
+        # Annotation keys are checked in lower case: upstream lets upper case pass.
         for problem in qualified_name_problems(key.lower()):
             yield invalid("metadata.annotations", key, problem)
 

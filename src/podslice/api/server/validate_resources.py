@@ -24,7 +24,7 @@ _PLAIN = frozenset({"cpu", "memory"})
 
 
 def is_plain(resources: ResourceRequirements) -> bool:
-    """True for a stanza of nothing but cpu and memory that breaks no rule; most are, and need no closer look."""
+    """Whether a stanza has only cpu and memory and breaks no rule; most do, and need no closer look."""
     limits, requests = resources.limits, resources.requests
     if resources.claims is not None:
         return False
@@ -49,10 +49,10 @@ def requirements_errors(
     claims: Collection[str] = (),
     whole_pages: bool = True,
 ) -> list[FieldError]:
-    """All violations of a stanza at `path`.
+    """Return all violations of a stanza at `path`.
 
-    `claims` names the entries of `spec.resourceClaims`. `whole_pages` False lets amounts pass that are not a multiple
-    of the huge page size, as for an update of a pod that already has such.
+    `claims` names the entries of `spec.resourceClaims`. `whole_pages` False accepts amounts that are not a multiple of
+    the huge page size, as for an update of a pod that already has such.
     """
     if is_plain(resources):
         return []
@@ -66,12 +66,13 @@ def requirements_errors(
         )
         errors += _request_errors(name, request, limits.get(name), path)
     if lacks_base_for_hugepages(limits, requests):
+        # Once for the stanza, whichever of the two maps names the pages.
         errors.append(forbidden(path, LONE_HUGEPAGES))
     return errors
 
 
 def lacks_base_for_hugepages(limits: ResourceList, requests: ResourceList) -> bool:
-    """True when huge pages are named without cpu or memory beside them."""
+    """Whether huge pages are named without cpu or memory beside them."""
     names = limits.keys() | requests.keys()
     return any(map(is_hugepages, names)) and not names & _PLAIN
 
@@ -93,7 +94,7 @@ def _amount_errors(
 
 
 def is_whole_pages(name: str, amount: Quantity) -> bool:
-    """True when an amount of a huge page resource is a multiple of its page size."""
+    """Whether an amount of a huge page resource is a multiple of its page size."""
     size = hugepage_size(name)
     return size is not None and amount.value() % size == 0
 
@@ -104,6 +105,7 @@ def _request_errors(name: str, request: Quantity, limit: Quantity | None, path: 
             yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
     elif not is_overcommittable(name):
         if request != limit:
+            # These paths lack the resource name: upstream's do.
             yield invalid(f"{path}.requests", request, f"must be equal to {name} limit of {limit}")
     elif request > limit:
         yield invalid(f"{path}.requests", request, f"must be less than or equal to {name} limit of {limit}")

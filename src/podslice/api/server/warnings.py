@@ -1,4 +1,4 @@
-"""What the API server warns about when it accepts a pod, as far as it concerns resources."""
+"""Warnings of the API server when it accepts a pod, as far as they concern resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES = ("memory", "ephemeral-storage")
 
 
 def create_warnings(pod: Pod) -> list[str]:
-    """The warnings of a create request, sorted: bytes that are not whole, in containers and overhead, and a name
+    """Return the warnings of a create request, sorted: bytes that are not whole, in containers and overhead, and a name
     that makes no good host name.
 
     Upstream does not look at `spec.resources`, and takes amounts whose thousandths exceed 64 bits for fractions.

@@ -6,8 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from podslice.api.pod.counted_claims import CountedClaim
-from podslice.api.pod.demand import add_into, containers_in_order, is_pod_level_requests_set, pod_requests, requests_of
+from podslice.api.pod.demand import (
+    CountedClaim,
+    add_into,
+    containers_in_order,
+    is_pod_level_requests_set,
+    pod_requests,
+    requests_of,
+)
 from podslice.api.pod.spec import Pod, ResourceList
 from podslice.dra.allocation.pools import full_name, quantity_of
 from podslice.dra.allocation.usage import DeviceGrant

@@ -14,7 +14,7 @@ from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
     from podslice.api.manifests.manifest import LoadedPod
-    from podslice.api.pod.counted_claims import CountedClaim
+    from podslice.api.pod.demand import CountedClaim
     from podslice.api.pod.spec import Pod, PodResourceClaim
     from podslice.dra.allocation.footprint import PodClaim, Uncounted
     from podslice.dra.allocation.nodes import ClusterDevices

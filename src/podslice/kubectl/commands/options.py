@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from podslice.api.manifests.typed_names import namespace_name
+from podslice.api.pod.names import check_namespace_name
 from podslice.cli.output import with_options
 from podslice.kubectl.agents import LABEL, Agents
 from podslice.values.duration import DurationError, parse_duration
@@ -55,7 +55,7 @@ def page_of(options: dict[str, Any]) -> ClusterPages:
 
 
 def _agent_namespace(given: dict[str, Any]) -> str:
-    return namespace_name(given["agent_namespace"] or "podslice", "--agent-namespace")
+    return check_namespace_name(given["agent_namespace"] or "podslice", "--agent-namespace")
 
 
 def _cluster(given: dict[str, Any]) -> HTTPCluster:

@@ -10,10 +10,10 @@ import msgspec
 from podslice.api.pod.demand import (
     BEST_EFFORT,
     GUARANTEED,
+    container_limits,
     containers_in_order,
     is_pod_level_resources_set,
     limits_of,
-    own_limits,
     pod_limits,
     pod_qos,
     pod_requests,
@@ -84,11 +84,11 @@ def declares_limit(pod: Pod, resource: str, *, pod_level: bool) -> bool:
         own = limits_of(pod.spec.resources).get(resource)
         if own is not None and not own.is_zero():
             return True
-    if any(own_limits(container).get(resource, ZERO).is_zero() for container in pod.spec.containers):
+    if any(container_limits(container).get(resource, ZERO).is_zero() for container in pod.spec.containers):
         return False
     sidecars = ZERO
     for container in pod.spec.init_containers:
-        cumulative = sidecars.add(own_limits(container).get(resource, ZERO))
+        cumulative = sidecars.add(container_limits(container).get(resource, ZERO))
         if is_restartable_init(container):
             sidecars = cumulative
         if cumulative.is_zero():

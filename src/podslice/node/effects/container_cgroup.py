@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.api.pod.critical import is_critical
-from podslice.api.pod.demand import BURSTABLE, is_pod_level_resources_set, limits_of, own_limits, own_requests, pod_qos
+from podslice.api.pod.demand import (
+    BURSTABLE,
+    container_limits,
+    container_requests,
+    is_pod_level_resources_set,
+    limits_of,
+    pod_qos,
+)
 from podslice.api.pod.spec import Container, Pod, ResourceList
 from podslice.node.effects.cpu_weight import NO_QUOTA, milli_cpu_to_quota, milli_cpu_to_shares
 from podslice.node.effects.huge_pages import container_huge_page_limits, huge_page_limits
@@ -74,9 +81,9 @@ def container_resources(
 
     `quota_disabled`: the container owns its CPUs (gate DisableCPUQuotaWithExclusiveCPUs).
     """
-    request = own_requests(container).get("cpu")
+    request = container_requests(container).get("cpu")
     if request is None and not quirks.implied_limit_becomes_weight:
-        request = own_limits(container).get("cpu", ZERO)
+        request = container_limits(container).get("cpu", ZERO)
     resources = linux_resources(
         request,
         implied_limit(pod, container, "cpu", gates),
@@ -104,7 +111,7 @@ def container_unified(
 
 def implied_limit(pod: Pod, container: Container, resource: str, gates: Mapping[str, bool]) -> Quantity:
     """Return the container's limit for cpu or memory: its own, or the pod's where it has none; zero for no limit."""
-    own = own_limits(container).get(resource, ZERO)
+    own = container_limits(container).get(resource, ZERO)
     return own if not own.is_zero() else _pod_level_limits(pod, gates).get(resource, ZERO)
 
 
@@ -116,7 +123,7 @@ def _pod_level_limits(pod: Pod, gates: Mapping[str, bool]) -> ResourceList:
 
 
 def _huge_pages(pod: Pod, container: Container, gates: Mapping[str, bool]) -> dict[int, int]:
-    return {**huge_page_limits(_pod_level_limits(pod, gates)), **huge_page_limits(own_limits(container))}
+    return {**huge_page_limits(_pod_level_limits(pod, gates)), **huge_page_limits(container_limits(container))}
 
 
 def _swap(
@@ -133,8 +140,8 @@ def _swap(
 def _swap_share(pod: Pod, container: Container, gates: Mapping[str, bool], settings: CgroupSettings) -> int:
     """Return swap bytes in the proportion of requested memory, for Burstable containers whose request and limit
     differ."""
-    request = own_requests(container).get("memory", ZERO)
-    limit = own_limits(container).get("memory", ZERO)
+    request = container_requests(container).get("memory", ZERO)
+    limit = container_limits(container).get("memory", ZERO)
     if settings.swap_behavior != LIMITED_SWAP or request == limit or is_critical(pod):
         return 0
     if pod_qos(pod, gates) != BURSTABLE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from podslice.api.pod.demand import GUARANTEED, own_limits, own_requests
+from podslice.api.pod.demand import GUARANTEED, container_limits, container_requests
 from podslice.api.pod.spec import Container
 from podslice.node.effects.settings import TIERED, CgroupSettings
 from podslice.values.quantity import ZERO
@@ -30,8 +30,8 @@ def pod_memory_qos(qos: str, request: int, policy: str) -> dict[str, int]:
 
 def container_memory_qos(container: Container, qos: str, settings: CgroupSettings) -> dict[str, int]:
     """Return the values of a container's cgroup. Only its own request and limit count, never those of the pod."""
-    request = own_requests(container).get("memory", ZERO).value()
-    limit = own_limits(container).get("memory", ZERO).value()
+    request = container_requests(container).get("memory", ZERO).value()
+    limit = container_limits(container).get("memory", ZERO).value()
     values = {protecting_file(qos): request} if settings.reservation_policy == TIERED and request else {MIN: 0, LOW: 0}
     if request != limit:
         high = memory_high(request, limit, settings)

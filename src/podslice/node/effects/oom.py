@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from podslice.api.pod.critical import is_node_critical
-from podslice.api.pod.demand import BEST_EFFORT, GUARANTEED, aggregate, own_requests, pod_qos, requests_of
+from podslice.api.pod.demand import BEST_EFFORT, GUARANTEED, aggregate, container_requests, pod_qos, requests_of
 from podslice.api.pod.spec import Container, Pod, is_restartable_init
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.golang import divide, wrap_int64
@@ -51,7 +51,7 @@ def remaining_memory_per_container(pod: Pod) -> int:
     count = len(pod.spec.containers) + len(pod.spec.init_containers)
     if request.is_zero() or not count:
         return 0
-    asked = aggregate(pod, own_requests).get("memory", ZERO)
+    asked = aggregate(pod, container_requests).get("memory", ZERO)
     return divide(wrap_int64(request.value() - asked.value()), count)
 
 
@@ -61,7 +61,7 @@ def smallest_app_request(pod: Pod) -> int:
 
 
 def _memory_request(container: Container) -> int:
-    return own_requests(container).get("memory", ZERO).value()
+    return container_requests(container).get("memory", ZERO).value()
 
 
 def _score(memory: int, capacity: int) -> int:

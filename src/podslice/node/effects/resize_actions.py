@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from podslice.api.pod.resizable import Amounts, effective, resizable_containers, restarts_for, same_amounts
+from podslice.api.pod.resizable import (
+    Amounts,
+    are_equal_amounts,
+    effective_amounts,
+    needs_restart,
+    resizable_containers,
+)
 from podslice.api.pod.spec import Container, Pod, PodAllocation
 from podslice.node.effects.cgroup import PodCgroup, pod_cgroup
 from podslice.node.effects.container_cgroup import linux_resources
@@ -92,9 +98,9 @@ class Actuation(msgspec.Struct, frozen=True):
             # A container that does not run gets the new values when it starts.
             if written is None or container.name not in self.observed.running:
                 continue
-            then = effective(container, limits)
-            now = effective(Container(container.name, resources=written), written_limits)
-            if not same_amounts(then, now):
+            then = effective_amounts(container, limits)
+            now = effective_amounts(Container(container.name, resources=written), written_limits)
+            if not are_equal_amounts(then, now):
                 yield ContainerResize(
                     name=container.name,
                     current=self._values(container, now),
@@ -134,6 +140,6 @@ def _direction(now: Quantity | None, then: Quantity | None) -> int:
 def _wants_restart(container: Container, now: Amounts, then: Amounts) -> bool:
     changed = {"cpu": (0, 2), "memory": (1, 3)}
     return any(
-        restarts_for(container, resource) and any(_direction(now[index], then[index]) for index in indices)
+        needs_restart(container, resource) and any(_direction(now[index], then[index]) for index in indices)
         for resource, indices in changed.items()
     )

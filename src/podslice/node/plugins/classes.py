@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from podslice.api.pod.claim_holder import claim_class, class_of_holder
+from podslice.api.pod.claim_holder import claims_cpu_class, holder_cpu_class
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.config.annotations import requested_classes
 from podslice.config.policy import IMPLICIT_CLASS, AssignRule, ClassMatch, CPUClass, PodslicePolicy
@@ -90,10 +90,10 @@ class CPUClasses:
         """CPUs of each configured class, those for claims included."""
         self.claimable = 0
         if policy.claims is not None:
-            cpus = union(self.cpus[claim_class(numa)] for numa in topology.numa_nodes)
+            cpus = union(self.cpus[claims_cpu_class(numa)] for numa in topology.numa_nodes)
             self.claimable = claimable_cpus(cpus, topology, reserved=reserved, strict=strict, whole_cores=whole_cores)
         self.parts = claim_parts(machine, topology, self.claimable, self.kinds) if self.claimable else {}
-        self.grantable = self.ownable | {claim_class(name): part.cpus for name, part in self.parts.items()}
+        self.grantable = self.ownable | {claims_cpu_class(name): part.cpus for name, part in self.parts.items()}
         self._exclusive = Wish(tuple(name for name, one in self._classes.items() if one.exclusive == "always"))
         self.open_to_all = Wish(tuple(name for name, one in self._classes.items() if one.shared))
         self.sees_pods = any(map(_reads_pods, policy.assign)) or policy.annotations.namespaces != ("*",)
@@ -104,7 +104,7 @@ class CPUClasses:
         """Return the classes that a container, or the pod as a whole (None), requests: by its annotation, else by the
         first rule that applies, else all that are open to every container."""
         if pod.holds_claim:
-            return Wish((class_of_holder("" if container is None else container.name),), required=True)
+            return Wish((holder_cpu_class("" if container is None else container.name),), required=True)
         asked = requested_classes(self.policy, pod.spec).get("" if container is None else container.name)
         if asked is not None:
             return self._with_overflow((asked,))
@@ -226,7 +226,7 @@ def _claim_classes(policy: PodslicePolicy, topology: CPUTopology, reserved: Bits
             raise StartError(_STAGE, _LONG, name=one.name, most=_LONGEST_WITH_CLAIMS)
     for numa in topology.numa_nodes:
         match = ClassMatch(numa_nodes=(numa,), cpus=policy.claims.cpus)
-        yield CPUClass(claim_class(numa), match, exclusive="onRequest")
+        yield CPUClass(claims_cpu_class(numa), match, exclusive="onRequest")
 
 
 def _members(

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from podslice.api.pod.demand import GUARANTEED, is_pod_level_resources_set, pod_qos, pod_requests
-from podslice.api.pod.resizable import resizable_containers, restarts_for
+from podslice.api.pod.resizable import needs_restart, resizable_containers
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, allocation_of
 from podslice.api.server.resize_admission import node_capacity_error
 from podslice.node.effects.container_cgroup import SWAP_MAX, container_resources
@@ -124,7 +124,7 @@ def _check_swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict
     before = {container.name: container for container in resizable_containers(allocated, node.gates)}
     for container in resizable_containers(desired, node.gates):
         old = before.get(container.name)
-        if old is None or _request(container, _MEMORY) == _request(old, _MEMORY) or restarts_for(container, _MEMORY):
+        if old is None or _request(container, _MEMORY) == _request(old, _MEMORY) or needs_restart(container, _MEMORY):
             continue
         if _can_swap(desired, container, node, cgroups) or _can_swap(allocated, old, node, cgroups):
             return _infeasible("In-place resize of containers with swap is not supported.", "swap_limitation")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.api.pod.demand import GUARANTEED, pod_qos
-from podslice.api.pod.resizable import restarting
+from podslice.api.pod.resizable import containers_to_restart
 from podslice.api.pod.spec import Pod
 from podslice.node.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
 from podslice.values.series import Series, series
@@ -126,7 +126,9 @@ class ResizeQueue:
             trigger, again = again, None
             for uid, resize in self.state.pending.items():
                 verdict = attempt(resize)
-                restarts = restarting(resize.allocated, resize.desired) if verdict.outcome == "Allocated" else ()
+                restarts = (
+                    containers_to_restart(resize.allocated, resize.desired) if verdict.outcome == "Allocated" else ()
+                )
                 attempts.append(Attempt(resize.desired, verdict, trigger, restarts))
                 self._settle(uid, verdict, trigger)
                 granted = verdict.outcome == "Allocated" and self.state.pending

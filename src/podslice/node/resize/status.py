@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.api.pod.demand import aggregate, pod_limits, pod_requests, requests_of
-from podslice.api.pod.resizable import cpu_and_memory, effective, resizable_containers, same_amounts
+from podslice.api.pod.resizable import are_equal_amounts, cpu_and_memory, effective_amounts, resizable_containers
 from podslice.api.pod.spec import Container, Pod, PodAllocation, ResourceList, ResourceRequirements
 from podslice.node.effects.cpu_weight import shares_to_milli_cpu, weight_to_shares
 from podslice.values.quantity import BINARY_SI, ZERO, Quantity
@@ -101,8 +101,8 @@ def is_in_progress(
         own = record.containers.get(container.name)
         if container.name not in running or own is None:
             continue
-        if not same_amounts(
-            effective(container, limits), effective(Container(container.name, resources=own), recorded)
+        if not are_equal_amounts(
+            effective_amounts(container, limits), effective_amounts(Container(container.name, resources=own), recorded)
         ):
             return True
     if allocated.spec.resources is None or record.pod_level is None:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from podslice.api.pod.spec import Pod, pod_from_dict
-from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.create import as_stored, prepare_for_create
 from podslice.api.server.decode import decode_error
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.limitrange import LimitRange, apply_defaults, limit_range_from_dict
@@ -70,7 +70,7 @@ class ApiCase:
     @cached_property
     def admitted(self) -> Pod:
         """The pod as read back from storage."""
-        return default_pod(stored(self.prepared), self.gates)
+        return default_pod(as_stored(self.prepared), self.gates)
 
     @cached_property
     def pod(self) -> Pod:

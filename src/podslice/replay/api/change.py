@@ -10,12 +10,12 @@ import msgspec
 
 from podslice.api.pod.demand import compute_qos, pod_qos
 from podslice.api.pod.spec import Pod
-from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.create import as_stored, prepare_for_create
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.limitrange_check import limit_range_refusals
 from podslice.api.server.resize import prepare_for_resize, validate_resize
 from podslice.api.server.resize_admission import node_capacity_error
-from podslice.api.server.update import comparable, prepare_for_update, validate_update
+from podslice.api.server.update import normalize_spec, prepare_for_update, validate_update
 from podslice.replay.api.case import ABSENT, ApiCase, Json, decode_pod, effective_gates
 from podslice.replay.api.server import errors_to_json, resources_to_json
 from podslice.values.quantity import Quantity
@@ -32,7 +32,7 @@ def old_pod(case: ApiCase) -> Pod:
     given = decode_pod(case.json["oldPod"])
     created = prepare_for_create(default_pod(given, gates), gates)
     status = replace(given.status, qos_class=given.status.qos_class or created.status.qos_class)
-    return default_pod(stored(replace(created, status=status)), case.gates)
+    return default_pod(as_stored(replace(created, status=status)), case.gates)
 
 
 def _update(case: ApiCase) -> Any:
@@ -44,7 +44,7 @@ def _update(case: ApiCase) -> Any:
 
 
 def _changed(new: Pod, old: Pod) -> bool:
-    return comparable(new.spec) != comparable(old.spec)
+    return normalize_spec(new.spec) != normalize_spec(old.spec)
 
 
 def _resize(case: ApiCase) -> Any:

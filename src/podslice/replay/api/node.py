@@ -9,11 +9,11 @@ from podslice.api.pod.demand import (
     StatusUse,
     aggregate,
     compute_qos,
+    container_limits,
+    container_requests,
     is_pod_level_limits_set,
     is_pod_level_requests_set,
     is_pod_level_resources_set,
-    own_limits,
-    own_requests,
     pod_limits,
     pod_qos,
     pod_requests,
@@ -72,7 +72,7 @@ def _pod_requests(case: ApiCase) -> Json:
         "skipContainers": amounts(pod_requests(grown(pod, gate, 0), containers=False)),
         "nonMissing": amounts(pod_requests(grown(pod, 2, 0), pod_level=gate, missing=SCORING_DEFAULTS)),
         "zeroOptions": amounts(pod_requests(grown(pod, asked, 0))),
-        "aggregate": amounts(aggregate(pod, own_requests)),
+        "aggregate": amounts(aggregate(pod, container_requests)),
         "isPodLevelSet": is_pod_level_resources_set(pod),
         "isPodLevelReqs": is_pod_level_requests_set(pod),
         "isPodLevelLims": is_pod_level_limits_set(pod),
@@ -88,7 +88,7 @@ def _pod_limits(case: ApiCase) -> Json:
         "noOverhead": amounts(pod_limits(grown(pod, 0, gate), pod_level=gate, overhead=False)),
         "skipPodLevel": amounts(pod_limits(pod, pod_level=False)),
         "zeroOptions": amounts(pod_limits(grown(pod, 0, gate))),
-        "aggregate": amounts(aggregate(pod, own_limits)),
+        "aggregate": amounts(aggregate(pod, container_limits)),
     }
 
 

@@ -10,7 +10,7 @@ import msgspec
 from podslice.api.pod.demand import compute_qos
 from podslice.api.pod.field_error import FieldError
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
-from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.api.pod.unknown_fields import find_unknown_fields
 from podslice.api.server.limitrange import ANNOTATION
 from podslice.api.server.limitrange_check import limit_range_refusals
 from podslice.api.server.validate import validate_create
@@ -168,7 +168,7 @@ def _created(case: ApiCase) -> Json:
 
 
 def _decode_warnings(case: ApiCase) -> Any:
-    return [str(field) for field in unknown_fields(case.json["pod"])] or ABSENT
+    return [str(field) for field in find_unknown_fields(case.json["pod"])] or ABSENT
 
 
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
