@@ -182,7 +182,7 @@ class ValueAnswers:
         """Return a state of such a node without names."""
         used = tuple(state.device.used.get(name, 0) for name in self._resources)
         machine = state.memory.machine_state
-        return self._state(state.cpu.default, machine, self._ledger(machine), used)
+        return self._intern_state(state.cpu.default, machine, self._ledger(machine), used)
 
     def holding_of(self, state: NodeState, uid: str) -> PodHolding:
         """Return a pod's holding on such a node."""
@@ -200,7 +200,7 @@ class ValueAnswers:
         none."""
         known = self._asked.get(shape)
         if known is None:
-            known = self._asked[shape] = self._admission(self._pods[shape])
+            known = self._asked[shape] = self._prepare_shape(self._pods[shape])
         return known
 
     def forget(self, shape: int) -> None:
@@ -209,7 +209,8 @@ class ValueAnswers:
         self._hopeless.pop(shape, None)
         self._plans.clear()
 
-    def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
+    def _prepare_shape(self, pod: Pod) -> tuple[AdmissionPod, str]:
+        """Return a pod in the managers' view, and the reason for which every node refuses it, empty for none."""
         pod = default_pod(with_uid(pod, _POD), self.rules.gates)
         admission = make_admission_pod(self.rules.policy, pod, self.rules.gates)
         unsupported = pod_level_refusal(
@@ -232,9 +233,10 @@ class ValueAnswers:
         were = zip(machine.values(), before.machine.values(), before.ledger, strict=True)
         return tuple([book if table is was else _ledger_key(table) for table, was, book in were])
 
-    def _state(
+    def _intern_state(
         self, cpus: Bits, machine: MachineState, ledger: tuple[object, ...], used: tuple[Bits, ...]
     ) -> FleetState:
+        """Return the one state object with these contents, with a new number where there is none yet."""
         key = (cpus, ledger, used)
         known = self._states.get(key)
         if known is None:
@@ -284,7 +286,7 @@ class ValueAnswers:
             machine = after.machine_state
             ledger = self._ledger(machine)
         used = tuple(have | more for have, more in zip(state.used, holding.devices, strict=True))
-        return self._state(state.cpus & ~holding.cpus, machine, ledger, used)
+        return self._intern_state(state.cpus & ~holding.cpus, machine, ledger, used)
 
     def plan(self, state: FleetState, shape: int) -> Holding | None:
         """Return what each container of the pod would hold, None where it is refused."""
@@ -332,7 +334,7 @@ class ValueAnswers:
 
     def _needs_part_of_core(self, pod: AdmissionPod) -> bool:
         try:
-            refusal = self._refusal(self.start, pod)
+            refusal = self._try_admission(self.start, pod)
         except UpstreamDefectError:
             return False
         return refusal is not None and refusal.code == SMT_FRACTION
@@ -341,12 +343,13 @@ class ValueAnswers:
         """Return the reason for which the managers in this state refuse a pod; empty where they take it, and then they
         hold the next state."""
         try:
-            refusal = self._refusal(state, pod)
+            refusal = self._try_admission(state, pod)
         except UpstreamDefectError as defect:
             return defect.name
         return "" if refusal is None else refusal.reason
 
-    def _refusal(self, state: FleetState, pod: AdmissionPod) -> Refusal | None:
+    def _try_admission(self, state: FleetState, pod: AdmissionPod) -> Refusal | None:
+        """Admit a pod in this state; return the refusal, or None with the managers in the next state."""
         manager = self._manager
         self._set_state(state)
         manager.context.active = {_POD: pod}
@@ -373,6 +376,7 @@ class ValueAnswers:
             self._manager.add_container(admission, container, str(number))
 
     def _answer_after(self, before: FleetState) -> NodeAnswer:
+        """Return the answer for the pod that the managers have just admitted."""
         manager = self._manager
         cpu, memory, device = manager.cpu.state, manager.memory.state, manager.device.state
         used = taken = before.used
@@ -381,7 +385,7 @@ class ValueAnswers:
             taken = tuple([now & ~was for now, was in zip(used, before.used, strict=True)])
         machine = memory.machine_state
         ledger = before.ledger if machine is before.machine else self._ledger(machine, before)
-        after = self._state(cpu.default, machine, ledger, used)
+        after = self._intern_state(cpu.default, machine, ledger, used)
         return NodeAnswer(after, self._holding(cpu, memory, _POD, taken))
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
@@ -393,7 +397,7 @@ class ValueAnswers:
         if self._static_memory and any(holding.blocks):
             machine = free_blocks_in(machine, holding.blocks, settled=self._settles)
             ledger = self._ledger(machine, state)
-        return self._state(state.cpus | holding.cpus, machine, ledger, used)
+        return self._intern_state(state.cpus | holding.cpus, machine, ledger, used)
 
 
 class NamedAnswers:
@@ -467,12 +471,14 @@ def _holding_in(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHol
 
 
 def _ledger_key(node: NUMANodeState) -> tuple[object, ...]:
+    """Return the content of a NUMA node's ledger in a form that compares quickly."""
     tables = (node.memory_map or {}).values()
     amounts = [(table.reserved, table.free) for table in tables]
     return node.number_of_assignments, tuple(node.cells or ()), *amounts
 
 
 def _guaranteed_pod(cpus: int) -> Pod:
+    """Return a Guaranteed pod of one container with so many CPUs and 1 MiB of memory."""
     amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(1 << 20)}
     container = Container(name="c", resources=ResourceRequirements(requests=amounts, limits=amounts))
     return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=_POD, uid=_POD))
@@ -539,6 +545,7 @@ class AnswerMemo:
         return known
 
     def _look(self, key: Question) -> NodeAnswer | FleetState | None:
+        """Return a cached answer, None where there is none."""
         self.asked += 1
         known = self._young.get(key)
         if known is None:

@@ -219,7 +219,7 @@ class ContainerManager:
         containers = containers or {}
         self.restored = frozenset(files)
         # The order of the steps is upstream's: the first one that fails gives the error a kubelet stops with.
-        self.context.gates = self._gates()
+        self.context.gates = self._read_gates()
         hotplug = self.policy.hotplug
         if hotplug is not None and hotplug.new_cpus == "ignore":
             self.machine = without_cpus(self.machine, self.machine.cpus.bits & ~self._cpus_on_file(files))
@@ -243,7 +243,7 @@ class ContainerManager:
         scope = self.config.topology_manager_scope
         self.topology = TopologyManager(self.context, providers, merger, scope, proposer=proposer)
 
-    def _gates(self) -> FeatureGates:
+    def _read_gates(self) -> FeatureGates:
         try:
             return FeatureGates.from_overrides(
                 self.config.feature_gates, fixes=later_gates(self.quirks), other_gates_allowed=False
@@ -252,6 +252,7 @@ class ContainerManager:
             raise refused_gates_error(error) from None
 
     def _build_cpu_manager(self, reservations: Reservations) -> CPUManager:
+        """Make the CPU Manager from the configuration. Raises `StartError`."""
         stage = "cpuManager"
         policy = self.config.cpu_manager_policy
         try:
@@ -271,6 +272,8 @@ class ContainerManager:
             raise error.at_start("" if policy == "none" else "new static policy error: ") from None
 
     def _build_static_policy(self, topology: CPUTopology, explicit: Bits, count: int) -> CPUManager:
+        """Make the CPU Manager of policy static: check its options and choose the reserved CPUs. Raises
+        `OptionError`."""
         options = parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.context.gates)
         check_cpu_policy_options(options, topology, self.config.topology_manager_policy)
         reserved = explicit or self._pick_reserved(topology, count, options)
@@ -306,6 +309,7 @@ class ContainerManager:
         return MemoryManager(rules, self.context)
 
     def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
+        """Choose `count` CPUs for the system as the policy picks them, 0 where it cannot (cpu-topology 2.3)."""
         try:
             return Picker(topology, options, self.quirks).take(topology.all_cpus, count).cpus
         except AdmissionError:
@@ -314,6 +318,7 @@ class ContainerManager:
     def _start_cpu_manager(
         self, cpu: CPUManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
     ) -> None:
+        """Restore and validate the CPU state from `files`, and write back what changed. Raises `StartError`."""
         data = files.get(CPU_STATE_FILE)
         cpu.state = restore_cpu_state(
             data,

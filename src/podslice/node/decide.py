@@ -191,6 +191,7 @@ def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bo
 
 
 def _has_its_cpus(pod: AdmissionPod, had: PodCPUs) -> bool:
+    """Whether the assignments, and pod CPUs if any, have the sizes that the pod is entitled to."""
     if had.bubble and had.bubble.bit_count() != pod.cpus:
         return False
     own = [(one, had.assignments.get(one.name, 0)) for one in pod.containers if not one.plain_init]
@@ -202,6 +203,7 @@ def _has_its_cpus(pod: AdmissionPod, had: PodCPUs) -> bool:
 
 
 def _has_its_memory(pod: AdmissionPod, had: PodMemory) -> bool:
+    """Whether the blocks have the sizes that the pod is entitled to."""
     own = partial(container_memory, pod)
     asked = {one.name: request for one in pod.containers if not one.plain_init and (request := own(one))}
     if had.whole:

@@ -514,6 +514,8 @@ class Kubelet:
         return replace(pod, containers=containers, mixed=any(one.mixed for one in containers))
 
     def _run_later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
+        """Run the admission handlers after the resource managers, and remove the pods that are preempted. Raises
+        `AdmissionError`."""
         verdict = self._later_verdict(pod, there.others_of(pod.uid), view)
         self.seen = there.with_pod(pod.uid, view, self.manager.context.active)
         self.preempted = verdict.victims
@@ -577,6 +579,8 @@ class Kubelet:
         return self._count_resources().resources
 
     def _count_resources(self) -> Counted:
+        """Return capacity, allocatable and the node as the predicates see it, computed anew when device lists
+        changed."""
         pools = self.manager.device.state.pools
         # Pools are replaced, never changed, so identity tells whether they are the same.
         if self._resources is None or self._resources.pools is not pools:
@@ -605,6 +609,7 @@ class Kubelet:
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:
+        """Remove a pod from everything but the managers' states, which drop it at the next clean-up."""
         context = self.manager.context
         before = context.active
         context.deactivate(uid)

@@ -238,7 +238,7 @@ class Node:
             admission,
             preempted=self.kubelet.preempted,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
-            containers=tuple(self._container(admission, c, started[c.name]) for c in admission.containers),
+            containers=tuple(self._container_decision(admission, c, started[c.name]) for c in admission.containers),
             events=self._events(admission),
         )
         self.kubelet.manager.remove_stale()
@@ -252,11 +252,12 @@ class Node:
             decision,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
             containers=tuple(
-                self._container(pod, c, self.kubelet.inspect(pod, c, started=True)) for c in pod.containers
+                self._container_decision(pod, c, self.kubelet.inspect(pod, c, started=True)) for c in pod.containers
             ),
         )
 
     def _events(self, pod: AdmissionPod) -> tuple[PodEvent, ...]:
+        """Return the events for the owner of an admitted pod."""
         passed_over: tuple[PodEvent, ...] = ()
         if pod.ignored:
             passed_over = ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
@@ -327,6 +328,8 @@ class Node:
         return self._restore_pods(pods, readmission.resume)
 
     def _restore_pods(self, pods: Iterable[Pod], take: Callable[..., object]) -> list[Decision]:
+        """Readmit or take over running pods with `take`, queue resizes that were not granted; return the refused
+        ones."""
         kubelet, gates = self.kubelet, self.rules.gates
         wanted = [default_pod(with_default_uid(pod), gates) for pod in pods]
         allocated = [self._with_granted(pod) for pod in wanted]
@@ -342,6 +345,7 @@ class Node:
 
     def _with_granted(self, pod: Pod) -> Pod:
         # Stand-ins have no record of a grant: they request what they own.
+        """Return the pod with the resources that were granted to it last."""
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
         return apply_allocation(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
@@ -502,6 +506,7 @@ class Node:
         return Decision(name=metadata.name, namespace=metadata.namespace, uid=pod.uid, qos=pod.qos, **fields)
 
     def _refusal_decision(self, pod: AdmissionPod, refusal: Refusal) -> Decision:
+        """Return the decision about a refused pod, with our explanation beside upstream's message."""
         context = self.kubelet.manager.context
         why = explain_refusal(self.view, pod, refusal, context.unaligned)
         if context.plugin_notes:
@@ -510,7 +515,7 @@ class Node:
             )
         return self._decision(pod, admitted=False, reason=refusal.reason, message=refusal.message, why=why)
 
-    def _container(
+    def _container_decision(
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
     ) -> ContainerDecision:
         kubelet = self.kubelet

@@ -103,6 +103,7 @@ def retry_resizes(kubelet: Kubelet, trigger: RetryTrigger) -> list[Attempt]:
 
 
 def _try(kubelet: Kubelet, resize: PendingResize) -> ResizeVerdict:
+    """Try one waiting resize: first the resize check, then the admission chain."""
     desired, manager, config = resize.desired, kubelet.manager, kubelet.config
     node = ResizeNode(
         gates=manager.context.gates,
@@ -218,6 +219,7 @@ def resize_decisions(kubelet: Kubelet, attempts: Iterable[Attempt]) -> dict[str,
 
 
 def _decision(kubelet: Kubelet, attempt: Attempt) -> ResizeDecision:
+    """Return the decision of one attempt, and set the pod's condition."""
     uid, verdict = attempt.uid, attempt.verdict
     metadata = attempt.pod.metadata
     known = kubelet.conditions.get(uid)

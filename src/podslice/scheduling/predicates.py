@@ -126,6 +126,7 @@ def non_zero_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
 
 
 def _account(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None = None) -> dict[str, Quantity]:
+    """Return the requests of a pod on the node, with its status as far as the gates count it."""
     resizable = gates["InPlacePodLevelResourcesVerticalScaling"]
     return pod_requests(
         pod,
@@ -422,6 +423,7 @@ def _check_node(pod: Pod, node: NodeObject) -> list[Refusal]:
 
 
 def _preempt(pod: PodOnNode, others: Iterable[PodOnNode], missing: Sequence[InsufficientResource]) -> Verdict:
+    """Return the verdict with the pods to preempt, or the refusal where that does not help."""
     by_class: dict[str, list[PreemptiblePod]] = {BEST_EFFORT: [], BURSTABLE: [], GUARANTEED: []}
     for other in others:
         if _may_preempt(pod.pod, other.pod):
@@ -434,6 +436,7 @@ def _preempt(pod: PodOnNode, others: Iterable[PodOnNode], missing: Sequence[Insu
 
 
 def _may_preempt(pod: Pod, other: Pod) -> bool:
+    """Whether a pod may preempt another: critical over non-critical, or higher priority."""
     if is_critical(pod) and not is_critical(other):
         return True
     mine, theirs = pod.spec.priority, other.spec.priority

@@ -178,6 +178,7 @@ def _growth(new: ResourceList, old: ResourceList) -> dict[str, Quantity]:
 
 
 def _check_quota(quota: ResourceQuota, growth: ResourceList) -> None:
+    """Check one quota's limits against the growth. Raises `QuotaError`."""
     if not growth:
         return
     used = quota.used

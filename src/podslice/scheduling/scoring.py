@@ -101,6 +101,7 @@ def _used_share(used: int, capacity: int) -> int:
 
 
 def _balance(requested: Amounts, node: NodeLoad) -> int:
+    """Return 100 less the spread between the used shares of CPU and memory."""
     fractions = [min(1.0, requested[name] / node.allocatable[name]) for name in SCORED if node.allocatable.get(name, 0)]
     spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
     return int((1 - spread) * MAX_NODE_SCORE)

@@ -80,10 +80,10 @@ _CONTENT = GoStruct(
 
 def decode(data: bytes) -> dict[str, PodAllocation]:
     """Read a file without checking its checksum. Raises `CheckpointError`."""
-    return _allocations(decode_data(data).data)
+    return _parse_allocations(decode_data(data).data)
 
 
-def _allocations(content: str) -> dict[str, PodAllocation]:
+def _parse_allocations(content: str) -> dict[str, PodAllocation]:
     fields = unmarshal(content.encode(), _CONTENT)
     return {
         uid: PodAllocation(
@@ -99,7 +99,7 @@ def load(data: bytes) -> dict[str, PodAllocation]:
     envelope = decode_data(data)
     if data_checksum(envelope.data) != envelope.checksum:
         raise CheckpointError(CORRUPT)
-    return _allocations(envelope.data)
+    return _parse_allocations(envelope.data)
 
 
 def restore_failure(error: CheckpointError, file: str) -> str:

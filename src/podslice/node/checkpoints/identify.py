@@ -87,7 +87,8 @@ def _kind(keys: dict[str, Any]) -> Kind:
     return "memory" if "machinestate" in keys else "cpu"
 
 
-def _readable(computed: dict[str, int], read: Callable[[], dict[str, str]]) -> None:
+def _add_checksums(computed: dict[str, int], read: Callable[[], dict[str, str]]) -> None:
+    """Add the checksums of the texts that `read` returns, unless the file cannot be read that way."""
     try:
         texts = read()
     except CheckpointError:
@@ -95,7 +96,7 @@ def _readable(computed: dict[str, int], read: Callable[[], dict[str, str]]) -> N
     computed |= {version: fnv1a(text) for version, text in texts.items()}
 
 
-def _cpu(data: bytes) -> dict[str, int]:
+def _cpu_checksums(data: bytes) -> dict[str, int]:
     computed: dict[str, int] = {}
 
     def old() -> dict[str, str]:
@@ -111,12 +112,12 @@ def _cpu(data: bytes) -> dict[str, int]:
             "v3raw": dump(checkpoint, "v3", "CPUManagerCheckpointV3"),
         }
 
-    _readable(computed, old)
-    _readable(computed, new)
+    _add_checksums(computed, old)
+    _add_checksums(computed, new)
     return computed
 
 
-def _memory(data: bytes) -> dict[str, int]:
+def _memory_checksums(data: bytes) -> dict[str, int]:
     computed: dict[str, int] = {}
 
     def read() -> dict[str, str]:
@@ -128,14 +129,14 @@ def _memory(data: bytes) -> dict[str, int]:
             "v2": dump(checkpoint, "v2"),
         }
 
-    _readable(computed, read)
+    _add_checksums(computed, read)
     return computed
 
 
-def _device(data: bytes) -> dict[str, int]:
+def _device_checksums(data: bytes) -> dict[str, int]:
     computed: dict[str, int] = {}
     for version in ("v1", "v2"):
-        _readable(
+        _add_checksums(
             computed,
             lambda version=version: {  # type: ignore[misc]  # binds the loop variable
                 version: checkpoint_devices.dump_text(checkpoint_devices.decode(data, version))
@@ -144,14 +145,14 @@ def _device(data: bytes) -> dict[str, int]:
     return computed
 
 
-def _data(data: bytes) -> dict[str, int]:
+def _data_checksums(data: bytes) -> dict[str, int]:
     content = decode_data(data).data
     return {"data": data_checksum(content), "crc32": crc_checksum(content)}
 
 
 _COMPUTE: dict[Kind, Callable[[bytes], dict[str, int]]] = {
-    "cpu": _cpu,
-    "memory": _memory,
-    "device": _device,
-    "data": _data,
+    "cpu": _cpu_checksums,
+    "memory": _memory_checksums,
+    "device": _device_checksums,
+    "data": _data_checksums,
 }

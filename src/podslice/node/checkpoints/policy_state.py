@@ -251,9 +251,9 @@ def with_loans(state: CPUState, data: bytes | None) -> CPUState:
     except CheckpointError:
         return state
     loans: Loans = {}
-    for uid, name, loaned in _loans(content, state.assignments):
+    for uid, name, loaned in _read_loans(content, state.assignments):
         loans.setdefault(uid, {})[name] = loaned
-    return replace(state, loans=loans, bubble_loans=dict(_bubble_loans(content, state.bubbles)))
+    return replace(state, loans=loans, bubble_loans=dict(_read_pod_loans(content, state.bubbles)))
 
 
 def with_classes(state: CPUState, data: bytes) -> CPUState:
@@ -311,16 +311,18 @@ def read_mixed(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]
     return {uid: containers for uid, containers in found.items() if containers}
 
 
-def _bubble_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
+def _read_pod_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
+    """Yield the loaned pod CPUs in a file that fit the state's: (pod UID, CPUs)."""
     for uid, text in content.pod_originals.items():
         promised, held = parse_bits_or_empty(text), bubbles.get(uid, 0)
         if promised and promised & ~held == 0 and promised != held:
             yield uid, held & ~promised
 
 
-def _loans(
+def _read_loans(
     content: PolicyContent, assignments: Mapping[str, Mapping[str, Bits]]
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Yield the loans in a file that fit the assignments: (pod UID, container, CPUs in the order they came)."""
     for uid, named in content.originals.items():
         for name, text in named.items():
             held = assignments.get(uid, {}).get(name, 0)

@@ -233,6 +233,7 @@ def _totals(machine: MachineState) -> dict[int, int]:
 
 
 def _check_block(machine: MachineState, pod: str, container: str, block: Block, *, tables_may_miss: bool) -> None:
+    """Check that the machine has the NUMA nodes and resources of a block. Raises `StartError` with upstream's text."""
     who = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
     known = tables_may_miss and not block.size
     for node in block.numa_affinity or ():
@@ -247,6 +248,7 @@ def _check_block(machine: MachineState, pod: str, container: str, block: Block, 
 
 
 def _equal(stored: MachineState, expected: MachineState, node: int, *, tables_may_miss: bool) -> bool:
+    """Whether a NUMA node's stored record equals the expected one (memory-device 1.14)."""
     mine, theirs = stored[node], expected[node]
     if mine.number_of_assignments != theirs.number_of_assignments:
         return False
@@ -276,6 +278,7 @@ def _check_group(machine: MachineState, state: NUMANodeState, name: str) -> None
 
 
 def _group_sum(machine: MachineState, state: NUMANodeState, name: str, field: str) -> int:
+    """Return the sum of a field over the nodes of a group; wraps at 64 bits."""
     total = sum(
         int(getattr((machine[cell].memory_map or {})[name], field))
         for cell in state.cells or ()

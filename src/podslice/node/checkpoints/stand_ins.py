@@ -28,12 +28,12 @@ def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset
     for content in contents.values():
         match content.checkpoint:
             case CPUCheckpoint() as cpu if not content.by_container_id:
-                _cpus(cpu, held)
+                _add_cpus(cpu, held)
             case MemoryCheckpoint() as memory:
-                _memory(memory, held)
+                _add_memory(memory, held)
             case DeviceCheckpoint() as device:
-                _devices(device, held)
-    return [_pod(uid, held) for uid in sorted(held.amounts) if uid not in known]
+                _add_devices(device, held)
+    return [_make_pod(uid, held) for uid in sorted(held.amounts) if uid not in known]
 
 
 class _Held(NamedTuple):
@@ -50,7 +50,7 @@ def _keeps_ledger(content: Content) -> bool:
     return isinstance(content.checkpoint, MemoryCheckpoint) and bool(content.checkpoint.machine_state)
 
 
-def _cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
+def _add_cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
     for uid, bubble in (checkpoint.pod_entries or {}).items():
         held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
     for uid, named in (checkpoint.entries or {}).items():
@@ -71,7 +71,7 @@ def _is_pool(name: str, cpus: Bits, sets: Mapping[str, Bits], budget: int) -> bo
     return cpus in others or (cpus.bit_count() == budget - owned.bit_count() and (len(others) == 0 or owned == 0))
 
 
-def _memory(checkpoint: MemoryCheckpoint, held: _Held) -> None:
+def _add_memory(checkpoint: MemoryCheckpoint, held: _Held) -> None:
     for uid, blocks in (checkpoint.pod_entries or {}).items():
         for block in blocks or ():
             held.budgets.setdefault(uid, {})[block.type] = Quantity.of(block.size, BINARY_SI)
@@ -81,13 +81,14 @@ def _memory(checkpoint: MemoryCheckpoint, held: _Held) -> None:
             own |= {block.type: Quantity.of(block.size, BINARY_SI) for block in blocks or () if block.size}
 
 
-def _devices(checkpoint: DeviceCheckpoint, held: _Held) -> None:
+def _add_devices(checkpoint: DeviceCheckpoint, held: _Held) -> None:
     for entry in checkpoint.entries or ():
         own = held.amounts.setdefault(entry.pod, {}).setdefault(entry.container, {})
         own[entry.resource] = Quantity.of(len(entry.device_ids()))
 
 
-def _pod(uid: str, held: _Held) -> Pod:
+def _make_pod(uid: str, held: _Held) -> Pod:
+    """Return the stand-in of one UID."""
     named, budget = held.amounts[uid], held.budgets.get(uid)
     guaranteed = budget is not None or any("cpu" in own or "memory" in own for own in named.values())
     containers: list[Container] = []

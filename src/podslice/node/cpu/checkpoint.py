@@ -63,7 +63,7 @@ def dump_text(checkpoint: CPUCheckpoint, version: str, name: str = "CPUManagerCh
         kind, entries = _V1_KIND, dump_map(checkpoint.entries_v1, str)
     else:
         kind, entries = _KIND, dump_map(checkpoint.entries, _dump_containers)
-    pods = _PODS + dump_map(checkpoint.pod_entries, _dump_bubble) if version == "v3" else ""
+    pods = _PODS + dump_map(checkpoint.pod_entries, _dump_pod_cpus) if version == "v3" else ""
     head = f"(*state.{name}){{PolicyName:(string){checkpoint.policy_name}"
     return f"{head}{_BEFORE_DEFAULT}{checkpoint.default_cpuset} Entries:({kind}){entries}{pods}{_TAIL}"
 
@@ -72,7 +72,7 @@ def _dump_containers(containers: dict[str, str] | None) -> str:
     return dump_map(containers, str)
 
 
-def _dump_bubble(cpus: Bits) -> str:
+def _dump_pod_cpus(cpus: Bits) -> str:
     # The set of pod entries is dumped as a map, CPU by CPU; elsewhere CPU lists are text (cpu-topology 8.4).
     elements = " ".join(f"{cpu}:{{}}" for cpu in iter_bits(cpus))
     return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elements}]}}}}"
@@ -107,7 +107,7 @@ def _json_containers(containers: dict[str, str] | None) -> str:
     return json_map({name: dump_string(text) for name, text in containers.items()})
 
 
-def json_bubble(cpus: Bits) -> str:
+def json_pod_cpus(cpus: Bits) -> str:
     """Return the pod CPUs of one pod as a member of `podEntries`."""
     return f'{{"cpuSet":"{format_bits(cpus)}"}}' if cpus else "{}"
 
@@ -115,7 +115,7 @@ def json_bubble(cpus: Bits) -> str:
 def json_members(checkpoint: CPUCheckpoint, *, bubbles: bool = True) -> str:
     """Return the JSON members policyName to entries or, with `bubbles`, to podEntries."""
     entries = {pod: _json_containers(containers) for pod, containers in (checkpoint.entries or {}).items()}
-    pods = {pod: json_bubble(cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()} if bubbles else {}
+    pods = {pod: json_pod_cpus(cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()} if bubbles else {}
     return _members(
         checkpoint.policy_name,
         checkpoint.default_cpuset,
@@ -135,12 +135,12 @@ class CPUStateEncoder:
     def encode(self, state: CPUState, policy_name: str, version: str) -> bytes:
         """Return the file for a state, the same bytes as `encode`."""
         default = format_bits(state.default)
-        self._pods = renew(self._pods, state.assignments, _pod)
+        self._pods = renew(self._pods, state.assignments, _pod_member)
         entries, bubbles = self._pods.values(), self._bubbles.values()
         text = [_BEFORE_POLICY, policy_name, _BEFORE_DEFAULT, default, _BEFORE_ENTRIES]
         add_dump(text, entries, self._checksum)
         if version == "v3":
-            self._bubbles = renew(self._bubbles, state.bubbles, _bubble)
+            self._bubbles = renew(self._bubbles, state.bubbles, _pod_entry_member)
             bubbles = self._bubbles.values()
             text.append(_PODS)
             add_dump(text, bubbles, self._checksum)
@@ -149,7 +149,7 @@ class CPUStateEncoder:
         return f'{{{members},"checksum":{self._checksum.of(text)}}}'.encode()
 
 
-def _pod(uid: str, containers: dict[str, Bits]) -> Member:
+def _pod_member(uid: str, containers: dict[str, Bits]) -> Member:
     dump, json = [], []
     for name in sorted(containers):
         cpus = format_bits(containers[name])
@@ -159,8 +159,8 @@ def _pod(uid: str, containers: dict[str, Bits]) -> Member:
     return Member(containers, f"{dump_string(uid)}:{{{','.join(json)}}}", text, (text,))
 
 
-def _bubble(uid: str, cpus: Bits) -> Member:
-    return member(cpus, f"{dump_string(uid)}:{json_bubble(cpus)}", f" {uid}:", _dump_bubble(cpus))
+def _pod_entry_member(uid: str, cpus: Bits) -> Member:
+    return member(cpus, f"{dump_string(uid)}:{json_pod_cpus(cpus)}", f" {uid}:", _dump_pod_cpus(cpus))
 
 
 # Reading

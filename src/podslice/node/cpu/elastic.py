@@ -72,6 +72,7 @@ def resize_pod(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, *, fre
 
 
 def _shrink_pod(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, was: AdmissionPod) -> CPUState:
+    """Shrink the slices of a pod, then its pod CPUs, and free assignments that the new division replaces."""
     before, uid = state, pod.uid
     for old, container in zip(was.containers, pod.containers, strict=True):
         # A container that changes between exclusive and shared starts anew: nothing was promised to it in the other

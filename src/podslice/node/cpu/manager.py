@@ -218,6 +218,7 @@ class CPUManager:
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
         # Offline CPUs stay assigned but count for no NUMA node, so hints are for the CPUs that remain.
+        """Return the hints for `count` CPUs; an empty list where no set of NUMA nodes has as many."""
         gone = reusable & self.state.offline
         if gone:
             reusable, count = reusable & ~gone, count - gone.bit_count()
@@ -398,6 +399,8 @@ class CPUManager:
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
         # A core with a reserved CPU can never be given away as a whole.
+        """Check a request under `full-pcpus-only` against the free CPUs of cores without reserved ones. Raises
+        `AdmissionError`."""
         free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
@@ -425,6 +428,7 @@ class CPUManager:
         return cpus
 
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
+        """Add the CPUs of a plain init container to the reusable ones, or take away those of any other."""
         reusable = self.state.reusable.get(uid, 0)
         left = reusable | cpus if container.plain_init else reusable & ~cpus
         # Reuse is within one pod, and pods are admitted one at a time: other pods' entries are dropped.

@@ -199,6 +199,7 @@ def _proposal(
     affinity: Hint,
     state: CPUState,
 ) -> Proposal:
+    """Return the proposal for one container or for the pod as a whole (None). Raises `AdmissionError`."""
     free = assignable(state.default, calls.rules.reserved)
     pool = free | (state.reusable.get(pod.uid, 0) if container is not None else 0)
     ask = calls.ask(pod, container, count)
@@ -250,6 +251,7 @@ def _filtered_error(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: B
 
 
 def _give(state: CPUState, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> CPUState:
+    """Return the state in which the container has these CPUs and its pod's reusable ones are updated."""
     state = state.give(pod.uid, container.name, cpus)
     reusable = state.reusable.get(pod.uid, 0)
     left = reusable | cpus if container.plain_init else reusable & ~cpus

@@ -48,7 +48,7 @@ class ResizePicker:
 
         Raises `AdmissionError` where the pool is too small.
         """
-        pool = self._within(pool & self._topology.all_cpus & ~anchor, mask)
+        pool = self._restrict(pool & self._topology.all_cpus & ~anchor, mask)
         if self._options.full_pcpus_only:
             # The free siblings of a core that the anchor is on complete it, although no free core is whole there.
             completed = self._whole(anchor) & pool
@@ -72,7 +72,8 @@ class ResizePicker:
                 raise
             return self.pick(held, free, count)
 
-    def _within(self, pool: Bits, mask: Bits | None) -> Bits:
+    def _restrict(self, pool: Bits, mask: Bits | None) -> Bits:
+        """Return the CPUs of the pool under the mask, with `align-by-socket` those of its sockets."""
         if mask is None:
             return pool
         near = self._topology.cpus_in_numa_nodes(mask)
@@ -98,20 +99,23 @@ class ResizePicker:
         """Yield the places to take CPUs from, nearest first: cores and caches of the anchor, its NUMA nodes, its
         sockets, all."""
         topology = self._topology
-        yield from self._nearest(anchor)
+        yield from self._nearest_places(anchor)
         nodes = [(-(cpus & anchor).bit_count(), node) for node, cpus in topology.numa_nodes.items() if cpus & anchor]
         for _, node in sorted(nodes):
             yield topology.numa_nodes[node]
         yield whole_objects(topology.sockets, anchor)
         yield topology.all_cpus
 
-    def _nearest(self, anchor: Bits) -> Iterator[Bits]:
+    def _nearest_places(self, anchor: Bits) -> Iterator[Bits]:
+        """Yield the places that count as next to the anchor: its cores, and its caches where the options ask for
+        them."""
         if not self._options.distribute_cpus_across_cores:
             yield self._whole(anchor)
         if self._caches:
             yield whole_objects(self._topology.uncore_caches, anchor)
 
     def _fill(self, chosen: Bits, pool: Bits, count: int, phases: Iterator[Bits]) -> Bits:
+        """Add CPUs of the pool from one place after the other until there are `count`."""
         for place in phases:
             missing = count - chosen.bit_count()
             if not missing:
@@ -143,7 +147,7 @@ class ResizePicker:
         fit."""
         numa_nodes = self._topology.numa_nodes
         if mask is not None:
-            return {node: cpus for node, cpus in numa_nodes.items() if self._within(cpus, mask)}
+            return {node: cpus for node, cpus in numa_nodes.items() if self._restrict(cpus, mask)}
         usable = anchor | pool
         chosen = {node: cpus for node, cpus in numa_nodes.items() if cpus & anchor}
         # Nodes of the anchor come first whatever they have free: their CPUs stay.
@@ -156,7 +160,7 @@ class ResizePicker:
 
     def _unit(self, anchor: Bits, chosen: Bits, free: Bits) -> Bits:
         """Return the unit to take next on one node, nearest to the anchor: a CPU, or under `full-pcpus-only` a core."""
-        for place in (*self._nearest(anchor), *self._nearest(chosen), self._topology.all_cpus):
+        for place in (*self._nearest_places(anchor), *self._nearest_places(chosen), self._topology.all_cpus):
             if free & place:
                 if not self._options.full_pcpus_only:
                     return self._packer.take(free & place, 1)

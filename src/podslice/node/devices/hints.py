@@ -87,6 +87,7 @@ class Coverage:
         )
 
     def _reach(self, devices: Bits, amount: int) -> Need:
+        """Return the need for `amount` of these devices: a sum per node, unless devices are on several nodes."""
         if self._has_one_node_each:
             return Need({node: (there & devices).bit_count() for node, there in self._places}, amount)
         return Reach.of({node: there & devices for node, there in self._places}, amount)

@@ -186,6 +186,7 @@ class DeviceManager:
         }
 
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
+        """Return the hints of one resource (memory-device 2.6): None for no preference, an empty list for none."""
         pool = self.state.pools[resource]
         search_budget = self.context.search_budget
         if not pool.coverage.placed or (count <= 0 and self._ignores_zero):
@@ -218,6 +219,7 @@ class DeviceManager:
         return self.context.quirks.vanished_devices_crash
 
     def _crash_if_upstream(self, resource: str, devices: Bits) -> None:
+        """Raise `UpstreamDefectError` in the profile in which unlisted devices crash the kubelet."""
         if self._may_crash:
             names = ", ".join(self.state.pools[resource].names(devices))
             raise UpstreamDefectError(_VANISHED, f"{resource}: {names} no longer listed by the plugin")
@@ -335,6 +337,7 @@ class DeviceManager:
         return held is not None or count == 0
 
     def _select(self, pool: DevicePool, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
+        """Choose and mark the devices for a request, also those taken before an error. Raises `AdmissionError`."""
         left = self.state.reusable.get(uid)
         reusable = left.get(resource, 0) if left else 0
         if reusable and not self._may_crash:
@@ -356,6 +359,7 @@ class DeviceManager:
         return selection.taken
 
     def _ask_preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
+        """Return the devices that the plugin prefers, None for no preference. Raises `AdmissionError`."""
         pool = self.state.pools[resource]
         if pool.plugin is None:
             raise AdmissionError(_NO_ENDPOINT, resource=resource)
@@ -401,6 +405,7 @@ class DeviceManager:
             self._pre_start(pod.uid, container.name, requests)
 
     def _pre_start(self, uid: str, container: str, requests: Mapping[str, int]) -> None:
+        """Call PreStartContainer of the plugins that require it. Raises `AdmissionError`."""
         for resource in requests:
             pool = self.state.pools[resource]
             if pool.plugin is None:

@@ -173,6 +173,7 @@ class _ResourcePlanner:
         self.start = state
 
     def steps(self) -> Iterator[Step]:
+        """Yield the steps: the pod's values that rise, the containers, the pod's values that fall, the record."""
         limit, request = self._limit_change(), self._request_change()
         yield from self._write_limit(due=limit > 0)
         yield from self._write_request(due=request > 0)
@@ -208,6 +209,7 @@ class _ResourcePlanner:
 
     def _write(self, file: str, content: str, **values: int | None) -> Iterator[Step]:
         # Made before the values change: a failed write takes the announcement back with the old values.
+        """Yield the announcement of new values to the runtime and their write to one file."""
         undo = NotifyRuntime(self.resource, self.announce(self.state))
         self.state = replace(self.state, **values)
         yield NotifyRuntime(self.resource, self.announce(self.state))
@@ -263,14 +265,15 @@ def memory_check(resize: PodResize, quirks: Quirks) -> str:
     gaps = quirks.resize_memory_check_gaps
     if not involved and gaps:
         return ""
-    problems = list(_too_low(resize, quirks, names_pod_usage=gaps))
+    problems = list(_find_too_low(resize, quirks, names_pod_usage=gaps))
     if not problems:
         return ""
     listed = problems[0] if len(problems) == 1 else f"[{', '.join(dict.fromkeys(problems))}]"
     return f"cannot decrease memory limits: {listed}"
 
 
-def _too_low(resize: PodResize, quirks: Quirks, *, names_pod_usage: bool) -> Iterator[str]:
+def _find_too_low(resize: PodResize, quirks: Quirks, *, names_pod_usage: bool) -> Iterator[str]:
+    """Yield why memory limits cannot fall: usage that is unknown, or above the new limit."""
     used = resize.memory_usage
     if resize.target.memory is not None and _compare(resize.target.memory, resize.current.memory, quirks) < 0:
         if used is None:

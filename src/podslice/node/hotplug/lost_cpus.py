@@ -63,25 +63,27 @@ class LostCPUs:
         return all(done)
 
     def _replace_container(self, pod: AdmissionPod, name: str) -> bool:
+        """Replace the lost CPUs of one container; return whether all were."""
         held = self._state.assignments[pod.uid][name]
         lost = held & self._state.offline
         if not lost:
             return True
         kept = held & ~lost
-        got = self._try_growth(pod, self._without(pod.uid, name, kept), self._near(held))
+        got = self._try_growth(pod, self._state_without(pod.uid, name, kept), self._near(held))
         more = 0 if got is None else got.assignments.get(pod.uid, {}).get(name, 0) & ~kept
         if not more and not kept:
             more = self._pick_anywhere(pod, (name,), lost.bit_count())
         self._swap(pod.uid, lost, more)
         return more.bit_count() == lost.bit_count()
 
-    def _without(self, uid: str, name: str, kept: Bits) -> CPUState:
+    def _state_without(self, uid: str, name: str, kept: Bits) -> CPUState:
         state = self._state
         if kept:
             return replace(state, assignments=put_in(state.assignments, uid, name, kept))
         return replace(state, assignments=drop_in(state.assignments, uid, name))
 
     def _replace_pod_cpus(self, pod: AdmissionPod) -> bool:
+        """Replace the lost pod CPUs, first those of slices; return whether all were."""
         state, uid = self._state, pod.uid
         bubble = state.bubbles[uid]
         lost, kept = bubble & state.offline, bubble & ~state.offline
@@ -116,6 +118,8 @@ class LostCPUs:
         return got or self._try_admission(pod, without)
 
     def _try_admission(self, pod: AdmissionPod, without: CPUState) -> CPUState | None:
+        """Return the CPU state after an admission of the pod from this state, None where it is refused. Everything is
+        restored."""
         manager, cpu, context = self._manager, self._manager.cpu, self._manager.context
         before = cpu.state, cpu.rules, manager.memory.state, manager.device.state, manager.topology.state
         metrics, context.metrics = context.metrics, context.metrics.copy()

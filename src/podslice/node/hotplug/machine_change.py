@@ -106,6 +106,7 @@ class MachineChange:
     # Memory and NUMA nodes
 
     def _follow_memory(self) -> Iterator[MachineConsequence]:
+        """Move devices and memory ledgers to the new machine, and yield the consequences."""
         manager, delta = self._manager, self._delta
         for node in delta.nodes_added:
             yield MachineConsequence("node-added", f"NUMA node {node} was added")
@@ -132,6 +133,7 @@ class MachineChange:
     # Shared and reserved CPUs
 
     def _follow_pools(self) -> Iterator[MachineConsequence]:
+        """Move the shared and reserved CPUs to the new machine, and yield the consequences."""
         cpu = self._manager.cpu
         before, gone = cpu.state, self._delta.offline.bits
         cpu.state = ledger_on(before, cpu.rules, self._topology_before.all_cpus)
@@ -158,6 +160,7 @@ class MachineChange:
     # Owners
 
     def _follow_owners(self, before: CPUState) -> Iterator[MachineConsequence]:
+        """Replace lost CPUs as the policy says, and yield what happened to each container."""
         for pod in self._lost.owners():
             # Urgent owners are helped under every policy: their containers would run on the CPUs of all others.
             if self._policy.lost_cpus == "replace" or self._lost.is_urgent(pod):
@@ -182,7 +185,7 @@ class MachineChange:
             text += f" and misses {format_bits(misses)}" if misses else ""
         elif misses & ~missed:
             changed = misses & ~missed
-            kind, where = self._how_it_runs(own, left)
+            kind, where = self._describe_cpus(own, left)
             text = f"lost {format_bits(changed)} and runs on {where}"
         else:
             kind, changed = "returned", missed & ~misses
@@ -190,7 +193,7 @@ class MachineChange:
         text = f"container {name} {text}"
         yield MachineConsequence(kind, text, pod.uid, name, CPUSet.from_bits(changed), CPUSet.from_bits(left))
 
-    def _how_it_runs(self, own: OwnCPUs, left: Bits) -> tuple[ConsequenceKind, str]:
+    def _describe_cpus(self, own: OwnCPUs, left: Bits) -> tuple[ConsequenceKind, str]:
         if own.cpus is None:
             return "shares", f"the shared CPUs, {format_bits(left)}: it has none of its own left"
         if own.borrowed:

@@ -203,14 +203,14 @@ class MemoryStateEncoder:
         """Return the file for a state, the same bytes as the function `encode`: v2, or v1 where `pod_entries` is None.
         Records of NUMA nodes count as unchanged when they are the same objects."""
         nodes = self._nodes = _renew_nodes(self._nodes, machine_state)
-        self._pods = renew(self._pods, entries, _pod)
+        self._pods = renew(self._pods, entries, _pod_member)
         pods, pod_blocks = self._pods.values(), self._pod_blocks.values()
         text = [_BEFORE_POLICY, policy_name, _MACHINE]
         add_dump(text, nodes.values(), self._checksum)
         text.append(_ENTRIES)
         add_dump(text, pods, self._checksum)
         if pod_entries is not None:
-            self._pod_blocks = renew(self._pod_blocks, pod_entries, _pod_entry)
+            self._pod_blocks = renew(self._pod_blocks, pod_entries, _pod_entry_member)
             pod_blocks = self._pod_blocks.values()
             text.append(_PODS)
             add_dump(text, pod_blocks, self._checksum)
@@ -225,15 +225,15 @@ def _renew_nodes(known: Mapping[int, Member], machine: MachineState) -> dict[int
     members = {}
     for node in sorted(machine):
         state, old = machine[node], known.get(node)
-        members[node] = old if old is not None and old.source is state else _node(node, state)
+        members[node] = old if old is not None and old.source is state else _node_member(node, state)
     return members
 
 
-def _node(node: int, state: NUMANodeState) -> Member:
+def _node_member(node: int, state: NUMANodeState) -> Member:
     return member(state, f'"{node}":{_json_node(state)}', f" {node}:", *_node_dump(state))
 
 
-def _pod(uid: str, containers: Mapping[str, Sequence[Block]]) -> Member:
+def _pod_member(uid: str, containers: Mapping[str, Sequence[Block]]) -> Member:
     dump, json = [f" {uid}:map["], []
     blank = ""
     for name in sorted(containers):
@@ -245,7 +245,7 @@ def _pod(uid: str, containers: Mapping[str, Sequence[Block]]) -> Member:
     return member(containers, f"{dump_string(uid)}:{{{','.join(json)}}}", *dump)
 
 
-def _pod_entry(uid: str, blocks: Sequence[Block]) -> Member:
+def _pod_entry_member(uid: str, blocks: Sequence[Block]) -> Member:
     dump = (f" {uid}:", "{MemoryBlocks:([]state.Block)", *_blocks_dump(blocks), "}")
     return member(blocks, f"{dump_string(uid)}:{_json_pod_blocks(blocks)}", *dump)
 

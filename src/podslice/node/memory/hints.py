@@ -37,6 +37,7 @@ class Groups(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, machine: MachineState) -> Groups:
+        """Return the groups in a machine's ledgers."""
         nodes = used = grouped = 0
         members: dict[Bits, Bits] = {}
         for node, state in machine.items():

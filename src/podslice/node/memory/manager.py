@@ -226,6 +226,7 @@ class MemoryManager:
         )
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
+        """Return the same hints for every requested resource (memory-device 1.6)."""
         hints = self._find_hints(request, reuse)
         # No hints at all read as no preference, so upstream refuses only after CPUs were taken (memory-device 4.4).
         if hints is None and self.context.quirks.impossible_memory_is_no_preference:
@@ -326,6 +327,7 @@ class MemoryManager:
             self.context.metrics[_NODE_EXCLUSIVE] += 1
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
+        """Return the NUMA nodes for an allocation (memory-device 1.8). Raises `AdmissionError`."""
         found = resolve(
             self.state.machine_state,
             affinity,
@@ -476,6 +478,7 @@ class MemoryManager:
         self.state = self.state.stop(uid, name)
 
     def _release(self, uid: str, name: str) -> None:
+        """Drop one container's entry and free its memory; a pod's own memory goes with its last container."""
         blocks = self.state.entries(uid).get(name)
         pod_blocks = self.pod_blocks(uid) if self.rules.pod_level else ()
         self.state = self.state.unassign(uid, name)

@@ -44,6 +44,7 @@ def check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
 
 
 def _check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
+    """As `check_shared_pool`, with the reasons of the single checks."""
     running: Amounts = {}
     shared = False
 

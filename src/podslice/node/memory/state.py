@@ -305,6 +305,7 @@ def restore_state(
 def _rebuild_state(
     rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]
 ) -> Restored:
+    """Return the state of a file with ledgers rebuilt for the present machine."""
     state = MemoryState.of(checkpoint, container_ids(containers))
     for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
         state = state.unassign_pod(uid)

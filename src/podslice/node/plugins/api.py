@@ -177,7 +177,7 @@ class CPUNode:
     def owners(self) -> tuple[CPUOwner, ...]:
         """All owners of CPUs, in the order of their lowest CPU."""
         if self._owners is None:
-            self._owners = tuple(sorted(self._all(), key=_lowest_first))
+            self._owners = tuple(sorted(self._iter_owners(), key=_lowest_first))
         return self._owners
 
     def owner_of(self, cpu: int) -> CPUOwner | None:
@@ -210,7 +210,8 @@ class CPUNode:
         made._owners = tuple(sorted(owners, key=_lowest_first))
         return made
 
-    def _all(self) -> Iterable[CPUOwner]:
+    def _iter_owners(self) -> Iterable[CPUOwner]:
+        """Yield the owners, pods with pod CPUs before their containers."""
         if self._state is None:
             return
         for uid, pod in self._pods.items():

@@ -78,7 +78,7 @@ class CPUClasses:
         self.isolated = machine.isolated.bits
         configured = list(_all_classes(policy.cpu_classes, self.isolated))
         self._classes = {one.name: one for one in (*_claim_classes(policy, topology, reserved), *configured)}
-        self.cpus = _members(policy, self._classes.values(), machine, topology)
+        self.cpus = _assign_cpus(policy, self._classes.values(), machine, topology)
         known = {*self._classes, *(name for name in (IMPLICIT_CLASS, OTHERS))}
         _check_names(policy, known)
         self.ownable = {
@@ -86,7 +86,7 @@ class CPUClasses:
             for name, cpus in self.cpus.items()
             if self._classes[name].exclusive != "never"
         }
-        self.kinds = _members(policy, configured, machine, topology) if policy.cpu_classes else {}
+        self.kinds = _assign_cpus(policy, configured, machine, topology) if policy.cpu_classes else {}
         """CPUs of each configured class, those for claims included."""
         self.claimable = 0
         if policy.claims is not None:
@@ -229,18 +229,20 @@ def _claim_classes(policy: PodslicePolicy, topology: CPUTopology, reserved: Bits
         yield CPUClass(claims_cpu_class(numa), match, exclusive="onRequest")
 
 
-def _members(
+def _assign_cpus(
     policy: PodslicePolicy, classes: Iterable[CPUClass], machine: Machine, topology: CPUTopology
 ) -> dict[str, Bits]:
+    """Return the CPUs of each class; a CPU is of the first class that it matches."""
     left, found = topology.all_cpus, dict[str, Bits]()
     paths = {one.name: f"cpuClasses[{place}].match.cpus" for place, one in enumerate(policy.cpu_classes)}
     for one in classes:
-        found[one.name] = _matching(one.match, paths.get(one.name, "claims.cpus"), machine, topology) & left
+        found[one.name] = _match_cpus(one.match, paths.get(one.name, "claims.cpus"), machine, topology) & left
         left &= ~found[one.name]
     return {name: cpus for name, cpus in found.items() if cpus or name != OTHERS}
 
 
-def _matching(match: ClassMatch, path: str, machine: Machine, topology: CPUTopology) -> Bits:
+def _match_cpus(match: ClassMatch, path: str, machine: Machine, topology: CPUTopology) -> Bits:
+    """Return the CPUs that fulfil all conditions of a class. Raises `StartError`."""
     cpus = topology.all_cpus
     for wanted, members in (
         (match.isolated, machine.isolated.bits),
@@ -290,6 +292,7 @@ def _always_shared(one: CPUClass, cpus: Bits, topology: CPUTopology, reserved: B
 
 
 def _check_names(policy: PodslicePolicy, known: set[str]) -> None:
+    """Check that the policy names existing classes only. Raises `StartError`."""
     named = [(f"cpuClasses[{n}].overflow", name) for n, one in enumerate(policy.cpu_classes) for name in one.overflow]
     named += [(f"assign[{n}].classes", name.removesuffix("!")) for n, one in enumerate(policy.assign)
               for name in one.classes]  # fmt: skip
@@ -304,6 +307,7 @@ def _reads_pods(rule: AssignRule) -> bool:
 
 
 def _applies_to(rule: AssignRule, pod: AdmissionPod, container: AdmissionContainer | None, *, exclusive: bool) -> bool:
+    """Whether a rule applies to a container, or to the pod as a whole (None)."""
     metadata, spec = pod.spec.metadata, pod.spec.spec
     labels, owners = metadata.labels or {}, {owner.kind for owner in metadata.owner_references or ()}
     kind = "app"

@@ -121,18 +121,21 @@ def _describe_error(error: BaseException) -> str:
 
 
 def check_integers(answer: object, *_: object) -> tuple[int, ...]:
+    """Return Sort's answer, a tuple of integers. Raises `ContractError`."""
     if type(answer) is not tuple or not all(type(one) is int for one in answer):
         raise ContractError("the key is not a tuple of integers")
     return answer
 
 
 def check_subset(answer: object, _: CPUAsk, cpus: Bits, *__: object) -> Bits:
+    """Return Filter's answer, a subset of the given CPUs. Raises `ContractError`."""
     if type(answer) is not int or answer < 0 or answer & ~cpus:
         raise ContractError("the CPUs are not a subset of those that it was given")
     return answer
 
 
 def check_remedy(answer: object, _: CPUAsk, node: CPUNode, *__: object) -> Remedy | None:
+    """Return PostFilter's answer, a remedy that can be carried out, or None. Raises `ContractError`."""
     if answer is not None and type(answer) not in (Relax, Wait, Moves):
         raise ContractError("the answer is neither Relax nor Wait nor Moves")
     if isinstance(answer, Moves):
@@ -155,6 +158,7 @@ def _check_moves(answer: Moves, node: CPUNode) -> None:
 
 
 def check_layers(answer: Any, *_: object) -> tuple[Layer, ...]:
+    """Return PreScore's answer, layers of points within bounds. Raises `ContractError`."""
     layers: tuple[Layer, ...] = tuple([(there, points) for there, points in answer])
     for there, points in layers:
         if type(there) is not int or there < 0:
@@ -165,6 +169,8 @@ def check_layers(answer: Any, *_: object) -> tuple[Layer, ...]:
 
 
 def set_checker(ask: CPUAsk, machine: CPUMachine, most: int) -> Callable[..., tuple[Bits, ...]]:
+    """Return the check of Select's answer: at most `most` sets that fit the request."""
+
     def check(answer: Any, _: CPUAsk, cpus: Bits, *__: object) -> tuple[Bits, ...]:
         found: list[Bits] = []
         for candidate in answer or ():
@@ -187,12 +193,14 @@ def _check_set(candidate: object, ask: CPUAsk, cpus: Bits, machine: CPUMachine) 
 
 
 def check_score(answer: object, *_: object) -> int:
+    """Return Score's answer, 0 to 100. Raises `ContractError`."""
     if type(answer) is not int or not 0 <= answer <= LARGEST_SCORE:
         raise ContractError(f"{answer!r} is not a score from 0 to {LARGEST_SCORE}")
     return answer
 
 
 def check_effects(answer: object, *_: object) -> CPUEffects | None:
+    """Return Allocate's or Deallocate's answer as our own copy. Raises `ContractError`."""
     if answer is None:
         return None
     if type(answer) is not CPUEffects:

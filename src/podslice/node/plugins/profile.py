@@ -164,6 +164,7 @@ class PluginProfile:
     def _apply_filters(
         self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
     ) -> tuple[Bits, dict[str, Bits]]:
+        """Return the CPUs that all filters but the relaxed ones leave, and those that each removed."""
         left, taken = cpus, dict[str, Bits]()
         for step in self.filters:
             if step.entry.name in relaxed:
@@ -197,11 +198,11 @@ class PluginProfile:
         if self.plain:
             return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
         try:
-            return self._best(ask, pool, mask, node, picker, search_budget, on_broken)
+            return self._pick_best(ask, pool, mask, node, picker, search_budget, on_broken)
         except FallBackError:
             return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
 
-    def _best(
+    def _pick_best(
         self,
         ask: CPUAsk,
         pool: Bits,
@@ -211,20 +212,21 @@ class PluginProfile:
         search_budget: SearchBudget | None,
         on_broken: OnBroken,
     ) -> Proposal:
+        """Return the candidate with the highest score: those of Select, and the manager's own."""
         if pool.bit_count() < ask.count:
             return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
         near = picker.near(pool, mask)
         cpus = near if near.bit_count() >= ask.count else pool
-        layers = self._layers(ask, cpus, node, on_broken)
-        found = self._candidates(ask, cpus, mask, layers, node, on_broken)
+        layers = self._collect_layers(ask, cpus, node, on_broken)
+        found = self._collect_candidates(ask, cpus, mask, layers, node, on_broken)
         if not self.scores:
             for candidate in found:
                 return Proposal(Pick(candidate, True))
-            return Proposal(self._static(ask, pool, mask, near, layers, picker, search_budget))
+            return Proposal(self._pick_static(ask, pool, mask, near, layers, picker, search_budget))
         candidates = [Pick(one, True) for one in found]
         # The manager's own pick competes too, if there is room for one more candidate.
         if len(candidates) < self.max_candidates:
-            candidates.append(self._static(ask, pool, mask, near, layers, picker, search_budget))
+            candidates.append(self._pick_static(ask, pool, mask, near, layers, picker, search_budget))
         if len(candidates) == 1 and not self.hint_scores:
             return Proposal(candidates[0])
         scored = [Proposal(one, self.score(ask, one.cpus, node, on_broken)) for one in candidates]
@@ -242,7 +244,8 @@ class PluginProfile:
                 continue
         return total
 
-    def _layers(self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken) -> tuple[Layer, ...]:
+    def _collect_layers(self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken) -> tuple[Layer, ...]:
+        """Return the weighted points of all PreScore plugins."""
         layers: tuple[Layer, ...] = ()
         for step in self.prescores:
             weight = step.entry.weight
@@ -253,7 +256,7 @@ class PluginProfile:
             layers += own if weight == 1 else tuple((there, points * weight) for there, points in own)
         return layers
 
-    def _candidates(
+    def _collect_candidates(
         self,
         ask: CPUAsk,
         cpus: Bits,
@@ -263,6 +266,7 @@ class PluginProfile:
         on_broken: OnBroken,
     ) -> Iterator[Bits]:
         # A generator: without Score the first candidate ends the search.
+        """Yield the sets that Select plugins offer, at most `max_candidates`."""
         left = self.max_candidates
         for step in self.selects:
             try:
@@ -285,7 +289,7 @@ class PluginProfile:
             if left <= 0:
                 return
 
-    def _static(
+    def _pick_static(
         self,
         ask: CPUAsk,
         pool: Bits,
@@ -331,6 +335,7 @@ class PluginProfile:
         on_broken: OnBroken,
         memos: Mapping[str, str],
     ) -> tuple[tuple[str, CPUEffects], ...]:
+        """Return the effects of these plugins, by plugin; a broken one has none."""
         found = []
         for step in steps:
             memo = memos.get(step.entry.name, "")
@@ -345,6 +350,7 @@ class PluginProfile:
 
 
 def _steps(plugins: Sequence[tuple[PluginEntry, CPUPlugin]], point: str) -> tuple[PluginStep, ...]:
+    """Return the plugins' methods for one point."""
     base = getattr(CPUPlugin, point)
     return tuple(
         PluginStep(entry, plugin, getattr(plugin, point))

@@ -133,6 +133,7 @@ def _amount(amounts: ResourceList | None, resource: str) -> Quantity | None:
 
 
 def _operation(now: Quantity | None, before: Quantity | None) -> str:
+    """Return the metric's label for a change of one amount, empty for none."""
     if now == before:
         return ""
     if before is None:

@@ -104,6 +104,7 @@ def _check_pod_cpus(
 
 
 def _check_size(wants: int, promised: Bits, core_size: int, *, below: bool) -> ResizeVerdict | None:
+    """Return why a size is never granted: below the promise, or no whole cores."""
     if wants < promised.bit_count() and not below:
         return ResizeVerdict(INFEASIBLE, _below_text(promised), "below_baseline")
     try:

@@ -137,6 +137,7 @@ class ResizeQueue:
         return attempts
 
     def _settle(self, uid: str, verdict: ResizeVerdict, trigger: RetryTrigger) -> None:
+        """Count a verdict, and take the resize off the queue unless it is deferred."""
         if verdict.outcome == DEFERRED:
             self.state = replace(self.state, deferred=self.state.deferred | {uid})
             return

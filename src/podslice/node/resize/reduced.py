@@ -31,6 +31,7 @@ def reduce_to_held(pod: AdmissionPod, had: PodCPUs) -> Pod | None:
 
 
 def _reduced_amounts(had: PodCPUs, one: AdmissionContainer) -> ResourceList:
+    """Return the amounts that a container holds, where they are less than it requests."""
     found = _amounts(
         had.assignments.get(one.name, 0).bit_count(),
         one.exclusive_cpus,

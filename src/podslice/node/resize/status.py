@@ -56,6 +56,7 @@ def status_resources(
 def _running_requests(
     allocated: Pod, stanza: ResourceList, before: ResourceList, cgroup: ObservedCgroup
 ) -> dict[str, Quantity]:
+    """Return the requests of a running pod: the pod level's, with CPUs as the cgroup's weight says."""
     requests = dict(stanza)
     if cgroup.cpu_weight is None:
         _take(requests, before, "cpu")
@@ -70,6 +71,7 @@ def _running_requests(
 
 
 def _running_limits(stanza: ResourceList, before: ResourceList, cgroup: ObservedCgroup) -> dict[str, Quantity]:
+    """Return the limits of a running pod as its cgroup says."""
     limits = dict(stanza)
     if cgroup.cpu_quota is None or not cgroup.cpu_period:
         _take(limits, before, "cpu")

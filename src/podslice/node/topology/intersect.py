@@ -57,6 +57,7 @@ def find_preferred(sets: Sequence[HintSet], fit: Fit, search_budget: SearchBudge
 def _find_aligned(
     sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, search_budget: SearchBudget
 ) -> Bits:
+    """Return the best mask with the right sockets, 0 if there is none; sizes are tried in the order given."""
     for any_smallest in (False, True) if aligned.sockets_first else (True,):
         for size in sizes:
             # Sets of the smallest size are preferred whatever sockets they are on; upstream does not put aligned ones
@@ -265,7 +266,7 @@ class ClosestFit(Fit):
         known = find(nodes, ())
         if known is None or len(groups) == 1:
             return known
-        spreads = self._spreads(groups)
+        spreads = self._make_spreads(groups)
         # Most machines have few groups, and the walk ends at once; the other ways cost more to begin.
         few = SearchBudget(_FEW_STEPS)
         known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
@@ -316,6 +317,7 @@ class ClosestFit(Fit):
         return mask
 
     def _between(self, node: int, other: int) -> int:
+        """Return the distance from one node to another. Raises `UpstreamDefectError`."""
         distances = self._distances[node]
         position = self._position[other]
         # Upstream reads past the end of the list here, and crashes.
@@ -336,6 +338,7 @@ class ClosestFit(Fit):
 
     @cached_property
     def _all_interchangeable(self) -> list[list[int]]:
+        """All nodes in groups whose members are interchangeable."""
         ids = sorted(self._position)
         both = {node: {other: self._both(node, other) for other in ids} for node in ids}
         groups: list[list[int]] = []
@@ -352,7 +355,8 @@ class ClosestFit(Fit):
                 groups.append([node])
         return groups
 
-    def _spreads(self, groups: Sequence[Sequence[int]]) -> Spreads:
+    def _make_spreads(self, groups: Sequence[Sequence[int]]) -> Spreads:
+        """Return the ways to take nodes from these groups."""
         firsts = [group[0] for group in groups]
         inner = [self._both(group[0], group[1]) if len(group) > 1 else 0 for group in groups]
         cross = [[self._both(node, other) for other in firsts] for node in firsts]

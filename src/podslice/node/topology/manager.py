@@ -217,6 +217,7 @@ class TopologyManager:
             raise AdmissionError(_NOT_ALLOCATED, **{**facts, "cause": kind.code, "problem": error.message}) from error
 
     def _admit_container(self, pod: AdmissionPod, container: AdmissionContainer, merger: Merger) -> None:
+        """Admit one container: hints, merge, verdict, allocation. Raises `AdmissionError`."""
         hints = [provider.container_hints(pod, container) for provider in self.providers]
         if self.proposer is None:
             affinity = self._merge(merger, pod, container.name, hints)
@@ -228,6 +229,7 @@ class TopologyManager:
             self.context.metrics[_ALIGNED["container"]] += 1
 
     def _admit_pod(self, pod: AdmissionPod, merger: Merger) -> None:
+        """Admit a pod with one affinity for all its containers. Raises `AdmissionError`."""
         hints = [provider.pod_hints(pod) for provider in self.providers]
         if self.proposer is None:
             affinity = self._merge(merger, pod, None, hints)
@@ -247,6 +249,7 @@ class TopologyManager:
             self.context.metrics[_ALIGNED["pod"]] += 1
 
     def _merge(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
+        """Merge hints and give the verdict; return the affinity. Raises `AdmissionError` where it is negative."""
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(RecordedHints(provider.name, container, answer))
@@ -330,6 +333,7 @@ class TopologyManager:
         return all(provider.holds(pod, one) for provider in self.providers for one in asked)
 
     def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """Let every provider allocate for one container, in order. Raises `AdmissionError`."""
         if isinstance(affinity, SplitHint):
             for provider in self.providers:
                 provider.allocate(pod, container, affinity.of(provider.name))

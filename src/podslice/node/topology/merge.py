@@ -121,6 +121,7 @@ class Merger:
         ) or [mask]
 
     def _all_preferred(self, answers: Sequence[HintSet | list[Hint]], size: int) -> set[Bits]:
+        """Return all masks of one size that every resource prefers."""
         nodes = tuple(iter_bits(self.all_nodes))
         return {
             mask
@@ -146,6 +147,7 @@ class Merger:
             return None
 
     def _fold(self, providers: Sequence[ProviderHints], search_budget: SearchBudget) -> tuple[Hint, bool]:
+        """Return the winner, and whether it is proven: rules are searched, lists folded."""
         sets: list[HintSet] = []
         lists: list[list[Hint]] = []
         for answer in providers:
@@ -188,6 +190,7 @@ class Merger:
         return found, proven
 
     def _merge_single_nodes(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
+        """Return the winner under single-numa-node: the lowest node that every resource prefers alone."""
         nodes = 0 if impossible else self.all_nodes
         for one in sets:
             nodes &= one.singles if one.prefers(one.singles & -one.singles) else 0

@@ -129,6 +129,7 @@ class ScoredMerge:
         return self._weights.get(DEVICES, 0)
 
     def _by_size(self, supplies: Sequence[_Supply], winner: Bits | None) -> Iterator[_Masks]:
+        """Yield the sets to score by their number of nodes: all of them, on large machines those that hints name."""
         if self._listed:
             yield from self._listed
             return
@@ -142,6 +143,7 @@ class ScoredMerge:
 
 
 def _main_masks(hints: HintSet | list[Hint]) -> Iterable[Bits]:
+    """Return a few masks of a resource from which larger ones are combined."""
     if isinstance(hints, HintSet):
         best = hints.best()
         return [1 << node for node in iter_bits(hints.singles)] + ([best.hint.mask] if best and best.hint.mask else [])

@@ -164,6 +164,7 @@ def lowest(
 
 
 def _lowest_single(nodes: Bits, needs: Sequence[Need], below: Bits | None) -> Bits | None:
+    """Return the lowest single node that meets all needs, None if there is none."""
     while nodes:
         node = nodes & -nodes
         if all_met(needs, node):
@@ -249,6 +250,7 @@ class _Descent:
         return self.may_leave_out(self.nodes & -(1 << self.ids[position]) & ~chosen)
 
     def _complete(self, lacking: tuple[int, ...], chosen: Bits) -> Bits | None:
+        """Return the chosen nodes if they meet everything, else None."""
         if any(lack > 0 for lack in lacking[: self.additive]):
             return None
         if not all(reach.need.is_met_by(chosen) for reach in self.reaches):

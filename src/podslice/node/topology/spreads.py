@@ -150,6 +150,7 @@ class Spreads:
 
 
 def _group_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> list[list[int]]:
+    """Return the groups in sets of twins: of one size, and as far from everything as each other."""
     ordered: list[list[int]] = []
     for group, size in enumerate(sizes):
         for twins in ordered:

@@ -60,6 +60,7 @@ class Walk:
         return best
 
     def _better(self, best: Hint | None, found: Hint) -> Hint:
+        """Return the better of two hints as upstream compares them."""
         if best is None or best == found:
             return found
         assert best.mask is not None
@@ -74,6 +75,7 @@ class Walk:
 
 
 def _in_common(common: Bits | None, hint: Hint) -> Bits | None:
+    """Return the mask that a choice and one more hint share, as in `Walk._descend`."""
     if not hint.preferred:
         return _DIFFERENT
     if hint.mask is None or common == _DIFFERENT:

@@ -81,6 +81,7 @@ class BoundedSearch:
         return self.best or (tuple(fullest), known)
 
     def _descend(self, chosen: tuple[int, ...], start: int) -> None:
+        """Try all combinations with this prefix, positions in `places`, that can still be the best."""
         missing = self.size - len(chosen)
         if not missing:
             scored = self._score(tuple([self.places[i] for i in chosen]))

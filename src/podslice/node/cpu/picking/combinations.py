@@ -134,6 +134,7 @@ class Combinations:
         return Choice(tuple(numas[i] for i in best), tuple(numas[candidates[i]] for i in remainder))
 
     def _score(self, nodes: list[int]) -> Scored | None:
+        """Return the score of a combination, None if it cannot hold the request (cpu-topology 4.7, step 4.b)."""
         (count, group), free = self.deal, self.free
         left = {node: free[node] for node in nodes}
         if sum(left.values()) < count or sum(free[node] // group for node in nodes) * group < count:

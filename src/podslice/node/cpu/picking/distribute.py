@@ -70,6 +70,8 @@ class Distributor:
         return None
 
     def _hand_out(self, work: Accumulator, choice: Choice, search: Combinations) -> None:
+        """Take the shares of all nodes, then the remainder group by group. Raises `AdmissionError` where the sum is
+        wrong."""
         nodes, (_, group) = work.topology.numa_nodes, search.deal
         share = search.deal.share(len(choice.nodes))
         # One share for each occurrence: a node across two sockets may be listed twice (cpu-topology 4.3).

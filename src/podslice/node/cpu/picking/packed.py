@@ -142,6 +142,7 @@ class Accumulator:
         return self._order_by_parent(self.numas(), "numa_nodes", "uncore_caches")
 
     def _order(self, objects: Iterable[tuple[int, Bits]], within: Bits = -1) -> list[int]:
+        """Return the ids of objects with free CPUs, fewest free first, then by id."""
         free = self.free
         inside = free & within
         # The key counts an object's free CPUs on the whole machine, not only within the parent (cpu-topology 4.3).
@@ -150,6 +151,7 @@ class Accumulator:
         return [key for _, key in keyed]
 
     def _order_by_parent(self, parents: Iterable[int], parent_level: str, level: str) -> list[int]:
+        """Return the ids of objects below each parent in turn, each parent's in the order of `_order`."""
         children = self.topology.children(parent_level, level)
         parent_cpus: Mapping[int, Bits] = getattr(self.topology, parent_level)
         ordered: list[int] = []
@@ -215,6 +217,7 @@ class Accumulator:
         self.free, self.need, self.result = free, need, result
 
     def _is_whole(self, cpus: Bits, average: int | None) -> bool:
+        """Whether an object is wholly free; with `average` whether as many CPUs of it are free."""
         free = cpus & self.free
         # Upstream compares with the machine's average size, which is wrong where sizes differ (quirk `average_sizes`).
         return free == cpus if average is None else free.bit_count() == average
@@ -224,6 +227,7 @@ class Accumulator:
         return any(cpus.bit_count() <= need and self._is_whole(cpus, average) for cpus in objects.values())
 
     def _take_whole(self, order: list[int], objects: Mapping[int, Bits], average: int | None = None) -> None:
+        """Take the wholly free objects in this order that still fit the need."""
         free, need, result = self.free, self.need, self.result
         if average is None:
             whole = [cpus for key in order if (cpus := objects[key]) & free == cpus]
@@ -256,6 +260,7 @@ class Accumulator:
                 self._take_part_of_cache(uncore)
 
     def _take_part_of_cache(self, uncore: int) -> None:
+        """Take the rest of the need from one uncore cache, if it can supply it exactly."""
         per_core = self.topology.cpus_per_core
         free = self.topology.uncore_caches[uncore] & self.free
         if not self.packer.quirks.partial_uncore_by_core_id:
@@ -320,6 +325,7 @@ class Accumulator:
                 self.take(1 << cpu)
 
     def _take_singly(self, order: list[int], objects: Mapping[int, Bits]) -> None:
+        """Take CPUs one by one, object by object, lowest ids first."""
         free, need, result = self.free, self.need, self.result
         for key in order:
             cpus = lowest_bits(objects[key] & free, need)
