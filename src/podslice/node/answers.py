@@ -368,6 +368,7 @@ class ValueAnswers:
         manager.memory.state = MemoryState(state.machine)
         manager.device.state = DeviceState(self._pools, used)
         manager.topology.state = TopologyState()
+        # A state without names has no pods that could leave anything behind.
         manager.context.leftovers = {}
 
     def _start_containers(self, admission: AdmissionPod) -> None:

@@ -138,6 +138,7 @@ class NodeContext:
         self.leftovers = dict.fromkeys(_MANAGERS)
 
     def _note(self, uid: str) -> None:
+        # A manager that is not in the table has looked already: it starts again with this pod alone.
         if self.leftovers:
             self.leftovers = {name: _add_pod(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
         else:

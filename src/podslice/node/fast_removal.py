@@ -52,5 +52,6 @@ def drop_pod(rules: NodeRules, state: NodeState, uid: str) -> NodeState:
         drop(conditions, uid) if conditions else conditions,
         state.leftovers,
         True,
+        # The predicates' view belongs to exactly one table of pods.
         seen.without(uid, pods) if seen.active is state.pods else seen,
     )

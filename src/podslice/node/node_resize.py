@@ -145,6 +145,7 @@ def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
             return refusal
     finally:
         context.resizing = False
+        # A refused owner keeps its lost CPUs too: they are its own again when they come back.
         if refusal is not None:
             manager.cpu.state = before
     return _infeasible_refusal(manager, admission, refusal)

@@ -139,6 +139,7 @@ def vpa_recommendation(pod: Pod, targets: Mapping[str, ResourceList], gates: Map
     if not gates["PodLevelResources"] or resources is None or not is_pod_level_requests_set(pod):
         return VPARecommendation(containers)
     total = aggregate(pod, requests)
+    # A part for the pod that is smaller than its containers' sum would make the pod invalid.
     return VPARecommendation(containers, {name: total[name] for name in requests_of(resources) if name in total})
 
 

@@ -90,9 +90,11 @@ def read_content(data: bytes) -> Content:
         if not version:
             version = next((v for v in ("v3", "v1") if v in identity.computed), "v3")
             version = "v2" if version == "v3" and not _has_pod_entries(data) else version
+        # V2 files are read as V3, which has the same members and pod entries besides.
         return Content(identity, version, checkpoint_cpu.decode(data, "v1" if version == "v1" else "v3"))
     if identity.kind == "memory":
         version = version or ("v2" if _has_pod_entries(data) else "v1")
+        # V1 files are read as V2, which has the same members and pod entries besides.
         return Content(identity, version, checkpoint_memory.decode(data, "v2"))
     version = version if version == "v1" and "v2" not in identity.computed else "v2"
     return Content(identity, version, checkpoint_devices.decode(data, version))

@@ -152,6 +152,7 @@ def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, 
         after[file.path] = SavedFile(file.path, form, before, (text,), file.guard)
         if not same(file.text, text, form):
             writes.append(FileWrite(file.path, text, False))
+    # In reverse, so that the deepest files are restored first.
     back = [one for one in reversed(writes) if one.restores]
     return FilePlan(during, (*back, *(one for one in writes if not one.restores)), after, tuple(drifted), tuple(left))
 

@@ -53,6 +53,7 @@ def divide(resizer: ResizePicker, pod: AdmissionPod, bubble: Bits, slices: Mappi
             sidecars |= own
         elif container.init:
             own = bubble & ~sidecars
+            # A plain init container has ended: its set keeps no CPUs, and may be the same as those of others.
             if container.exclusive_cpus:
                 own = resizer.pick(0, own, container.exclusive_cpus)
         parts.append(Slice(container.name, own or pool, bool(container.exclusive_cpus)))

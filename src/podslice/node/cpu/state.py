@@ -314,6 +314,7 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def stop(self, pod: str, container: str) -> CPUState:
         """Forget what was written for a container, and its oldest runtime id: an id that came later may still run."""
+        # Ids are in the order in which they came; a restarted container has a newer one.
         containers = drop_first(self.containers, pod, container)
         return replace(self, written=drop_in(self.written, pod, container), containers=containers)
 

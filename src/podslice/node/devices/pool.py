@@ -53,6 +53,7 @@ class DevicePool(msgspec.Struct, frozen=True):
         new = [device for device in dict.fromkeys(ids) if device not in self.position]
         if not new:
             return self
+        # Positions are never reused: records may name a device that is no longer listed.
         position = {**self.position, **{device: len(self.ids) + i for i, device in enumerate(new)}}
         return replace(self, ids=(*self.ids, *new), position=position)
 

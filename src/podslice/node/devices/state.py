@@ -130,6 +130,7 @@ class DeviceState(msgspec.Struct, frozen=True):
             pool = pools[entry.resource] = pool.with_ids(ids)
             held = Held(pool.bits(ids), entry.by_node, response)
             records.setdefault(entry.pod, {}).setdefault(entry.container, {})[entry.resource] = held
+        # A resource of the checkpoint counts as registered until its plugin has been away for the grace period.
         for resource in content.registered:
             pools[resource] = (pools.get(resource) or DevicePool.on(machine_nodes)).await_plugin(now)
         return cls(pools, {}, records, records, {}, frozenset(running)).recount()

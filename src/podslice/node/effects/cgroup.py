@@ -84,6 +84,7 @@ def declares_limit(pod: Pod, resource: str, *, pod_level: bool) -> bool:
         own = limits_of(pod.spec.resources).get(resource)
         if own is not None and not own.is_zero():
             return True
+    # One container without a limit makes the sum of the others no bound for the pod.
     if any(container_limits(container).get(resource, ZERO).is_zero() for container in pod.spec.containers):
         return False
     sidecars = ZERO

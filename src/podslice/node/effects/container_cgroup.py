@@ -82,6 +82,7 @@ def container_resources(
     `quota_disabled`: the container owns its CPUs (gate DisableCPUQuotaWithExclusiveCPUs).
     """
     request = container_requests(container).get("cpu")
+    # KEP-2837 gives such a container the least weight; upstream gives it that of the whole pod's limit.
     if request is None and not quirks.implied_limit_becomes_weight:
         request = container_limits(container).get("cpu", ZERO)
     resources = linux_resources(

@@ -218,6 +218,7 @@ class _ResourcePlanner:
     def _containers(self) -> Iterator[Step]:
         """Yield updates of this resource: shrinking containers first, in reverse order; then growing ones."""
         changes = [(self._container_change(one), one) for one in self.containers]
+        # As upstream: decreases in reverse order of the specification, increases in order (pod-level-resources 15.6).
         shrinking = [one for change, one in reversed(changes) if change < 0]
         for one in (*shrinking, *(one for change, one in changes if change > 0)):
             yield UpdateContainer(self.resource, one.name, self._update_of(one.target))

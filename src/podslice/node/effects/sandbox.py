@@ -31,6 +31,7 @@ def sandbox(
     pod_level = gates["PodLevelResources"]
     requests = pod_requests(pod, pod_level=pod_level, overhead=False)
     limits = pod_limits(pod, pod_level=pod_level, overhead=False)
+    # Upstream sums the limits that some containers have, though the others have none.
     if not quirks.sandbox_limits_are_partial_sums:
         limits = {name: limits[name] for name in limits if declares_limit(pod, name, pod_level=pod_level)}
     own = linux_resources(

@@ -46,6 +46,7 @@ def give_up_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> Witho
         left = _drop_offline(left, uid, one.name, offline)
     if bubble is not None and resized:
         left = left.resize_pod_cpus(uid, bubble & ~offline) if bubble & ~offline else left.free_pod_cpus(uid)
+        # Freeing pod CPUs drops the record of their classes, which growth must follow.
         left = replace(left, classes=state.classes)
     return None if left is state else WithoutLost(left, promised, whole)
 

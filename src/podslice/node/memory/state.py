@@ -289,6 +289,7 @@ def restore_state(
             tolerance=OFF if quirks.memory_drift_blocks_start else rules.tolerance,
             tables_may_miss=not rules.crashes,
         )
+        # Files of upstream may have other amounts on the single nodes of a group.
         if rules.settles:
             settle(checkpoint.machine_state or {})
     state = MemoryState.of(checkpoint, container_ids(containers))

@@ -204,6 +204,7 @@ def _all_classes(configured: Sequence[CPUClass], isolated: Bits) -> Iterator[CPU
     for name in names:
         if names.count(name) > 1:
             raise StartError(_STAGE, _TWICE, name=name)
+    # Isolated CPUs that no class matches get one of their own, which is never shared.
     if names and isolated and IMPLICIT_CLASS not in names and not any(one.match.isolated for one in configured):
         yield CPUClass(IMPLICIT_CLASS, ClassMatch(isolated=True), exclusive="onRequest", shared=False)
     yield from configured

@@ -104,6 +104,7 @@ class Sharing(NamedTuple):
             return bubble & ~_slices(pod, container, held) & ~self.offline
         pool = self.pool or USUAL
         shared = self._pool_of(pod, name) if pool.cpus is None else pool.cpus & ~self.offline
+        # All listed CPUs may be offline: then the usual pool serves.
         shared = shared or self._pool_of(pod, name)
         if pool.near:
             shared = shared & self.topology.cpus_in_numa_nodes(self.topology.numa_nodes_of(own.cpus)) or shared

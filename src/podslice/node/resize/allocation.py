@@ -209,6 +209,7 @@ def try_resize(
     """Decide about one resize. `admission_chain` are the handlers after the resize check (memory-device 3.2); it is
     called at most once, with the desired pod, and may take resources only where it returns None. A refusal by it may
     pass later, a verdict of its own is final."""
+    # The record has the pod level only with its gate, so the stanza is compared besides (pod-level-resources 15.4).
     if allocation_of(desired, node.gates) == allocation_of(allocated, node.gates) and (
         _stanza(desired) == _stanza(allocated)
     ):

@@ -124,6 +124,7 @@ class ResizeQueue:
         again: RetryTrigger | None = trigger
         while again is not None:
             trigger, again = again, None
+            # The table is replaced when a resize leaves the queue, never changed, so this loop sees all of them.
             for uid, resize in self.state.pending.items():
                 verdict = attempt(resize)
                 restarts = (

@@ -87,6 +87,7 @@ def explain_failed_hints(hints: Sequence[ProviderHints], container: str | None, 
             found.append(f"{name}: no NUMA node has enough free alone")
         elif not single and not _has_preferred(answer):
             found.append(f"{name}: free only on more NUMA nodes than it needs")
+    # Each resource alone could be aligned; only together they cannot.
     if not found and named:
         found.append(f"{' and '.join(named)}: enough, but not on the same NUMA nodes")
     return tuple(found if container is None else (f"container {container}: {text}" for text in found))
