@@ -212,7 +212,7 @@ class Life:
 
     def _see(self, uid: str, data: bytes) -> None:
         new, old = read_pod(data), self.seen.get(uid) or self.placing.pods.get(uid)
-        if old is not None and new.like(old):
+        if old is not None and new.has_same_spec(old):
             new.adopt(old)
         self.seen[uid] = new
         self.placing.pod_news(old, new)

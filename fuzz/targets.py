@@ -50,7 +50,7 @@ from podslice.service.clusterobjects import read_node, read_pod
 from podslice.service.http.guard import Request
 from podslice.service.http.lines import LineCutter, LongLineError
 from podslice.service.identity import Identity, check_container, identity_of
-from podslice.service.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
+from podslice.service.podlist import ApiError, ChangeReader, GoneError, decode_list, read_known_pod
 from podslice.service.proto import nri_pb2
 from podslice.state_files.consequence import NodeFacts, start_consequence
 from podslice.state_files.guards import repair_guards
@@ -168,7 +168,7 @@ def api(data: bytes) -> None:
         for change in ChangeReader("node").feed(data):
             if change.pod is not None:
                 known.put(change.pod)
-    for read in (lambda: known_pod(data, "node"), lambda: known_from(pod_message(data))):
+    for read in (lambda: read_known_pod(data, "node"), lambda: known_from(pod_message(data))):
         with contextlib.suppress(ApiError):
             known.put(read())
     for pod in list(known):

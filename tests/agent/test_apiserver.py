@@ -19,7 +19,7 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, Change, GoneError, known_pod
+from podslice.service.podlist import ApiError, Change, GoneError, read_known_pod
 from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
@@ -232,7 +232,7 @@ def test_two_mirrors_are_none() -> None:
     """Of two pods that are the mirror of the same static pod nobody knows which is right."""
     pods = KnownPods()
     for uid in ("one", "two"):
-        pods.put(known_pod(json.dumps(mirror(uid, "hash")).encode(), "node"))
+        pods.put(read_known_pod(json.dumps(mirror(uid, "hash")).encode(), "node"))
     assert pods.find(static("hash")) is None
     pods.drop("one")
     assert pods.find(static("hash")) is not None
@@ -269,7 +269,7 @@ def test_what_a_kubelet_says_of_a_pod(status: dict[str, Any], told: tuple[bool, 
     """Whether it has ended and why, and whether the kubelet still prepares it; a status that cannot be read in one
     part is read in the others."""
     data = {"metadata": {"uid": "a", "name": "a", "namespace": "default"}, "status": status}
-    pod = known_pod(msgspec.json.encode(data), "")
+    pod = read_known_pod(msgspec.json.encode(data), "")
     assert (pod.ended, pod.reason, pod.preparing) == told
 
 

@@ -19,9 +19,9 @@ from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.kubelet.kubelet import HTTPKubelet
 from podslice.agent.settings import KubeletSettings
+from podslice.service.http.failures import describe_answer, describe_failure
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
-from podslice.service.reach import answered, why
 from podslice.service.trust import trust_as_go
 from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake
@@ -122,7 +122,7 @@ def test_expired_certificate(tmp_path: Path) -> None:
     trust_as_go(context)
     with pytest.raises(ssl.SSLCertVerificationError) as caught:
         handshake(context, made.server(), "127.0.0.1")
-    assert why(caught.value) == "TLS: its certificate is not accepted: certificate has expired"
+    assert describe_failure(caught.value) == "TLS: its certificate is not accepted: certificate has expired"
 
 
 def chained(*errors: BaseException) -> BaseException:
@@ -145,15 +145,15 @@ def chained(*errors: BaseException) -> BaseException:
 )  # fmt: skip
 def test_causes(error: BaseException, said: str) -> None:
     """The cause that says something is found below those that do not; anything else is one short line."""
-    assert why(error) == said
+    assert describe_failure(error) == said
 
 
 def test_answers_of_kubelets_are_text() -> None:
     """A kubelet says which right is missing without a Status; pages and broken bytes say nothing or little."""
     text = b"Forbidden (user=system:serviceaccount:a:b, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
-    assert "subresource(s)=[pods proxy]) (grant this right" in answered(403, "Forbidden", text)
-    assert answered(500, "Error", b"\xff\x00") == "500 Error: \ufffd"
-    assert answered(500, "Error", b"[" * 100_000) == "500 Error"
+    assert "subresource(s)=[pods proxy]) (grant this right" in describe_answer(403, "Forbidden", text)
+    assert describe_answer(500, "Error", b"\xff\x00") == "500 Error: \ufffd"
+    assert describe_answer(500, "Error", b"[" * 100_000) == "500 Error"
 
 
 @needs_openssl

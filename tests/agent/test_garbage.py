@@ -26,7 +26,7 @@ from podslice.service.podlist import (
     GoneError,
     decode_change,
     decode_list,
-    known_pod,
+    read_known_pod,
 )
 from podslice.values.errors import InputError
 from tests import clock
@@ -82,7 +82,7 @@ def test_bad_item_hides_no_other(item: Any) -> None:
 ])  # fmt: skip
 def test_what_nobody_reads_may_be_anything(data: dict[str, Any]) -> None:
     """A pod whose other fields are odd is still that pod."""
-    assert known_pod(json.dumps(pod("a", **data)).encode(), "node").problem is None
+    assert read_known_pod(json.dumps(pod("a", **data)).encode(), "node").problem is None
 
 
 @pytest.mark.parametrize("place", ["spec", "metadata", "item", "managed"])
@@ -129,10 +129,10 @@ def test_size_is_judged_before_anything_is_made_of_it(field: str, monkeypatch: p
     body = json.dumps(data).encode()
     if field == "spec":
         monkeypatch.setattr("podslice.service.podlist.pod_from_dict", lambda plain: pytest.fail("decoded"))
-        assert "more than 65536 bytes" in str(known_pod(body, "node").problem)
+        assert "more than 65536 bytes" in str(read_known_pod(body, "node").problem)
     else:
-        assert known_pod(json.dumps(mirror("a", "hash")).encode(), "node").mirror_of == "hash"
-        assert known_pod(body, "node").mirror_of == ""
+        assert read_known_pod(json.dumps(mirror("a", "hash")).encode(), "node").mirror_of == "hash"
+        assert read_known_pod(body, "node").mirror_of == ""
 
 
 def test_item_of_any_size_takes_a_bounded_place() -> None:
@@ -199,7 +199,7 @@ def test_one_pod_changed_a_thousand_times_takes_one_place() -> None:
     pods, sizes = KnownPods(), set()
     for number in range(1000):
         said = {"kubernetes.io/config.hash": f"{number:08d}" + "x" * 250_000, "kubernetes.io/config.mirror": "x"}
-        pods.put(known_pod(json.dumps(pod("a", annotations=said)).encode(), "node"))
+        pods.put(read_known_pod(json.dumps(pod("a", annotations=said)).encode(), "node"))
         sizes.add((len(pods), pods.size))
     assert len(sizes) == 1
     assert pods.size < 1000
@@ -211,10 +211,10 @@ def test_one_pod_changed_a_thousand_times_takes_one_place() -> None:
 def test_all_pods_together_are_bounded() -> None:
     """Pods that are each as large as allowed end at the bound; what does not fit is refused with a reason."""
     pods = KnownPods()
-    pods.put(known_pod(json.dumps(VICTIM).encode(), "node"))
+    pods.put(read_known_pod(json.dumps(VICTIM).encode(), "node"))
     for number in range(MOST_BYTES // LARGEST_SPEC + 10):
         spec = {"containers": [{"name": "x" * (LARGEST_SPEC - 100)}]}
-        pods.put(known_pod(json.dumps(pod(f"p{number}") | {"spec": spec}).encode(), "node"))
+        pods.put(read_known_pod(json.dumps(pod(f"p{number}") | {"spec": spec}).encode(), "node"))
     assert pods.size < MOST_BYTES + 100_000
     assert pods.find(who("victim")) is not None
     with pytest.raises(InputError, match="the pods of this node have more than"):

@@ -23,7 +23,7 @@ from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, known_pod
+from podslice.service.podlist import ApiError, read_known_pod
 from podslice.service.proto import podsapi_pb2 as api
 from podslice.values.cpuset import parse_bits
 from podslice.values.errors import InputError
@@ -411,7 +411,7 @@ def test_protobuf_and_json_tell_the_same_pod() -> None:
     spec.resource_claims.add(name="d", resource_claim_template_name="y")
     pod = api.Pod(metadata=api.Metadata(name="p", namespace="n", uid="u"), spec=spec)
     told = known_from(pod_message(pod.SerializeToString()))
-    written = known_pod(
+    written = read_known_pod(
         json.dumps({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": FULL}).encode(), ""
     )
     assert told.problem is None

@@ -102,7 +102,7 @@ def test_a_pod_at_rest_is_the_same_pod() -> None:
     again = pods["uid-p"]
     assert again.kept == pod.kept
     assert (again.node_uid, again.deleting, again.preempts, again.priority) == ("abc", True, False, 7)
-    assert again.like(pod)
+    assert again.has_same_spec(pod)
     with pytest.raises(InputError, match="is not kept"):
         _ = again.pod
     del pods["uid-p"]

@@ -19,7 +19,7 @@ from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, known_pod
+from podslice.service.podlist import ApiError, read_known_pod
 from tests.clock import PATIENCE, until
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
@@ -89,7 +89,7 @@ def test_real_kubelet_tells_of_its_pods(node: OneNode) -> None:
                 unwatched._denied.clear()
             answering.cancel()
         await until(lambda: "a" in names(source))
-        stored = known_pod(json.dumps(await asyncio.to_thread(node.get, "a")).encode(), "")
+        stored = read_known_pod(json.dumps(await asyncio.to_thread(node.get, "a")).encode(), "")
         assert source.find(identity) == stored.pod() == unwatched.find(identity)
         await asyncio.to_thread(node.delete, "a")
         await until(lambda: names(source) == {"static-n1"})

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from podslice.service.http import get_server, post_server
-from podslice.service.http.doors import RESERVED_DESCRIPTORS
+from podslice.service.http.connections import RESERVED_DESCRIPTORS
 from podslice.service.http.get_server import WebServer
 from podslice.service.http.post_server import PostServer
 

@@ -44,7 +44,7 @@ from podslice.replica.stream_messages import METHOD
 from podslice.service.pacing import RateLimit
 from podslice.service.proto import deviceplugin_pb2 as plugin_api
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.unixgrpc import MOST_CONNECTIONS, channel_to
+from podslice.service.unixgrpc import MOST_CONNECTIONS, open_channel
 from tests.agent.helpers import World, in_world
 from tests.agent.test_grpc import COUNTS, ask
 from tests.clock import until
@@ -152,7 +152,7 @@ async def pour(flood: Iterator[bytes], connect: Callable[[], Awaitable[tuple[Any
 
 async def register(folder: Path) -> str:
     """An honest plugin that registers something odd is told so."""
-    async with channel_to(folder / "kubelet.sock") as channel:
+    async with open_channel(folder / "kubelet.sock") as channel:
         method = channel.unary_unary("/v1beta1.Registration/Register")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await method(plugin_api.RegisterRequest(version="v9").SerializeToString(), timeout=30)

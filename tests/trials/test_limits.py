@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.service.http.doors import RESERVED_DESCRIPTORS
+from podslice.service.http.connections import RESERVED_DESCRIPTORS
 from podslice.service.identity import RESOURCES_ANNOTATION
 from podslice.values.cpuset import parse_bits
 from tests.agent.test_daemon import settings

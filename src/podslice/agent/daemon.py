@@ -73,7 +73,7 @@ from podslice.isolation.kernel_facts import IsolationSources
 from podslice.machine.devices import Device
 from podslice.machine.model import Machine
 from podslice.service.apievents import ApiEvents
-from podslice.service.health import Check, Health, Turning, alive, ready
+from podslice.service.health import Check, Health, Heartbeats, liveness, readiness
 from podslice.service.http.get_server import WebServer, metrics_routes
 from podslice.service.identity import Identity
 from podslice.service.podaccess import pod_namespace
@@ -166,7 +166,7 @@ class Agent:
         self._why_not = ""
         self._warned: list[str] = []
         self._started = time.time()
-        self._turning = Turning(clock)
+        self._turning = Heartbeats(clock)
 
     def _owning(self, loaded: LoadedSettings, machine: Machine, files: ContainerFiles, boot: Boot | None) -> Owner:
         """In a dry run, on a folder that is thrown away."""
@@ -455,8 +455,8 @@ class Agent:
         self.loops.start("runtime", self._serve_runtime)
         self.loops.start("placing", self.upkeep.place)
         every = self.settings.reconcile_seconds
-        turned = partial(self._turning.turned, "reconcile", every)
-        self.loops.start("reconcile", lambda: self.upkeep.run(every, turned))
+        beat = partial(self._turning.beat, "reconcile", every)
+        self.loops.start("reconcile", lambda: self.upkeep.run(every, beat))
         self.loops.start("resizes", self.resizing.run)
         self.loops.start("policy", self.reloading.run)
         if not self.observe:
@@ -605,11 +605,11 @@ class Agent:
 
     def healthy(self) -> Health:
         """What `/healthz` says."""
-        return alive(self.checks())
+        return liveness(self.checks())
 
     def ready(self) -> Health:
         """What `/readyz` says."""
-        return ready(self.checks())
+        return readiness(self.checks())
 
     def status(self) -> AgentStatus:
         return status_of(

@@ -324,7 +324,7 @@ class Placements:
         `PodsliceError` for one that cannot be read."""
         sent = read_pod(bytes(data))
         known = self.pods.get(sent.uid)
-        if known is not None and known.like(sent) and not known.node:
+        if known is not None and known.has_same_spec(sent) and not known.node:
             return known
         return sent
 

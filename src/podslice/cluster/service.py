@@ -19,7 +19,7 @@ from podslice.cluster.nominate.requeuing import Waker
 from podslice.cluster.placing import Placements
 from podslice.cluster.watching import ObjectTable
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod
-from podslice.service.health import Check, Health, alive, ready
+from podslice.service.health import Check, Health, liveness, readiness
 from podslice.service.http.get_server import WebServer
 from podslice.service.http.post_server import PostServer
 from podslice.service.supervise import Supervisor
@@ -68,11 +68,11 @@ class ServiceHealth:
 
     def alive(self) -> Health:
         """The answer of `/healthz`."""
-        return alive(self._checks())
+        return liveness(self._checks())
 
     def ready(self) -> Health:
         """The answer of `/readyz`."""
-        return ready(self._checks())
+        return readiness(self._checks())
 
     def _checks(self) -> tuple[Check, ...]:
         return (

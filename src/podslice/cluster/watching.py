@@ -178,7 +178,7 @@ def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble, **options: Any) 
     """Pods that may still run, by UID. What is decoded of a specification is kept while it is the same."""
 
     def told(old: ScheduledPod | None, new: ScheduledPod | None) -> None:
-        if old is not None and new is not None and new.like(old):
+        if old is not None and new is not None and new.has_same_spec(old):
             new.adopt(old)
         news(old, new)
 

@@ -17,7 +17,7 @@ from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.documents import PodEventLine, PodPlacement
 from podslice.kubectl.live import remote_node
 from podslice.node.node import Node
-from podslice.service.podlist import mirror_of
+from podslice.service.podlist import find_mirrored_uid
 from podslice.status.status import AgentStatus, PodReport, RefusalStatus
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
@@ -48,7 +48,7 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
     metadata = _fields(data.get("metadata"))
     owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
     # The agent knows a static pod by the kubelet's UID, which its mirror pod has in an annotation.
-    uid = mirror_of(_fields(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
+    uid = find_mirrored_uid(_fields(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
     where = node or pod.spec.node_name
     report, now, problem = _ask_node(agents, pod, uid, where, agents.on(node) if node else None)
     reason, message = _reason_and_message(status)

@@ -42,7 +42,7 @@ class App:
 
     def respond(self, request: Request) -> Response:
         """Answer one request; never raises for what a client sends."""
-        refusal = self.refused(request)
+        refusal = self.refusal_of(request)
         if refusal is not None:
             return refusal
         if request.method == "GET" and request.path == "/":
@@ -51,9 +51,9 @@ class App:
             return self._node(request)
         return self._explain(request)
 
-    def refused(self, request: Request) -> Response | None:
+    def refusal_of(self, request: Request) -> Response | None:
         """Return the refusal of a request that is not answered whatever its body says; None for all others."""
-        return self._guard.refused(request)
+        return self._guard.refusal_of(request)
 
     # Answers
 

@@ -1,1 +1,1 @@
-"""What long-running programs share: watches, back-off, tokens, supervision."""
+"""Parts that long-running programs share: watches, back-off, tokens, supervision."""

@@ -1,4 +1,4 @@
-"""Kubernetes Events, sent in the background and never too many."""
+"""Kubernetes Events, sent in the background and limited in number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from podslice.service.identity import Identity
 
 _About = tuple[str, str, str, str]
-"""Kind, namespace, name and UID of what an event is about."""
+"""Kind, namespace, name and UID of the object that an event is about."""
 _Key = TypeVar("_Key")
 _MOST_WAITING = 256
 _REMEMBERED = 1024
@@ -21,15 +21,18 @@ LONGEST_MESSAGE = 1000
 
 
 class EventTaker(Protocol):
-    """What events are given to."""
+    """The API call that creates an event."""
 
     async def create_event(self, event: dict[str, Any]) -> None: ...
 
 
 class ApiEvents:
-    """Sends events in the background; `run` does the work. The same event is sent once in five minutes. About one pod
-    and for one reason one event a minute is sent: what is said meanwhile is one event when the minute is over. When the
-    API server is slow the newest are dropped."""
+    """Sends events in the background; `run` does the work.
+
+    The same event is sent once in five minutes. Of one pod and reason one event is sent a minute; messages that come
+    meanwhile are held and become one event when the minute is over. While the API server is slow the newest events are
+    dropped, and counted in `dropped`.
+    """
 
     def __init__(self, api: EventTaker, node: str) -> None:
         self._api = api
@@ -41,9 +44,11 @@ class ApiEvents:
         self.dropped = 0
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        """Send an event about a pod; `kind` is Normal or Warning."""
         self._emit(("Pod", identity.namespace, identity.name, identity.uid), kind, reason, message)
 
     def emit_node(self, kind: str, reason: str, message: str) -> None:
+        """Send an event about the node; `kind` is Normal or Warning."""
         self._emit(("Node", "", self._node, self._node), kind, reason, message)
 
     def _emit(self, about: _About, kind: str, reason: str, message: str) -> None:
@@ -76,6 +81,7 @@ class ApiEvents:
 
     def _event(self, about: _About, kind: str, reason: str, message: str) -> dict[str, Any]:
         what, namespace, name, uid = about
+        # An event must be in the namespace of its object; those of nodes, which have none, are in `default`.
         involved = {"apiVersion": "v1", "kind": what, "name": name, "uid": uid}
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
@@ -95,7 +101,7 @@ class ApiEvents:
         }
 
     async def run(self) -> None:
-        """Send for ever; an event the API server does not take is dropped."""
+        """Send events for ever. One that the API server refuses is dropped: it is not worth a second call."""
         while True:
             event = await self._queue.get()
             try:
@@ -105,7 +111,7 @@ class ApiEvents:
 
 
 def _remember(times: OrderedDict[_Key, float], key: _Key, now: float) -> None:
-    """The oldest are forgotten."""
+    """Set a time, and forget the oldest beyond `_REMEMBERED`."""
     times[key] = now
     times.move_to_end(key)
     while len(times) > _REMEMBERED:

@@ -1,6 +1,6 @@
-"""Pods and nodes of a whole cluster as its scheduler must know them: bytes of one object in, a value or `ApiError` out.
+"""Pods and nodes of a whole cluster as a scheduler needs them: bytes of one object in, a value or `ApiError` out.
 
-Read only as far as it decides where a pod may go. The specification of a pod stays bytes until somebody asks for it.
+Only the fields that decide where a pod may go are decoded. The specification of a pod stays bytes until it is needed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from podslice.api.pod.spec import Pod, pod_from_json
-from podslice.service.podlist import NAME_FORM, UID_FORM, ApiError, mirror_of
+from podslice.service.podlist import NAME_FORM, UID_FORM, ApiError, find_mirrored_uid
 from podslice.values.decoding import decoding_problem
 from podslice.values.errors import InputError
 
 T = TypeVar("T")
 LARGEST_POD = 2 << 20
-"""Bytes of a pod that is looked at; etcd takes 1.5 MiB."""
+"""Bytes of the largest pod that is read; etcd takes 1.5 MiB."""
 _ENDED = ("Succeeded", "Failed")
 _NOTHING = msgspec.Raw(b"null")
 
@@ -89,8 +89,11 @@ class Toleration(msgspec.Struct, frozen=True):
 
 
 class Tolerations(NamedTuple):
-    """The tolerations of a pod, by what they need of a taint: nothing, its key, or key and value; each with the effect
-    it is for, which is empty for all. A taint is looked up in them, however many there are."""
+    """The tolerations of a pod as sets, so that a taint is looked up in the same time however many there are.
+
+    `anything`: effects of those that match every taint. `keys`: key and effect of those with operator Exists.
+    `values`: key, value and effect of those with operator Equal. An empty effect matches all effects.
+    """
 
     anything: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, str]] = frozenset()
@@ -98,7 +101,7 @@ class Tolerations(NamedTuple):
 
     @classmethod
     def of(cls, tolerations: Iterable[Toleration]) -> Tolerations:
-        """Those that can tolerate a taint."""
+        """Return the tolerations as sets. Those with an unknown operator tolerate nothing."""
         anything, keys, values = set[str](), set[tuple[str, str]](), set[tuple[str, str, str]]()
         for one in tolerations:
             if one.operator == "Exists" and not one.key:
@@ -110,7 +113,7 @@ class Tolerations(NamedTuple):
         return cls(frozenset(anything), frozenset(keys), frozenset(values))
 
     def tolerate(self, taint: Taint) -> bool:
-        """True when one of them tolerates the taint."""
+        """Whether one of them tolerates the taint."""
         return any(
             effect in self.anything
             or (taint.key, effect) in self.keys
@@ -120,14 +123,17 @@ class Tolerations(NamedTuple):
 
 
 MOST_TERMS = 256
-"""Most tolerations, and most labels of a node selector, that are looked at."""
+"""Most tolerations, and most labels of a node selector, that are read."""
 LARGEST_AHEAD = 256 << 10
-"""Bytes of a pod for which a node is chosen before its scheduler asks."""
+"""Bytes of the largest pod for which a node is chosen before its scheduler asks."""
 
 
 class PlacementTerms(NamedTuple):
-    """What a pod says about where it may go. `simple`: nothing else of it, and no other object, has a say. `excess`:
-    there are too many terms to look at, and how many; the scheduler alone knows where the pod may go."""
+    """The conditions of a pod on its node.
+
+    `simple`: selector and tolerations are all of them: no affinity, spread constraints, claims, host ports or volumes
+    that are bound to nodes. `excess`: why there are too many to read; then only the scheduler knows where the pod fits.
+    """
 
     selector: tuple[tuple[str, str], ...] = ()
     tolerations: Tolerations = Tolerations()
@@ -164,7 +170,8 @@ class _TermsObject(msgspec.Struct, frozen=True):
 
 
 class KeptPod(NamedTuple):
-    """What is kept of a pod that its node has taken in: whose it is, and what is asked before it is evicted."""
+    """The part that is kept of a pod once its node has admitted it: its identity, and what decides about evicting
+    it."""
 
     uid: str
     namespace: str
@@ -181,11 +188,14 @@ class KeptPod(NamedTuple):
 
 
 class ScheduledPod:
-    """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
-    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed, and which
-    its node knows by another UID (`node_uid`); `group` names its PodGroup. `started`: in seconds since 1970, 0 for not
-    yet. `refused`: its scheduler has found no node. `preempts`: others may leave for it. `pod` and `terms` are decoded
-    when they are first asked for."""
+    """A pod of the cluster at one version; `pod` and `terms` are decoded when they are first needed.
+
+    `node`, `nominated`: the node it is bound to or nominated for, empty for none.
+    `gated`: it has scheduling gates. `group`: its PodGroup as NAMESPACE/NAME, empty for none.
+    `mirror`: it mirrors a static pod, which no scheduler placed; its node knows it by another UID, `node_uid`.
+    `started`: seconds since 1970, of its creation where it has not started, 0 where neither is known.
+    `refused`: its scheduler found no node (PodScheduled is False). `preempts`: it may preempt others.
+    """
 
     __slots__ = ("_data", "_pod", "_terms", "created", "deleting", "ended", "gated", "generation",
                  "group", "mirror", "name", "namespace", "node", "node_uid", "nominated", "preempts", "priority",
@@ -199,7 +209,7 @@ class ScheduledPod:
         self.uid, self.namespace, self.name = metadata.uid, intern(metadata.namespace), metadata.name
         self.generation = metadata.generation
         self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
-        static = mirror_of(metadata.annotations or {}, metadata.owner_references, spec.node_name)
+        static = find_mirrored_uid(metadata.annotations or {}, metadata.owner_references, spec.node_name)
         self.mirror, self.node_uid = bool(static), static or self.uid
         self.node, self.scheduler = intern(spec.node_name), intern(spec.scheduler_name)
         self.gated = bool(spec.scheduling_gates)
@@ -207,7 +217,7 @@ class ScheduledPod:
         self.group = f"{self.namespace}/{group.pod_group_name}" if group is not None else ""
         self.priority = spec.priority or 0
         self.ended, self.nominated = status.phase in _ENDED, status.nominated_node_name
-        self.started = seconds_of(status.start_time or self.created)
+        self.started = to_seconds(status.start_time or self.created)
         self.preempts = spec.preemption_policy != "Never"
         self.refused = _REFUSED in (status.conditions or ())
 
@@ -216,21 +226,21 @@ class ScheduledPod:
 
     @property
     def pod(self) -> Pod:
-        """Raises `InputError` for one that cannot be read, or whose specification is not kept."""
+        """The decoded pod. Raises `InputError` where it cannot be read, or its specification is not kept."""
         if self._pod is None:
             self._pod = _pod(self._data)
         return self._pod
 
     @property
     def terms(self) -> PlacementTerms:
-        """Raises `ApiError` for terms that cannot be read."""
+        """The conditions on its node. Raises `ApiError` where they cannot be read."""
         if self._terms is None:
             self._terms = read_terms(self._data or b"{}")
         return self._terms
 
     @property
     def kept(self) -> KeptPod:
-        """What is left of it without its specification."""
+        """The pod without its specification."""
         return KeptPod(
             self.uid, self.namespace, self.name, self.node, self.node_uid, self.scheduler, self.generation,
             self.priority, self.started, self.preempts, self.mirror, self.deleting,
@@ -238,7 +248,7 @@ class ScheduledPod:
 
     @classmethod
     def of(cls, kept: KeptPod) -> ScheduledPod:
-        """The pod again, without specification, group and the time at which it was created."""
+        """Restore a pod from its kept part, without specification, group and time of creation."""
         pod = cls.__new__(cls)
         for name, value in zip(KeptPod._fields, kept, strict=True):
             setattr(pod, name, value)
@@ -247,19 +257,19 @@ class ScheduledPod:
         pod.gated = pod.ended = pod.refused = False
         return pod
 
-    def like(self, older: ScheduledPod) -> bool:
-        """The same pod with the same specification; then it need not be decoded again."""
+    def has_same_spec(self, older: ScheduledPod) -> bool:
+        """Whether `older` is the same pod with the same specification, which then need not be decoded again."""
         return self.uid == older.uid and 0 < self.generation == older.generation
 
     def adopt(self, older: ScheduledPod) -> None:
-        """Take over what is decoded of an older version that is `like` this one."""
+        """Take over the decoded parts of an older version, which has the same specification."""
         self._pod, self._terms = older._pod, older._terms
         if self._pod is not None and self._terms is not None:
-            self._data = None
+            self._data = None  # a cluster's pods are most of this program's memory; nothing else reads the bytes
 
 
-def seconds_of(time: str) -> float:
-    """Seconds since 1970 of a time as the API server writes it; 0 where it is none."""
+def to_seconds(time: str) -> float:
+    """Return the seconds since 1970 of an RFC 3339 time, 0 where it is none."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except ValueError:
@@ -267,11 +277,11 @@ def seconds_of(time: str) -> float:
 
 
 def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
-    """Raises `ApiError` for what is no pod, or has a name or a UID that no API server gives."""
+    """Decode a v1 Pod. Raises `ApiError` for what is no pod, or has a name or a UID that no API server gives."""
     raw = bytes(data)
     if len(raw) > LARGEST_POD:
         raise ApiError(f"a pod of {len(raw)} bytes is larger than {LARGEST_POD}")
-    found = _decoded(raw, _PodObject)
+    found = _decode(raw, _PodObject)
     metadata = found.metadata
     if not UID_FORM.match(metadata.uid):
         raise ApiError(f"metadata.uid: {metadata.uid[:80]!r} is not valid")
@@ -288,10 +298,10 @@ def _pod(data: bytes | None) -> Pod:
 
 
 def read_terms(data: bytes) -> PlacementTerms:
-    """What a pod says about where it may go. Raises `ApiError`."""
+    """Decode the conditions of a v1 Pod on its node. Raises `ApiError`."""
     if len(data) > LARGEST_AHEAD:
         return PlacementTerms(simple=False, excess=f"the pod has {len(data)} bytes; {LARGEST_AHEAD} are looked at")
-    found = _decoded(data, _TermsObject).spec
+    found = _decode(data, _TermsObject).spec
     for what, many in (("tolerations", found.tolerations), ("labels in its node selector", found.node_selector)):
         if many and len(many) > MOST_TERMS:
             return PlacementTerms(simple=False, excess=f"the pod has {len(many)} {what}; {MOST_TERMS} are looked at")
@@ -324,7 +334,7 @@ class _NodeObject(msgspec.Struct, frozen=True):
 
 
 class ScheduledNode(msgspec.Struct, frozen=True):
-    """A node as far as it decides who may go there."""
+    """The part of a node that decides which pods it may take."""
 
     name: str
     labels: dict[str, str] = {}
@@ -334,32 +344,32 @@ class ScheduledNode(msgspec.Struct, frozen=True):
 
 
 def read_node(data: bytes | bytearray | msgspec.Raw) -> ScheduledNode:
-    """Raises `ApiError` for what is no node."""
-    found = _decoded(bytes(data), _NodeObject)
+    """Decode a v1 Node. Raises `ApiError` for what is no node."""
+    found = _decode(bytes(data), _NodeObject)
     if not NAME_FORM.match(found.metadata.name):
         raise ApiError(f"metadata.name: {found.metadata.name[:80]!r} is not valid")
     return ScheduledNode(
         intern(found.metadata.name),
-        _shared(found.metadata.labels),
+        _intern(found.metadata.labels),
         tuple(found.spec.taints or ()),
         found.spec.unschedulable,
-        _amounts(tuple((found.status.allocatable or {}).items())),
+        _share(tuple((found.status.allocatable or {}).items())),
     )
 
 
-def _shared(texts: dict[str, str] | None) -> dict[str, str]:
-    """Thousands of nodes have the same keys and values; all but a node's own are there once."""
+def _intern(texts: dict[str, str] | None) -> dict[str, str]:
+    """Return the texts with equal strings shared: thousands of nodes have the same keys and values."""
     return {intern(name): intern(text) for name, text in (texts or {}).items()}
 
 
 @lru_cache(1024)
-def _amounts(amounts: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Nodes of one make have one object, which nobody changes."""
-    return _shared(dict(amounts))
+def _share(amounts: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return one dict for all nodes with these amounts; it must not be changed."""
+    return _intern(dict(amounts))
 
 
-def _decoded(data: bytes, kind: type[T]) -> T:
-    """Raises `ApiError`."""
+def _decode(data: bytes, kind: type[T]) -> T:
+    """Decode JSON into `kind`. Raises `ApiError`."""
     try:
         str(memoryview(data), "utf-8")
         return msgspec.json.decode(data, type=kind)

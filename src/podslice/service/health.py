@@ -1,7 +1,7 @@
-"""Is the agent well? What its probes and its status say, in words.
+"""Health of a program as its probes and its status report it.
 
-`/readyz` is bad while anything is; `/healthz` only while something is bad that a restart helps with: starting an agent
-again because the API server or the runtime is away would help nobody.
+`/readyz` fails while any check does. `/healthz` fails only for what a restart mends: to restart an agent because the
+API server or the runtime is away would not bring them back.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 _SLACK = 60.0
-"""Seconds a loop may be late: a node under load is slow, not broken."""
+"""Seconds that a loop may be late: a node under load is slow, not broken."""
 
 
 class Check(NamedTuple):
-    """One thing that must be well; `problem` is empty while it is."""
+    """A named check; `problem` is empty while it passes. `restart_mends`: `/healthz` fails with it."""
 
     name: str
     problem: str
@@ -22,40 +22,40 @@ class Check(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What a probe answers."""
+    """The answer to a probe."""
 
     good: bool
     text: str
 
 
-def alive(checks: Iterable[Check]) -> Health:
-    """Every check with a line; good unless a restart would help."""
+def liveness(checks: Iterable[Check]) -> Health:
+    """Return the answer of `/healthz`: a line for every check, good unless a restart would mend one."""
     checks = list(checks)
     text = "".join(f"{check.name}: {check.problem or 'ok'}\n" for check in checks)
     return Health(not any(check.problem and check.restart_mends for check in checks), text)
 
 
-def ready(checks: Iterable[Check]) -> Health:
-    """Good when pods are served as configured; else what is missing, a line each."""
+def readiness(checks: Iterable[Check]) -> Health:
+    """Return the answer of `/readyz`: good where every check passes, else a line for each that does not."""
     problems = [f"{check.name}: {check.problem}\n" for check in checks if check.problem]
     return Health(not problems, "".join(problems) or "ok\n")
 
 
-class Turning:
-    """Signs of life of loops that should turn every so often."""
+class Heartbeats:
+    """Heartbeats of loops that should run at regular intervals."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._every: dict[str, float] = {}
         self._last: dict[str, float] = {}
 
-    def turned(self, name: str, every: float) -> None:
-        """The loop `name` is at work, and should say so again within about `every` seconds."""
+    def beat(self, name: str, every: float) -> None:
+        """Note that the loop `name` runs. Its next beat should come within about `every` seconds."""
         self._every[name] = every
         self._last[name] = self._clock()
 
     def problem(self) -> str:
-        """The loops that have not turned for far too long."""
+        """Return which loops are late by more than three intervals and a minute; empty where none is."""
         now = self._clock()
         late = {name: now - last for name, last in self._last.items() if now - last > 3 * self._every[name] + _SLACK}
         return "; ".join(f"{name} has not turned for {seconds:.0f} s" for name, seconds in late.items())

@@ -1,4 +1,4 @@
-"""What a runtime says about a pod, checked: everything in it comes from whoever may create pods."""
+"""The identity of a pod as its runtime reports it, checked: all of it was written by the user who created the pod."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from podslice.config.annotations import RESOURCES, policy_annotations
 from podslice.service.podlist import HASH_ANNOTATION, NAME_FORM, UID_FORM
 from podslice.values.errors import InputError
 
-if TYPE_CHECKING:  # who only names pods need not have the messages of runtimes
+if TYPE_CHECKING:  # programs without a runtime start faster without its messages
     from podslice.service.proto import nri_pb2 as nri
 
 RESOURCES_ANNOTATION = RESOURCES
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
 LARGEST_ANNOTATION = 16 << 10
-"""Bytes of an annotation we read; the API server allows 256 KiB for all together."""
+"""Bytes of an annotation that are read; the API server allows 256 KiB for all together."""
 _KEPT = (RESOURCES_ANNOTATION, HASH_ANNOTATION, SOURCE_ANNOTATION)
 _LOCAL = ("file", "http")
 
 
 class Identity(NamedTuple):
-    """A pod as its sandbox names it. `uid` is what the kubelet calls it, for a static pod the hash of its file. Of its
-    annotations only ours are kept, and no more of each than shows that it is too long. `sandbox_cgroup` is where the
-    sandbox itself runs, empty where the runtime does not say. `quota` and `period` are the limit of the whole pod's
-    CPUs, 0 where there is none or the runtime does not say; `overhead` is what its sandbox has beside it."""
+    """A pod as its sandbox names it.
+
+    `uid`: the kubelet's UID, for a static pod the hash of its file.
+    `annotations`: only those that we read, each cut off one byte after the longest that is allowed.
+    `sandbox_cgroup`: the cgroup of the sandbox itself, empty where the runtime does not report it.
+    `quota`, `period`: CPU limit of the whole pod in microseconds, 0 where there is none or it is not reported.
+    `overhead`: CPU quota of the sandbox itself (the RuntimeClass's overhead), in microseconds beside `quota`.
+    """
 
     uid: str
     namespace: str
@@ -38,22 +42,23 @@ class Identity(NamedTuple):
 
     @property
     def cpu_limit(self) -> int | None:
-        """What the pod may use in thousandths of CPUs, None where that is not limited or not known."""
+        """The pod's CPU limit in millicores, None where it has none or it is not known."""
         return self.quota * 1000 // self.period if self.period else None
 
     @property
     def static(self) -> bool:
-        """True for a pod of the kubelet's own files. The kubelet itself says where a pod comes from, and overwrites
-        what a manifest says about that. The hash of the file is the UID. So nobody can claim it for another pod."""
-        said = self.annotations
-        return said.get(SOURCE_ANNOTATION) in _LOCAL and said.get(HASH_ANNOTATION) == self.uid
+        """Whether this is a static pod, from a file or URL of the kubelet."""
+        # The kubelet overwrites the source that a manifest names, and a static pod's UID is the hash of its file. So a
+        # user cannot make another pod look static.
+        found = self.annotations
+        return found.get(SOURCE_ANNOTATION) in _LOCAL and found.get(HASH_ANNOTATION) == self.uid
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
 def identity_of(pod: nri.PodSandbox) -> Identity:
-    """Raises `InputError` for names that cannot come from a Kubernetes API."""
+    """Return the identity in a runtime's message. Raises `InputError` for names that no Kubernetes API gives."""
     for field, value, form in (
         ("uid", pod.uid, UID_FORM),
         ("namespace", pod.namespace, NAME_FORM),
@@ -81,7 +86,8 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
 
 
 def check_container(container: nri.Container) -> None:
-    """Raises `InputError`: the id becomes a file name, the name a key of the state."""
+    """Check id and name of a container: the id becomes a file name, the name a key of the state. Raises
+    `InputError`."""
     for field, value in (("id", container.id), ("name", container.name)):
         if not NAME_FORM.match(value):
             raise InputError(f"{value[:80]!r} is not valid", path=f"container.{field}")

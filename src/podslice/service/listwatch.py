@@ -1,6 +1,6 @@
-"""List, watch, and list again whenever the watch cannot go on: the loop that keeps a copy of what an API server has.
+"""List, watch, and list again whenever the watch cannot go on: the loop that keeps a copy of an API server's objects.
 
-What is listed and what becomes of changes is the follower's; when to ask again, and how long to wait, is here.
+The caller decides what is listed and what a change means; this module decides when to ask again, and how long to wait.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError, GoneError
 
 _LONG_WATCH = 10.0
-"""Seconds after which a watch without news is quiet objects' rather than a broken server's."""
+"""Seconds after which a watch without events means quiet objects rather than a broken server."""
 
 
 class Versioned(Protocol):
-    """A change with the version to continue from; empty where it has none."""
+    """An event with the resource version to continue from; empty where it has none."""
 
     @property
     def version(self) -> str: ...
@@ -28,8 +28,13 @@ C = TypeVar("C", bound=Versioned)
 
 
 class ListWatch(Generic[C]):
-    """`list_all` takes everything in and returns the version to watch from, `watch` follows one stream, `take` has its
-    changes, `failed` hears why it cannot go on. `run` does so for ever, whatever is answered."""
+    """Follows the objects of an API server; `run` never ends, whatever is answered.
+
+    `list_all`: reads all objects and returns the resource version to watch from.
+    `watch`: yields the events since a version until the server ends the stream.
+    `take`: gets every event.
+    `failed`: gets the message of every error that interrupts the loop.
+    """
 
     def __init__(
         self,
@@ -47,16 +52,16 @@ class ListWatch(Generic[C]):
         self._sleep = sleep
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """List, watch, and list again after every failure, more and more slowly until a watch tells something."""
+        """List, watch, and list again after every failure; waits grow until a watch brings an event."""
         back_off = back_off or BackOff(0.2, 30.0)
         while True:
             try:
                 version = await self._list_all()
                 while True:
-                    told, version = await self._follow(version, back_off)
-                    if not told:
+                    useful, version = await self._follow(version, back_off)
+                    if not useful:
                         await self._sleep(back_off.next())
-            except GoneError:
+            except GoneError:  # routine: etcd compacts old versions, so the next list is the whole answer to it
                 pass
             except ApiError as error:
                 self._failed(str(error))
@@ -65,19 +70,19 @@ class ListWatch(Generic[C]):
             await self._sleep(back_off.next())
 
     async def _follow(self, version: str, back_off: BackOff) -> tuple[bool, str]:
-        """Follow one stream; returns whether it was of use, and the version to continue from."""
+        """Follow one stream. Return whether it was of use, and the version to continue from."""
         clock = asyncio.get_running_loop().time
-        began, told = clock(), False
+        began, useful = clock(), False
         async with contextlib.aclosing(self._stream(version)) as changes:
             async for change in changes:
-                told = True
+                useful = True
                 back_off.reset()
                 version = change.version or version
                 self._take(change)
         if clock() - began > _LONG_WATCH:
-            told = True
+            useful = True
             back_off.reset()
-        return told, version
+        return useful, version
 
     async def _stream(self, version: str) -> AsyncGenerator[C, None]:
         async for change in self._watch(version):

@@ -1,4 +1,4 @@
-"""How often and how soon something may be tried again: back-off, a rate limit, and a wait with a limit."""
+"""Back-off, a rate limit, and a wait with a limit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""How a program in a pod reaches the API server of its cluster: by its service account, whose files the kubelet keeps
-there. Clients that read all kinds of configurations take megabytes for it."""
+"""Access to the API server from inside a pod, by the service account whose files the kubelet keeps there.
+
+This reads the two files itself: clients that read all kinds of configurations take megabytes of memory for it.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,23 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class PodToken:
-    """The service account's token, read again when it was not accepted: a kubelet rotates it."""
+    """The service account's token. It is read again when the server refused it, because the kubelet rotates it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known = ""
 
     async def header(self, again: bool) -> str:  # noqa: FBT001
-        """The header that says who asks. Raises `ApiError` for a file without token, `OSError`."""
+        """Return the Authorization header; `again`: the last one was refused. Raises `ApiError` for a file without
+        token,
+        `OSError`."""
         if again or not self._known:
             self._known = read_account_token(self._path)
         return f"Bearer {self._known}"
 
 
 class PodAccess(NamedTuple):
-    """The server's address, whose certificates are accepted, and who asks."""
+    """Address of the API server, the certificates to accept, and the token to send."""
 
     server: str
     context: ssl.SSLContext
@@ -37,8 +41,10 @@ class PodAccess(NamedTuple):
 
 
 def pod_access(environment: Mapping[str, str], folder: Path | None = None) -> PodAccess | None:
-    """None where this is no pod with a service account. Raises `OSError` (`ssl.SSLError` is one) for an authority that
-    cannot be read."""
+    """Return the access of this pod, None outside a pod with a service account.
+
+    Raises `OSError` (`ssl.SSLError` is one) for a certificate authority that cannot be read.
+    """
     folder = folder or SERVICE_ACCOUNT
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
     if not (host and port and (folder / "token").exists()):
@@ -50,7 +56,7 @@ def pod_access(environment: Mapping[str, str], folder: Path | None = None) -> Po
 
 
 def pod_namespace(folder: Path | None = None) -> str:
-    """The pod's own namespace, empty where this is no pod with a service account."""
+    """Return the pod's own namespace, empty outside a pod with a service account."""
     try:
         return ((folder or SERVICE_ACCOUNT) / "namespace").read_text().strip()
     except OSError:

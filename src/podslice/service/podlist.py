@@ -1,8 +1,8 @@
 """Answers of an API server or a kubelet about pods: bytes in, pods or a typed error out.
 
-What an answer holds was written by whoever may create pods, and what arrives may not be an answer at all. So nothing
-here is decoded as a whole. A list is cut into its items while it is read. Every item is read on its own, only as far as
-it decides about resources, and within a bound. An item that cannot be read is that pod's failure and hides no other.
+The content was written by users who may create pods, and what arrives may not be an answer at all. So nothing here is
+decoded as a whole. A list is cut into its items while it is read. Every item is decoded on its own, only the fields
+that decide about resources, and within a bound. An item that cannot be read is that pod's failure and hides no other.
 Pure: no sockets, no clock; `service.http.apiconnection` does the reading.
 """
 
@@ -25,11 +25,11 @@ UID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 NAME_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 
 LARGEST_ITEM = 12 << 20
-"""Bytes of one pod on its way. etcd takes 1.5 MiB, which JSON's escapes can make six times as long."""
+"""Bytes of one pod as it is sent. etcd takes 1.5 MiB, which JSON's escapes can make six times as long."""
 LARGEST_REST = 64 << 10
 """Bytes of a list beside its items."""
 LARGEST_SPEC = 64 << 10
-"""Bytes of what decides about a pod's resources, and all that is kept of it."""
+"""Bytes of the fields that decide about a pod's resources; only they are kept."""
 LARGEST_TOKEN = 8 << 10
 _LARGEST_SAID = 2 << 20
 """Bytes of the annotations and owners of a pod that may be a mirror."""
@@ -37,30 +37,33 @@ _LONGEST_WORD = 256
 _ENDED = ("Succeeded", "Failed")
 _PREPARING = ("ContainerCreating", "PodInitializing")
 _DEEPEST = 64
+"""Levels of nesting within an object that are kept."""
 _PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
-"""Everything up to the next bracket; stops at a quotation mark whose string is not all there."""
+"""Everything up to the next bracket; stops at a quotation mark whose string has not wholly arrived."""
 _STRING = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
 _OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
 _ITEMS = re.compile(rb'"items"\s*:\s*\Z')
 
 
 class ApiError(PodsliceError):
-    """The other side cannot be reached, refuses, or answers what is not an answer."""
+    """Raised when a server cannot be reached, refuses, or sends what is not an answer."""
 
 
 class GoneError(PodsliceError):
-    """410: the version to continue from is too old."""
+    """Raised for 410 Gone: the resource version to continue from is too old."""
 
 
 class KnownPod(msgspec.Struct, frozen=True):
-    """A pod as an answer tells it, cut down to what decides about its resources.
+    """A pod of an answer, cut down to the fields that decide about its resources.
 
-    `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others; `mirror`: it
-    claims to be one. `annotations` are those of ours that a policy reads, cut off where they are too long anyway.
-    `node` is where it is bound to, `created` when it was made (RFC 3339). `deleting`: its deletion was asked for;
-    `ended`: it is Succeeded or Failed; `reason` is its status', empty where it has none. `preparing`: the kubelet
-    is at work on its sandbox or images and has not told yet how that ended. `spec` is JSON; `problem` says why
-    there is none.
+    `mirror_of`: for a mirror pod the kubelet's UID of its static pod, empty for all others.
+    `mirror`: it has the annotation of a mirror pod, which any user may write.
+    `annotations`: those that a policy reads, cut off where they are too long anyway.
+    `node`: the node it is bound to. `created`: its creation (RFC 3339).
+    `deleting`: it has a deletion timestamp. `ended`: it is Succeeded or Failed.
+    `reason`: of its status, empty where that has none.
+    `preparing`: the kubelet works on its sandbox or images and has not reported the result yet.
+    `spec`: JSON. `problem`: why there is none.
     """
 
     uid: str
@@ -80,11 +83,11 @@ class KnownPod(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes kept, roughly."""
+        """About how many bytes of memory it takes."""
         return len(self.spec) + sum(map(len, self.annotations.values())) + 500
 
     def pod(self) -> Pod:
-        """Raises `InputError` for a pod that cannot be read."""
+        """Return the pod with its specification. Raises `InputError` for one that cannot be read."""
         if self.problem is not None:
             raise self.problem
         metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid, "annotations": self.annotations}
@@ -92,8 +95,8 @@ class KnownPod(msgspec.Struct, frozen=True):
 
 
 class PodListPage(NamedTuple):
-    """One answer to a list: its pods, a line about each item that is none, the list's version, and the token of the
-    next page, empty on the last."""
+    """A page of a list: its pods, a line about each item that is no pod, the list's resource version, and the token of
+    the next page, empty on the last."""
 
     pods: tuple[KnownPod, ...]
     problems: tuple[str, ...]
@@ -102,8 +105,8 @@ class PodListPage(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One event of a watch: ADDED, MODIFIED or DELETED with its pod, or anything else without. `version` is empty
-    where the event has none."""
+    """An event of a watch: ADDED, MODIFIED or DELETED with its pod, or any other kind without. `version` is empty where
+    the event has none."""
 
     kind: str
     pod: KnownPod | None
@@ -144,7 +147,7 @@ class _Container(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What of a specification decides about resources; the rest is passed over while reading."""
+    """The fields of a specification that decide about resources; decoding skips the rest."""
 
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
@@ -158,20 +161,20 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class _Place(msgspec.Struct, rename="camel"):
-    """Where a pod is bound to."""
+    """The node that a pod is bound to."""
 
     node_name: str | None = ""
 
 
 class _Phase(msgspec.Struct):
-    """How far a pod is, and why."""
+    """Phase of a pod and the reason for it."""
 
     phase: str | None = ""
     reason: str | None = ""
 
 
 class _Waiting(msgspec.Struct):
-    """Why a container does not run yet."""
+    """The reason why a container does not run yet."""
 
     reason: str | None = ""
 
@@ -185,7 +188,7 @@ class _ContainerStatus(msgspec.Struct):
 
 
 class _Statuses(msgspec.Struct, rename="camel"):
-    """What a kubelet says of a pod's containers."""
+    """The statuses that a kubelet reports of a pod's containers."""
 
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
@@ -217,15 +220,15 @@ _OWNERS = msgspec.json.Decoder(list[_OwnerReference] | None)
 
 
 class ItemStream:
-    """Cuts the objects out of an answer while its bytes arrive, and null for what is nested too deeply in them. At no
-    time more is kept than one object and a small rest.
+    """Cuts the objects out of an answer while its bytes arrive. Never keeps more than one object and a small rest.
 
-    `within` 2: the items of a list. 0: a watch, which is one object after the other.
+    `within`: depth of the objects: 2 for the items of a list, 0 for a watch, which is one object after the other.
+    A value that is nested too deeply in an object is replaced by null.
     """
 
     def __init__(self, within: int) -> None:
         self.rest = bytearray()
-        """The answer with a 0 in the place of every object that was cut out."""
+        """The answer with a 0 in the place of every object that was cut out, so that it still decodes as JSON."""
         self._within = within
         self._inside = within == 0
         self._item: bytearray | None = None
@@ -234,7 +237,7 @@ class ItemStream:
         self._carry = b""
 
     def feed(self, chunk: bytes) -> Iterator[bytearray | None]:
-        """The objects that end in this chunk; None for one beyond `LARGEST_ITEM`. Raises `ApiError`."""
+        """Yield the objects that end in this chunk, None for one larger than `LARGEST_ITEM`. Raises `ApiError`."""
         data, self._carry = self._carry + chunk, b""
         start = position = 0
         while position < len(data):
@@ -259,7 +262,7 @@ class ItemStream:
         self._keep(data[start:position])
 
     def _open(self, mark: bytes, data: bytes, start: int, position: int) -> int:
-        """A bracket opens; returns from where on the data is still to be kept."""
+        """Handle an opening bracket. Return the position from which the data is still to be kept."""
         depth, self._depth = self._depth, self._depth + 1
         if self._item is None and self._inside and depth == self._within:
             self._keep(data[start:position] + b"0")
@@ -275,7 +278,7 @@ class ItemStream:
         return start
 
     def _close(self, data: bytes, start: int, position: int) -> int:
-        """A bracket has closed; returns from where on the data is still to be kept."""
+        """Handle a closing bracket. Return the position from which the data is still to be kept."""
         self._depth -= 1
         if self._depth == self._within + _DEEPEST:
             return position
@@ -305,7 +308,7 @@ def _end(form: re.Pattern[bytes], data: bytes, position: int) -> int:
 
 
 class PageReader:
-    """Reads one answer to a list, piece by piece; `node` is whose mirror pods count."""
+    """Reads one page of a list, piece by piece. Mirror pods count where their owner is `node`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -315,20 +318,20 @@ class PageReader:
         self._cut = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Raises `ApiError`."""
+        """Read the next bytes. Raises `ApiError`."""
         for item in self._stream.feed(chunk):
             self._cut += 1
             if item is None:
                 self._problems.append(f"item {self._cut} of the list is larger than {LARGEST_ITEM} bytes")
                 continue
             try:
-                self._pods.append(known_pod(item, self._node))
+                self._pods.append(read_known_pod(item, self._node))
             except ApiError as error:
                 self._problems.append(f"item {self._cut} of the list: {error}")
 
     def finish(self) -> PodListPage:
-        """The whole answer has arrived. Raises `ApiError` if it was not a list."""
-        found = _decoded(self._stream.rest, _List)
+        """Return the page, once the whole answer has arrived. Raises `ApiError` if it was not a list."""
+        found = _decode(self._stream.rest, _List)
         if found.items is msgspec.UNSET:
             raise ApiError("the answer is not a list: it has no items")
         metadata = found.metadata or _ListMetadata()
@@ -341,7 +344,7 @@ class PageReader:
 
 
 def decode_list(chunks: Iterable[bytes], node: str) -> PodListPage:
-    """An answer to a list, in one go. Raises `ApiError`."""
+    """Read a whole page of a list. Raises `ApiError`."""
     reader = PageReader(node)
     for chunk in chunks:
         reader.feed(chunk)
@@ -349,14 +352,14 @@ def decode_list(chunks: Iterable[bytes], node: str) -> PodListPage:
 
 
 class ChangeReader:
-    """Reads a watch, piece by piece; `node` is whose mirror pods count."""
+    """Reads a watch, piece by piece. Mirror pods count where their owner is `node`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._stream = ItemStream(within=0)
 
     def feed(self, chunk: bytes) -> Iterator[Change]:
-        """The changes that end in this chunk. Raises `ApiError`, `GoneError`."""
+        """Yield the changes that end in this chunk. Raises `ApiError`, `GoneError`."""
         for event in self._stream.feed(chunk):
             if event is None:
                 raise ApiError(f"watch: an event is larger than {LARGEST_ITEM} bytes")
@@ -367,22 +370,23 @@ class ChangeReader:
 
 
 def decode_change(line: bytes | bytearray, node: str) -> Change:
-    """One event of a watch. Raises `ApiError`, `GoneError`."""
-    event = _decoded(line, _Event)
+    """Decode an event of a watch. Raises `ApiError`, `GoneError`."""
+    event = _decode(line, _Event)
     if event.type == "ERROR":
-        status = _decoded(event.object, _Status)
+        status = _decode(event.object, _Status)
         if status.code == 410:
             raise GoneError
         raise ApiError(f"watch: {status.message[:500]}")
     if event.type in ("ADDED", "MODIFIED", "DELETED"):
-        pod = known_pod(event.object, node)
+        pod = read_known_pod(event.object, node)
         return Change(event.type, pod, _version(event.object))
     return Change(event.type, None, _version(event.object))
 
 
-def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
-    """A v1 Pod. Raises `ApiError` when not even its name can be read; otherwise what is wrong is the pod's problem."""
-    pod = _decoded(data, _Object)
+def read_known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
+    """Decode a v1 Pod. Raises `ApiError` where not even its name can be read; any other error is the pod's
+    `problem`."""
+    pod = _decode(data, _Object)
     metadata = _metadata(pod)
     uid, namespace, name = metadata.uid, metadata.namespace or "", metadata.name or ""
     if not UID_FORM.match(uid):
@@ -391,20 +395,20 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
         if value and not NAME_FORM.match(value):
             raise ApiError(f"metadata.{field}: {value[:80]!r} is not valid")
     annotations = _annotations(metadata)
-    status = _tolerant(pod.status, _Phase())
+    status = _decode_or(pod.status, _Phase())
     known = KnownPod(
         uid,
         namespace,
         name,
-        mirror_of(annotations, metadata.owner_references, node),
+        find_mirrored_uid(annotations, metadata.owner_references, node),
         mirror=MIRROR_ANNOTATION in annotations,
         annotations=policy_annotations(annotations),
-        node=(_tolerant(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
-        created=_tolerant(metadata.creation_timestamp, "")[:_LONGEST_WORD],
-        deleting=_tolerant(metadata.deletion_timestamp, "") != "",
+        node=(_decode_or(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
+        created=_decode_or(metadata.creation_timestamp, "")[:_LONGEST_WORD],
+        deleting=_decode_or(metadata.deletion_timestamp, "") != "",
         ended=status.phase in _ENDED,
         reason=(status.reason or "")[:_LONGEST_WORD],
-        preparing=_preparing(_tolerant(pod.status, _Statuses())),
+        preparing=_is_preparing(_decode_or(pod.status, _Statuses())),
     )
     try:
         return msgspec.structs.replace(known, spec=_spec(pod.spec, known))
@@ -412,23 +416,23 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
         return msgspec.structs.replace(known, problem=error.at(source=f"pod {namespace}/{name}"))
 
 
-def _tolerant(data: msgspec.Raw, default: T) -> T:
-    """What says nothing about resources and may be anything."""
+def _decode_or(data: msgspec.Raw, default: T) -> T:
+    """Decode a part that does not decide about resources; return `default` where it cannot be read."""
     try:
         return msgspec.json.decode(data, type=type(default))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return default
 
 
-def _preparing(statuses: _Statuses) -> bool:
-    """Containers wait, and all of them for the first thing that a kubelet does for a pod."""
+def _is_preparing(statuses: _Statuses) -> bool:
+    """Whether containers wait, and all of them for the kubelet's first steps: sandbox, volumes and images."""
     every = [*(statuses.init_container_statuses or ()), *(statuses.container_statuses or ())]
     waiting = [one.state.waiting.reason for one in every if one.state is not None and one.state.waiting is not None]
     return bool(waiting) and all(reason in _PREPARING for reason in waiting)
 
 
 def _version(data: msgspec.Raw) -> str:
-    return _metadata(_decoded(data, _Object)).resource_version or ""
+    return _metadata(_decode(data, _Object)).resource_version or ""
 
 
 def _metadata(pod: _Object) -> _Metadata:
@@ -436,11 +440,11 @@ def _metadata(pod: _Object) -> _Metadata:
         str(memoryview(pod.metadata), "utf-8")
     except UnicodeDecodeError:
         raise ApiError("metadata is not UTF-8") from None
-    return _decoded(pod.metadata, _Metadata)
+    return _decode(pod.metadata, _Metadata)
 
 
 def _annotations(metadata: _Metadata) -> dict[str, str]:
-    """None where they cannot be read or are too many."""
+    """Return the annotations, none of them where they cannot be read or are too large."""
     if len(memoryview(metadata.annotations)) > _LARGEST_SAID:
         return {}
     try:
@@ -449,9 +453,9 @@ def _annotations(metadata: _Metadata) -> dict[str, str]:
         return {}
 
 
-def mirror_of(annotations: Mapping[str, str], owners: msgspec.Raw, node: str) -> str:
-    """The static pod's UID of the mirror that a node's kubelet wrote, empty for other pods: the UID is there twice, and
-    the Node is the controller. Whoever makes pods can write the annotations alone."""
+def find_mirrored_uid(annotations: Mapping[str, str], owners: msgspec.Raw, node: str) -> str:
+    """Return the kubelet's UID of the static pod that this pod mirrors, empty for a pod that is no mirror of `node`."""
+    # The annotations alone prove nothing: any user can write them. A kubelet also makes its Node the controlling owner.
     own = annotations.get(HASH_ANNOTATION, "")
     if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
         return ""
@@ -465,11 +469,12 @@ def mirror_of(annotations: Mapping[str, str], owners: msgspec.Raw, node: str) ->
 
 
 def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:
-    """The part that decides, as JSON again. Raises `InputError`."""
+    """Return the part of a specification that decides about resources, as JSON. Raises `InputError`."""
     try:
         spec = msgspec.json.encode(msgspec.json.decode(data, type=_Spec))
         if len(spec) > LARGEST_SPEC:
             raise InputError(f"names, requests and limits have more than {LARGEST_SPEC} bytes", path="spec")
+        # msgspec takes strings that are not UTF-8 inside a Raw; later readers would fail on them.
         str(spec, "utf-8")
         msgspec.structs.replace(known, spec=spec).pod()
     except RecursionError:
@@ -483,8 +488,8 @@ def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:
     return spec
 
 
-def _decoded(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
-    """Raises `ApiError`."""
+def _decode(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
+    """Decode JSON into `kind`. Raises `ApiError`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The agent's endless loops: one that dies is started again, and the agent says so."""
+"""Endless loops of a program: one that dies is started again, and the health checks report it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from podslice.service.pacing import BackOff
 
 _STEADY_SECONDS = 60.0
-"""A loop that has run so long since it died is well again."""
+"""A loop that has run for so long since its last failure counts as well again."""
 
 
 def _default_back_off() -> BackOff:
@@ -17,7 +17,7 @@ def _default_back_off() -> BackOff:
 
 
 class Supervisor:
-    """Runs named loops. `died` hears of each that ended, with the reason."""
+    """Runs named loops, and starts those that end again. `died` gets the name and the reason of each."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run `loop` for ever."""
+        """Run `loop` for ever, in a task of its own."""
         self._tasks.append(asyncio.ensure_future(self._run(name, loop)))
 
     async def _run(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -44,7 +44,7 @@ class Supervisor:
             started = self._clock()
             try:
                 await loop()
-                why = "it ended"
+                why = "it ended"  # a loop never returns on its own, so this is a failure too
             except Exception as error:
                 why = f"{type(error).__name__}: {str(error)[:300]}"
             if self._clock() - started >= _STEADY_SECONDS:
@@ -54,7 +54,7 @@ class Supervisor:
             await self._sleep(back_off.next())
 
     def problem(self) -> str:
-        """Which loops died not long ago; empty while all run steadily."""
+        """Return which loops died in the last minute, and why; empty while all run steadily."""
         recent = [
             f"{name} was started again: {why}"
             for name, (when, why) in self._trouble.items()
@@ -63,6 +63,7 @@ class Supervisor:
         return "; ".join(recent)
 
     async def stop(self) -> None:
+        """Cancel all loops and wait for their ends."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -40,7 +40,7 @@ def ask(path: str, request: Mapping[str, Any], *, patience: float = 30.0) -> Ite
             yield data
     if not answered:
         # An agent that knows no requests sends its status, and no line of an answer.
-        problem = "it ended before its answer did" if not lines.begun else "what answers takes no requests"
+        problem = "it ended before its answer did" if not lines.is_in_line else "what answers takes no requests"
         raise InputError(problem, source=path, remedy="see podslice status, or the agent's log")
 
 

@@ -95,7 +95,7 @@ class HTTPApiServer:
         pods: list[KnownPod] = []
         problems: list[str] = []
         more = ""
-        with self._connection.translated("/api/v1/pods"):
+        with self._connection.translate_errors("/api/v1/pods"):
             async with asyncio.timeout(LIST_SECONDS):
                 for _ in range(MOST_PAGES):
                     page = await self._page(node, more)

@@ -28,7 +28,7 @@ from podslice.node.devices.plugin import AllocateResponse, DeviceNode, Mount, Pl
 from podslice.node.node import Node
 from podslice.service.pacing import RateLimit
 from podslice.service.proto import deviceplugin_pb2 as api
-from podslice.service.unixgrpc import local_server
+from podslice.service.unixgrpc import create_local_server
 
 VERSION = "v1beta1"
 REGISTRATION_SOCKET = "kubelet.sock"
@@ -177,7 +177,7 @@ class DevicePlugins:
         for path in self._folder.iterdir():
             if path.name != DEVICE_STATE_FILE and path.is_socket():
                 path.unlink()
-        self._server = local_server()
+        self._server = create_local_server()
         method = grpc.unary_unary_rpc_method_handler(
             self._register,
             request_deserializer=api.RegisterRequest.FromString,

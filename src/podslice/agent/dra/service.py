@@ -24,7 +24,7 @@ from podslice.dra.objects import ResourceClaim
 from podslice.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepared_from
 from podslice.service.podlist import ApiError
 from podslice.service.proto import dra_pb2 as api
-from podslice.service.unixgrpc import local_server
+from podslice.service.unixgrpc import create_local_server
 from podslice.values.errors import PodsliceError
 
 REGISTRATION = "pluginregistration.Registration"
@@ -102,7 +102,7 @@ class DRAService:
         file = SocketFile(path)
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         file.clear()
-        server = local_server()
+        server = create_local_server()
         server.add_generic_rpc_handlers(
             tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
         )

@@ -18,11 +18,11 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import no_pods_from
 from podslice.agent.settings import KubeletSettings
 from podslice.api.pod.spec import Pod
-from podslice.service.http.apiconnection import PLAIN, pieces_of
+from podslice.service.http.apiconnection import PLAIN, read_pieces
+from podslice.service.http.failures import describe_failure
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff, wait_at_most
 from podslice.service.podlist import ApiError, PodListPage
-from podslice.service.reach import why
 from podslice.service.tokens import read_account_token
 from podslice.service.trust import trust_as_go
 from podslice.values.errors import InputError
@@ -151,12 +151,12 @@ class HTTPKubelet:
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._read(self._token())
         except self._errors as error:
-            raise ApiError(f"{self._url}: {why(error)}") from None
+            raise ApiError(f"{self._url}: {describe_failure(error)}") from None
 
     async def _read(self, token: str) -> PodListPage:
         headers = PLAIN | {"Authorization": f"Bearer {token}"}
         async with self._client.stream("GET", self._url, headers=headers, extensions=self._options) as response:
-            pieces = pieces_of(response, self._url)
+            pieces = read_pieces(response, self._url)
             return await read_page(pieces, self._node, LARGEST_ANSWER, f"{self._url}: the answer")
 
     def _token(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.unixgrpc import channel_to, knock
+from podslice.service.unixgrpc import check_listener, open_channel
 
 SERVICE = "v1.PodResourcesLister"
 OLD_SERVICE = "v1alpha1.PodResourcesLister"
@@ -71,8 +71,8 @@ class KubeletResources:
 
     async def _call(self, service: str, method: str, request: Any, kind: Any) -> Any:
         try:
-            knock(self.path)
-            async with asyncio.timeout(CALL_SECONDS), channel_to(self.path) as channel:
+            check_listener(self.path)
+            async with asyncio.timeout(CALL_SECONDS), open_channel(self.path) as channel:
                 call = channel.unary_unary(
                     f"/{service}/{method}",
                     request_serializer=lambda message: message.SerializeToString(),

@@ -32,7 +32,7 @@ from podslice.node.cpu.state import OWNING
 from podslice.node.view import NodeView
 from podslice.service.pacing import RateLimit
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.unixgrpc import local_server
+from podslice.service.unixgrpc import create_local_server
 from podslice.values.cpuset import iter_bits
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class PodResources:
         """Serve on a socket, mode 0600. Raises `OSError`."""
         self._file = SocketFile(path)
         self._file.clear()
-        self._server = local_server()
+        self._server = create_local_server()
         handlers: dict[str, tuple[Any, Any]] = {
             "List": (self._list, api.ListPodResourcesRequest),
             "Get": (self._get, api.GetPodResourcesRequest),

@@ -12,7 +12,7 @@ import grpc
 from podslice.agent.kubelet.podsapi import NotServedError
 from podslice.service.podlist import ApiError
 from podslice.service.proto import podsapi_pb2 as api
-from podslice.service.unixgrpc import channel_to, knock
+from podslice.service.unixgrpc import check_listener, open_channel
 
 SERVICES = ("v1alpha1.Pods", "v1beta1.Pods", "v1.Pods")
 """Names under which kubelets may serve it, the one of 1.36 first."""
@@ -49,7 +49,7 @@ class GRPCPodsApi:
 
     async def _watch(self, service: str) -> AsyncIterator[api.WatchPodsEvent]:
         self._reach()
-        async with channel_to(self._path) as channel:
+        async with open_channel(self._path) as channel:
             stream = channel.unary_stream(
                 f"/{service}/WatchPods",
                 request_serializer=api.WatchPodsRequest.SerializeToString,
@@ -71,7 +71,7 @@ class GRPCPodsApi:
 
     async def _pod(self, uid: str) -> bytes | None:
         self._reach()
-        async with channel_to(self._path) as channel:
+        async with open_channel(self._path) as channel:
             for service in self._services():
                 try:
                     return await _ask(channel, service, uid)
@@ -88,7 +88,7 @@ class GRPCPodsApi:
     def _reach(self) -> None:
         """Raises `ApiError`, `NotServedError`."""
         try:
-            knock(self._path)
+            check_listener(self._path)
         except FileNotFoundError:
             raise NotServedError(f"there is no {self._path}: kubelets make it with the gate PodsAPI") from None
         except ConnectionRefusedError:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from google.protobuf.message import DecodeError
 
-from podslice.service.podlist import ApiError, KnownPod, known_pod
+from podslice.service.podlist import ApiError, KnownPod, read_known_pod
 from podslice.service.proto import podsapi_pb2 as api
 
 ENDED = ("Succeeded", "Failed")
@@ -30,7 +30,7 @@ def known_from(pod: api.Pod) -> KnownPod:
     """A kubelet tells of static pods themselves, under the UID of their sandboxes, never of mirrors. Raises `ApiError`
     when not even the name can be used; otherwise what is wrong is the pod's problem."""
     metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
-    return known_pod(msgspec.json.encode({"metadata": metadata, "spec": _spec(pod.spec)}), node="")
+    return read_known_pod(msgspec.json.encode({"metadata": metadata, "spec": _spec(pod.spec)}), node="")
 
 
 def _spec(spec: api.Spec) -> dict[str, Any]:

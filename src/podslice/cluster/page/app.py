@@ -90,16 +90,16 @@ class ClusterPage:
         self._guard = Guard(_METHODS, token, secure=secure)
         self._searching = threading.Lock()
 
-    def refused(self, request: Request) -> Response | None:
+    def refusal_of(self, request: Request) -> Response | None:
         """The refusal of a request that is not answered whatever its body says, None for the others."""
         try:
-            return self._guard.refused(request)
+            return self._guard.refusal_of(request)
         except InputError as error:
             return plain(503, str(error))
 
     def respond(self, request: Request) -> Response:
         """Answer one request; never raises for what a client sends."""
-        refusal = self.refused(request)
+        refusal = self.refusal_of(request)
         if refusal is not None:
             return refusal
         query = {name: values[-1] for name, values in parse_qs(request.query, keep_blank_values=True).items()}

@@ -1,4 +1,4 @@
-"""Where a server of this program listens, and which requests it answers.
+"""Addresses of our servers, and checks of the requests that they answer.
 
 Without a token only requests from the same machine are answered. A page of another site can make a browser ask a
 loopback address under a name of its own (DNS rebinding), so the `Host` of such a request must name this machine.

@@ -1,7 +1,7 @@
-"""What the agent serves over HTTP: GET only, small requests, short waits, no dependencies.
+"""The HTTP server of the agent: GET only, small requests, short waits, no dependencies.
 
-`/metrics`, `/healthz` and `/readyz` are one listener's; what only this machine or whoever knows a token may read is
-another's (`statusport`).
+One listener serves `/metrics`, `/healthz` and `/readyz`; another one serves what only this machine or clients with the
+token may read (`agent.status.statusport`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from podslice.service.health import Health
-from podslice.service.http.doors import Doors, is_reserved
+from podslice.service.http.connections import ConnectionTable, is_reserved
 
 _LONGEST_REQUEST = 8 << 10
 _PATIENCE = 5.0
@@ -40,19 +40,19 @@ class HTTPAnswer(NamedTuple):
 
 Route = Callable[[], Awaitable[HTTPAnswer]]
 Refusal = Callable[[Mapping[str, str]], HTTPAnswer | None]
-"""From a request's headers, by lower-case name, to the answer of those who may not ask."""
+"""From a request's headers, by lower-case name, to the answer where it is not permitted, None where it is."""
 
 
 def plain(code: int, text: str) -> HTTPAnswer:
-    """An answer for people."""
+    """Return an answer of plain text."""
     return HTTPAnswer(code, _PLAIN, text.encode("utf-8", "replace"))
 
 
 def metrics_routes(
     metrics: Callable[[], bytes], healthy: Callable[[], Health], ready: Callable[[], Health]
 ) -> dict[str, Route]:
-    """The text of `metrics`; `/healthz` and `/readyz` say what `healthy` and `ready` find, with code 503 where that is
-    bad."""
+    """Return the routes of `/metrics`, `/healthz` and `/readyz`. The two checks answer 503 where `healthy` or `ready`
+    is not good."""
 
     async def text() -> HTTPAnswer:
         return HTTPAnswer(200, _METRICS, metrics())
@@ -68,13 +68,13 @@ def metrics_routes(
 
 
 class WebServer:
-    """Serves `routes` by path to those whom `refusal` does not turn away."""
+    """Serves `routes` by path; `refusal` may refuse a request by its headers."""
 
     def __init__(self, routes: Mapping[str, Route], *, refusal: Refusal | None = None) -> None:
         self._routes = routes
         self._refusal = refusal
         self._server: asyncio.Server | None = None
-        self._doors: Doors[asyncio.StreamWriter] = Doors(_MOST_CONNECTIONS, _MOST_OF_PEER)
+        self._table: ConnectionTable[asyncio.StreamWriter] = ConnectionTable(_MOST_CONNECTIONS, _MOST_OF_PEER)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
@@ -84,6 +84,7 @@ class WebServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
+        """Stop listening and wait for the connections to end."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -93,19 +94,19 @@ class WebServer:
         if is_reserved(listener.fileno()):
             writer.transport.abort()
             return
-        for one in self._doors.enter(writer, str(peer[0]) if peer else ""):
+        for one in self._table.add(writer, str(peer[0]) if peer else ""):
             one.transport.abort()
         try:
             async with asyncio.timeout(_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-            self._doors.prove(writer)
+            self._table.prove(writer)
             writer.write(_response(await self._answer(head)))
             async with asyncio.timeout(_PATIENCE):
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:
-            self._doors.leave(writer)
+            self._table.remove(writer)
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()

@@ -1,9 +1,9 @@
-"""A small HTTP/1.1 client for what is asked of an API server for every pod: calls, and streams of a watch.
+"""A small HTTP/1.1 client for the calls that an agent makes for every pod, and for the streams of watches.
 
-The client that reads configurations (httpx) takes 1.5 ms of a processor for a call and so ends at some hundred pods a
-second; this takes 0.1 ms. It does what an API server needs and no more: connections that stay open, one request at a
-time on each, answers with a length, in chunks or up to the end, all within bounds. What cannot be an answer is a
-`ConnectionError`; a connection that was kept and is gone when it is used again is replaced once, silently.
+httpx takes 1.5 ms of CPU time for a call, which ends at some hundred pods a second; this takes 0.1 ms. It does what an
+API server needs and no more: connections that stay open, one request at a time on each, answers with a length, in
+chunks or up to the end, all within bounds. What cannot be an answer is a `ConnectionError`. An idle connection that
+turns out to be closed is replaced once, silently.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from urllib.parse import urlencode, urlsplit
 
 LARGEST_HEAD = 32 << 10
 _MOST_COMING = 16
-"""Most heads before an answer that only say that it is coming (100 Continue)."""
+"""Most interim answers (1xx) before the final one."""
 LARGEST_ANSWER = 4 << 20
 KEPT_SECONDS = 60.0
-"""An API server hangs up after 90 seconds without a request."""
-_ASIDE = 1 << 20
-"""Bytes of a stream that wait for whoever reads it, before the server has to wait."""
+"""Seconds that an idle connection is kept; an API server hangs up after 90."""
+_MOST_BUFFERED = 1 << 20
+"""Bytes of a stream that may wait for its reader, before the connection is paused."""
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*(?=\r\n)")
 _CHUNKED = re.compile(rb"(?i)\r\ntransfer-encoding:[ \t]*chunked[ \t]*(?=\r\n)")
 _CLOSING = re.compile(rb"(?i)\r\nconnection:[ \t]*close[ \t]*(?=\r\n)")
@@ -33,11 +33,11 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 _TARGET = re.compile(r"/[!-~]*\Z")
 
 Authorization = Callable[[bool], Awaitable[str]]
-"""The header that says who asks; called with True after a 401, for the token may have been rotated."""
+"""Returns the Authorization header; called with True after a 401, for the token may have been rotated."""
 
 
 class LeanAnswer(NamedTuple):
-    """`later`: seconds after which the server wants to be asked again, 0 where it says nothing."""
+    """An answer. `later`: seconds after which the server wants to be asked again (Retry-After), 0 where it has none."""
 
     status: int
     phrase: str
@@ -53,12 +53,12 @@ class _Head(NamedTuple):
 
 
 class HungUpError(ConnectionError):
-    """The connection ended before anything was answered."""
+    """Raised when the connection ended before any byte of the answer."""
 
 
 class LeanConnection(asyncio.Protocol):
-    """One connection. `begin` sends a request; `head` comes with the first words of the answer, and `take` gives the
-    body piece by piece, b"" at its end."""
+    """One connection. `begin` sends a request, `head` returns the head of its answer, and `take` returns the body piece
+    by piece, b"" at its end."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -68,11 +68,12 @@ class LeanConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._pieces: deque[bytes] = deque()
-        self._aside = 0
+        self._buffered = 0
         self._left = -1
-        """Bytes that the body, or its chunk, still has; -1 before it is known, -2 for all until the end."""
+        """Bytes that the body, or its chunk, still has; -1: not known yet, -2: all up to the end of the connection, -3:
+        the line end after a chunk."""
         self._coming = 0
-        """Heads that said that the answer is coming."""
+        """Interim answers so far."""
         self._chunked = self._paused = self._ended = self._closing = False
         self._error: BaseException | None = None
         self._head: _Head | None = None
@@ -108,38 +109,39 @@ class LeanConnection(asyncio.Protocol):
     # Requests
 
     def begin(self, request: bytes) -> None:
-        """Send a request; the last one's answer was read to its end."""
+        """Send a request. The answer to the last one must be read to its end."""
         assert self._transport is not None
         self._head, self._left, self._coming = None, -1, 0
         self._ended = self._chunked = False
         self._transport.write(request)
 
     async def head(self) -> _Head:
-        """Raises `ConnectionError`."""
+        """Wait for the head of the answer. Raises `ConnectionError`."""
         while self._head is None:
             await self._wait()
         return self._head
 
     async def take(self) -> bytes:
-        """Raises `ConnectionError`."""
+        """Wait for the next piece of the body, b"" at its end. Raises `ConnectionError`."""
         while not self._pieces:
             if self._ended:
                 self.used = self._loop.time()
                 return b""
             await self._wait()
         piece = self._pieces.popleft()
-        self._aside -= len(piece)
-        if self._paused and self._aside < _ASIDE and self._transport is not None:
+        self._buffered -= len(piece)
+        if self._paused and self._buffered < _MOST_BUFFERED and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
         return piece
 
     @property
     def reusable(self) -> bool:
-        """True when the answer was read to its end and another may follow."""
+        """Whether the answer was read to its end and the connection can take another request."""
         return self.open and self._ended and not self._closing and not self._pieces and not self._data
 
     def abort(self) -> None:
+        """Hang up at once."""
         self.open = False
         if self._transport is not None:
             self._transport.abort()
@@ -172,7 +174,7 @@ class LeanConnection(asyncio.Protocol):
             self._read_plain()
 
     def _read_head(self) -> bool:
-        """True once the whole head is here, after those that only say that it is coming."""
+        """Read the head of the final answer, past interim ones. Return False while it is not all there."""
         status = 100
         while 100 <= status < 200:
             end = self._data.find(b"\r\n\r\n")
@@ -191,6 +193,7 @@ class LeanConnection(asyncio.Protocol):
                 raise ConnectionError(f"more than {_MOST_COMING} times the answer is only said to come")
         if _PACKED.search(head):
             raise ConnectionError("the answer is compressed, which was not asked for")
+        # An answer with two lengths is how a proxy and its client are made to disagree where the next answer begins.
         length, later = _LENGTH.findall(head), _LATER.search(head)
         self._chunked = _CHUNKED.search(head) is not None
         if len(set(length)) > 1 or (length and self._chunked):
@@ -252,19 +255,19 @@ class LeanConnection(asyncio.Protocol):
         if not piece:
             return
         self._pieces.append(piece)
-        self._aside += len(piece)
-        if self._aside >= _ASIDE and not self._paused and self._transport is not None:
+        self._buffered += len(piece)
+        if self._buffered >= _MOST_BUFFERED and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
 
 def with_query(path: str, parameters: Mapping[str, str]) -> str:
-    """A path with what is asked for behind it."""
+    """Return a path with its query."""
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 class LeanClient:
-    """Calls to one server, at most `limit` at a time beside its streams. `about`: header lines of every request."""
+    """Calls to one server, at most `limit` at a time; streams do not count. `about`: header lines of every request."""
 
     errors: tuple[type[Exception], ...] = (ValueError,)
 
@@ -292,7 +295,7 @@ class LeanClient:
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, kind: str = "application/json", timeout: float
     ) -> LeanAnswer:
-        """Raises `OSError`, `TimeoutError`, `ssl.SSLError`, and what `authorization` does."""
+        """Make a call. Raises `OSError`, `TimeoutError`, `ssl.SSLError`, and what `authorization` raises."""
         async with self._room, asyncio.timeout(timeout):
             answer = await self._call(method, path, body, kind)
             if answer.status != 401:
@@ -301,7 +304,7 @@ class LeanClient:
             return await self._call(method, path, body, kind)
 
     async def _call(self, method: str, path: str, body: bytes | None, kind: str) -> LeanAnswer:
-        connection, head = await self._ask(method, path, body, kind)
+        connection, head = await self._send(method, path, body, kind)
         try:
             found = bytearray()
             while piece := await connection.take():
@@ -310,17 +313,19 @@ class LeanClient:
                     raise ConnectionError(f"the answer is larger than {LARGEST_ANSWER} bytes")
             return LeanAnswer(head.status, head.phrase, bytes(found), head.later)
         finally:
-            self._leave(connection)
+            self._release(connection)
 
     async def stream(self, path: str, *, begin: float, quiet: float) -> AsyncGenerator[bytes | LeanAnswer, None]:
-        """A GET: first the answer without its body, then the body as it comes. `begin` and `quiet`: seconds until the
-        head has come, and without a word afterwards. Raises as `call` does."""
+        """GET: yield the answer without its body, then the body as it arrives. Raises as `call` does.
+
+        `begin`: most seconds until the head has arrived. `quiet`: most seconds between two pieces.
+        """
         async with asyncio.timeout(begin):
-            connection, head = await self._ask("GET", path, None, "")
+            connection, head = await self._send("GET", path, None, "")
             if head.status == 401:
-                self._leave(connection)
+                self._release(connection)
                 self._who = await self._authorization(True)
-                connection, head = await self._ask("GET", path, None, "")
+                connection, head = await self._send("GET", path, None, "")
         try:
             yield LeanAnswer(head.status, head.phrase, b"", head.later)
             while True:
@@ -330,25 +335,25 @@ class LeanClient:
                     return
                 yield piece
         finally:
-            self._leave(connection)
+            self._release(connection)
 
-    async def _ask(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[LeanConnection, _Head]:
-        """A connection on which the answer has begun."""
+    async def _send(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[LeanConnection, _Head]:
+        """Send a request, on an idle connection or a new one. Return the connection and the head of its answer."""
         request = await self._request(method, path, body, kind)
         for kept in (True, False):
-            connection = self._kept() if kept else await self._connect()
+            connection = self._take_idle() if kept else await self._connect()
             if connection is None:
                 continue
             self._busy.add(connection)
             try:
                 connection.begin(request)
                 return connection, await connection.head()
-            except HungUpError:
-                self._leave(connection)
+            except HungUpError:  # the server closed the idle connection as we wrote: it has not seen the request
+                self._release(connection)
                 if not kept:
                     raise
             except BaseException:
-                self._leave(connection)
+                self._release(connection)
                 raise
         raise AssertionError("a new connection is always tried")
 
@@ -361,8 +366,9 @@ class LeanClient:
         head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._about}{who}{more}\r\n".encode("latin-1")
         return head + (body or b"")
 
-    def _kept(self) -> LeanConnection | None:
-        """The connection that was used last; those that were kept too long go."""
+    def _take_idle(self) -> LeanConnection | None:
+        """Take the idle connection that was used last, None where there is none; close those that were idle too
+        long."""
         now = asyncio.get_running_loop().time()
         while self._idle:
             found = self._idle.pop()
@@ -379,7 +385,7 @@ class LeanClient:
         )
         return found
 
-    def _leave(self, connection: LeanConnection) -> None:
+    def _release(self, connection: LeanConnection) -> None:
         self._busy.discard(connection)
         if connection.reusable:
             self._idle.append(connection)
@@ -387,7 +393,7 @@ class LeanClient:
             connection.abort()
 
     async def close(self) -> None:
-        """Every connection ends."""
+        """Hang up on all connections."""
         for connection in (*self._idle, *self._busy):
             connection.abort()
         self._idle.clear()

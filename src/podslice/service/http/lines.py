@@ -1,14 +1,14 @@
-"""Bytes that come in pieces, cut into lines."""
+"""Split a stream of bytes into lines, with a bound on their length."""
 
 from __future__ import annotations
 
 
 class LongLineError(ValueError):
-    """A line is longer than it may be."""
+    """Raised for a line that is longer than its bound."""
 
 
 class LineCutter:
-    """Cuts one stream; a line of more than `most` bytes is an error before it is whole."""
+    """Splits one stream. A line of more than `most` bytes is an error before it is whole."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -16,12 +16,12 @@ class LineCutter:
         self._size = 0
 
     @property
-    def begun(self) -> bool:
-        """A line has begun and not ended."""
+    def is_in_line(self) -> bool:
+        """Whether the stream ends in the middle of a line so far."""
         return self._size > 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this piece, without the empty ones. Raises `LongLineError`."""
+        """Return the lines that end in this piece, without the empty ones. Raises `LongLineError`."""
         first, *lines = piece.split(b"\n")
         self._begun.append(first)
         self._size += len(first)

@@ -1,4 +1,5 @@
-"""The socket side of the local page: the standard library's HTTP server, loopback unless a token guards it."""
+"""The HTTP server of the local page, on the standard library's. It listens on loopback addresses unless it has a
+token."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
 from podslice.service.http.access import SHORTEST_TOKEN, is_loopback
-from podslice.service.http.doors import Doors, is_reserved
+from podslice.service.http.connections import ConnectionTable, is_reserved
 from podslice.service.http.guard import LARGEST_BODY, Request, Response
 from podslice.values.errors import InputError
 
 _LENGTH = re.compile(r"[0-9]+")
 _MOST_CONNECTIONS, _MOST_OF_PEER = 64, 32
 _CONNECTION_SECONDS = 60.0
-"""What a connection may last, however slowly the other side sends or reads."""
+"""Seconds that a connection may last, however slowly the client sends or reads."""
 _PATIENCE_SECONDS = 20.0
-"""What a request waits for the one before it."""
+"""Seconds that a request waits for the one before it."""
 _SECURITY = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -32,30 +33,32 @@ _SECURITY = (
 
 
 def check_binding(address: str, token: str) -> None:
-    """Refuse to listen where others can connect, unless they need a token. Raises `InputError`."""
+    """Check that others can only connect where a token is required. Raises `InputError`."""
     if token and len(token) < SHORTEST_TOKEN:
         raise InputError(f"{len(token)} characters are too few", path="--token", remedy="use 16 or more, all random")
     if not token and not is_loopback(address):
         raise InputError(
-            f"{address} is not a loopback address, anybody who reaches it could read this node",
+            f"{address} is not a loopback address, anyone who reaches it could read this node",
             path="--address",
             remedy="leave it out, or give --token as well",
         )
 
 
 class PageApp(Protocol):
-    """What is served: functions from request to response."""
+    """The application: functions from request to response."""
 
-    def refused(self, request: Request) -> Response | None:
-        """The refusal of a request whose body is not even read, None for the others."""
+    def refusal_of(self, request: Request) -> Response | None:
+        """Return the refusal of a request whose body is not even read, None for a permitted one."""
 
     def respond(self, request: Request) -> Response:
-        """Never raises for what a client sends."""
+        """Answer a request. Never raises for anything that a client sends."""
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves a `PageApp`, over TLS where it is given a context. Answers are made one at a time, unless the app can make
-    more of them `at_once`. Connections are limited in number and time."""
+    """Serves a `PageApp`, over TLS where it has a context. Connections are limited in number and time.
+
+    `at_once`: how many requests the app can answer at the same time.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -68,7 +71,7 @@ class PageServer(ThreadingHTTPServer):
         self.app = app
         self.turns = threading.BoundedSemaphore(at_once)
         self._connections: dict[socket.socket, float] = {}
-        self._doors: Doors[socket.socket] = Doors(_MOST_CONNECTIONS, _MOST_OF_PEER)
+        self._table: ConnectionTable[socket.socket] = ConnectionTable(_MOST_CONNECTIONS, _MOST_OF_PEER)
         self._lock = threading.Lock()
         if ":" in address:
             self.address_family = socket.AF_INET6
@@ -78,6 +81,7 @@ class PageServer(ThreadingHTTPServer):
             raise InputError(f"cannot listen: {error.strerror}", path=f"{address}:{port}") from None
         self._scheme = "http" if tls is None else "https"
         if tls is not None:
+            # The handshake happens in the thread of the connection: a silent client must not stop the accept loop.
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -85,7 +89,7 @@ class PageServer(ThreadingHTTPServer):
             self.shutdown_request(request)
             return
         with self._lock:
-            leaving = self._doors.enter(request, str(client_address[0]))
+            leaving = self._table.add(request, str(client_address[0]))
         for one in leaving:
             self._hang_up(one)
         self._connections[request] = time.monotonic() + self.connection_seconds
@@ -94,39 +98,42 @@ class PageServer(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         self._connections.pop(request, None)
         with self._lock:
-            self._doors.leave(request)
+            self._table.remove(request)
         super().shutdown_request(request)
 
     def prove(self, request: socket.socket) -> None:
-        """The connection has asked what it may ask."""
+        """Note that the connection has sent a request that it may send."""
         with self._lock:
-            self._doors.prove(request)
+            self._table.prove(request)
 
     def _hang_up(self, connection: socket.socket) -> None:
+        # shutdown, not close: the connection's thread wakes up and closes the descriptor, which nobody can reuse
+        # before.
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
     def service_actions(self) -> None:
-        """Called between connections: hang up on those that last too long."""
+        """Hang up on connections that last too long. The server's loop calls this between connections."""
         now = time.monotonic()
         for connection, end in list(self._connections.items()):
             if now > end:
                 self._hang_up(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up is not an error of ours."""
+        """Pass over errors of clients that hang up."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
+        """The address for a browser."""
         host, port = self.server_address[:2]
         shown = host.decode() if isinstance(host, bytes | bytearray) else str(host)
         return f"{self._scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Answers the requests of one connection."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
@@ -138,8 +145,8 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(b"")
 
     def do_POST(self) -> None:
-        """Nothing of a body is read for those who may not ask."""
-        refusal = self.server.app.refused(self._request(b"")) or self._length_refused()
+        """Answer a POST. The body of a request that is not permitted is not read."""
+        refusal = self.server.app.refusal_of(self._request(b"")) or self._length_refused()
         if refusal is not None:
             self.close_connection = True
             self._send(refusal)
@@ -163,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
         return Request(self.command, path, query, headers, body)
 
     def _answer(self, body: bytes) -> None:
-        if self.server.app.refused(self._request(b"")) is None:
+        if self.server.app.refusal_of(self._request(b"")) is None:
             self.server.prove(self.connection)
         if not self.server.turns.acquire(timeout=self.server.patience_seconds):
             self.close_connection = True
@@ -185,4 +192,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(response.body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged; a page that looks every second would fill the terminal."""
+        """Log nothing: a page that refreshes every second would fill the terminal."""

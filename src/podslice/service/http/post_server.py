@@ -1,7 +1,7 @@
-"""The socket side of the extender: HTTP/1.1 with connections that stay open, as kube-scheduler's client keeps them.
+"""The HTTP/1.1 server of the scheduler extender. Connections stay open, as kube-scheduler's client keeps them.
 
-One request at a time on a connection; bounded in size, number and time. What cannot be a request ends its connection
-and nothing else.
+A connection has one request at a time; size, number and time are bounded. What cannot be a request ends its own
+connection and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from podslice.service.http.doors import Doors, is_reserved
+from podslice.service.http.connections import ConnectionTable, is_reserved
 
 LARGEST_HEAD = 16 << 10
 MOST_CONNECTIONS, MOST_OF_PEER = 256, 64
@@ -20,7 +20,7 @@ MOST_CONNECTIONS, MOST_OF_PEER = 256, 64
 # end the first of them: a flood takes 24 of the RESERVED_DESCRIPTORS, where the default of 100 would take all.
 _BACKLOG = 12
 IDLE_SECONDS = 300.0
-"""What a connection may be without a whole request; kube-scheduler closes its own after 90 seconds."""
+"""Seconds that a connection may be without a whole request; kube-scheduler closes its own after 90."""
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *([0-9]{1,9}) *(?=\r\n)")
 _CHUNKED = re.compile(rb"(?i)\r\ntransfer-encoding:")
 _CLOSING = re.compile(rb"(?i)\r\nconnection: *close *(?=\r\n)")
@@ -40,11 +40,11 @@ class PostAnswer(NamedTuple):
 
 
 Handler = Callable[[bytes], PostAnswer | Awaitable[PostAnswer]]
-"""From a request's body to the answer, at once or later."""
+"""From a request's body to the answer, or an awaitable of it."""
 
 
 class PostServer:
-    """Serves POST by path. `failed` hears of handlers that raise; whoever asked gets status 500."""
+    """Serves POST by path. `failed` gets path and error of a handler that raises; the client gets status 500."""
 
     def __init__(
         self, handlers: Mapping[str, Handler], *, largest: int, failed: Callable[[str, Exception], None]
@@ -52,7 +52,7 @@ class PostServer:
         self.handlers = handlers
         self.largest = largest
         self.failed = failed
-        self.doors: Doors[_Connection] = Doors(MOST_CONNECTIONS, MOST_OF_PEER)
+        self.table: ConnectionTable[_Connection] = ConnectionTable(MOST_CONNECTIONS, MOST_OF_PEER)
         self.connections: set[_Connection] = set()
         self.closed = False
         self._server: asyncio.Server | None = None
@@ -64,7 +64,7 @@ class PostServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Nobody new is let in, and those who are in, or at the door, are hung up on."""
+        """Stop listening, and hang up on all connections, also on those that are accepted and not yet set up."""
         self.closed = True
         if self._server is not None:
             loop = asyncio.get_running_loop()
@@ -96,13 +96,13 @@ class _Connection(asyncio.Protocol):
         peer, listener = transport.get_extra_info("peername"), transport.get_extra_info("socket")
         if self._server.closed or (listener is not None and is_reserved(listener.fileno())):
             self.end()
-        for one in self._server.doors.enter(self, str(peer[0]) if peer else ""):
+        for one in self._server.table.add(self, str(peer[0]) if peer else ""):
             one.end()
         self._wait()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._server.doors.leave(self)
+        self._server.table.remove(self)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -126,7 +126,7 @@ class _Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.end)
 
     def _read(self) -> None:
-        """PostAnswer the request that is here, if a whole one is."""
+        """Answer the request in the buffer, if it is whole."""
         end = self._data.find(b"\r\n\r\n")
         if end < 0 or end > LARGEST_HEAD:
             if len(self._data) > LARGEST_HEAD:
@@ -138,6 +138,8 @@ class _Connection(asyncio.Protocol):
             return self._refuse(400)
         if words[0] != b"POST":
             return self._refuse(405)
+        # Two lengths, or a length and chunks, are how requests are smuggled past a proxy: such a request gets no
+        # answer.
         length = _LENGTH.findall(head)
         if len(length) != 1 or _CHUNKED.search(head):
             return self._refuse(411)
@@ -146,6 +148,8 @@ class _Connection(asyncio.Protocol):
             return self._refuse(413)
         start = end + 4
         if len(self._data) < start + size:
+            # A client that sends `Expect: 100-continue` waits for this line before it sends the body (RFC 9110,
+            # 10.1.1).
             if not self._invited and _EXPECTING.search(head):
                 self._invited = True
                 self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -160,7 +164,7 @@ class _Connection(asyncio.Protocol):
         handler = self._server.handlers.get(path)
         if handler is None:
             return self._answer(PostAnswer(b"", 404), closing=closing)
-        self._server.doors.prove(self)
+        self._server.table.prove(self)
         try:
             found = handler(body)
         except Exception as error:
@@ -169,10 +173,10 @@ class _Connection(asyncio.Protocol):
         if isinstance(found, PostAnswer):
             return self._answer(found, closing=closing)
         self._task = asyncio.ensure_future(found)
-        self._task.add_done_callback(lambda task: self._finished(path, task, closing=closing))
+        self._task.add_done_callback(lambda task: self._finish(path, task, closing=closing))
         return None
 
-    def _finished(self, path: str, task: asyncio.Future[PostAnswer], *, closing: bool) -> None:
+    def _finish(self, path: str, task: asyncio.Future[PostAnswer], *, closing: bool) -> None:
         self._task = None
         if task.cancelled():
             return self.end()
@@ -191,6 +195,8 @@ class _Connection(asyncio.Protocol):
             return
         self._wait()
         if self._data:
+            # The next request may be here already; answering it from here would nest calls as deep as there are
+            # requests.
             asyncio.get_running_loop().call_soon(self._again)
 
     def _again(self) -> None:

@@ -1,6 +1,6 @@
-"""What the short way to an API server leaves to httpx: proxies of the environment, and who may ask.
+"""The calls that `leanhttp` leaves to httpx: those through a proxy of the environment, and authorization by lightkube.
 
-Tokens are lightkube's affair: read from a file and read again when they were rotated, or told by a program.
+lightkube reads tokens from a file, and again when they were rotated, or gets them from a program.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from podslice.service.http.leanhttp import LARGEST_ANSWER, LeanAnswer
 _PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 
-def proxied(server: str) -> bool:
-    """True where the environment names a proxy for this server."""
+def needs_proxy(server: str) -> bool:
+    """Whether the environment names a proxy for this server."""
     where, proxies = urlsplit(server), getproxies()
     return (where.scheme in proxies or "all" in proxies) and not proxy_bypass(where.netloc)
 
 
-async def authorization_of(auth: Any, server: str, again: bool) -> str:  # noqa: FBT001
-    """The header that says who asks, empty for nobody; `again`: the last one was refused."""
+async def read_authorization(auth: Any, server: str, again: bool) -> str:  # noqa: FBT001
+    """Return the Authorization header, empty without credentials; `again`: the last one was refused."""
     import httpx2
 
     if auth is None:
@@ -32,6 +32,7 @@ async def authorization_of(auth: Any, server: str, again: bool) -> str:  # noqa:
     flow = auth.async_auth_flow(request)
     async with contextlib.aclosing(flow):
         await anext(flow)
+        # lightkube's flow reads the credentials again only after a 401, so it gets one.
         if again:
             with contextlib.suppress(StopAsyncIteration):
                 await flow.asend(httpx2.Response(401, request=request))
@@ -39,7 +40,7 @@ async def authorization_of(auth: Any, server: str, again: bool) -> str:  # noqa:
 
 
 class ProxyCalls:
-    """Calls by httpx, which knows of proxies. `parameters` are lightkube's."""
+    """Calls by httpx, which handles proxies. `parameters`: those of lightkube for its client."""
 
     def __init__(self, parameters: dict[str, Any], connections: int) -> None:
         import httpx2
@@ -53,7 +54,7 @@ class ProxyCalls:
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, kind: str = "application/json", timeout: float
     ) -> LeanAnswer:
-        """Raises `errors`."""
+        """Make a call. Raises `errors`."""
         found = bytearray()
         headers = _PLAIN | ({"Content-Type": kind} if body is not None else {})
         async with self._client.stream(method, path, content=body, headers=headers, timeout=timeout) as response:
@@ -64,7 +65,7 @@ class ProxyCalls:
             return LeanAnswer(response.status_code, response.reason_phrase, bytes(found), _later(response))
 
     async def stream(self, path: str, *, begin: float, quiet: float) -> AsyncGenerator[bytes | LeanAnswer, None]:
-        """A GET: first the answer without its body, then the body as it comes. Raises `errors`, `TimeoutError`."""
+        """GET: yield the answer without its body, then the body as it arrives. Raises `errors`, `TimeoutError`."""
         timeout = self._timeout(begin, read=quiet)
         async with self._client.stream("GET", path, headers=_PLAIN, timeout=timeout) as response:
             yield LeanAnswer(response.status_code, response.reason_phrase, b"", _later(response))
@@ -82,9 +83,10 @@ class ProxyCalls:
         return found
 
     async def close(self) -> None:
+        """Hang up on all connections."""
         await self._client.aclose()
 
 
 def _later(response: Any) -> int:
-    told = response.headers.get("Retry-After", "")
-    return int(told) if told.isdigit() and len(told) < 5 else 0
+    text = response.headers.get("Retry-After", "")
+    return int(text) if text.isdigit() and len(text) < 5 else 0

@@ -1,4 +1,4 @@
-"""Why the other side of a connection gave no answer, or a bad one, in words that tell a person where to look."""
+"""Messages about calls that failed: why no answer came, or what the refusal means, and where to look for the cause."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 import msgspec
 
 LARGEST_SAID = 16 << 10
+"""Bytes of a refusal's body that are read."""
 _LONGEST = 400
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
-class _ToldStatus(msgspec.Struct):
-    """What of a v1 Status people read."""
+class _ErrorStatus(msgspec.Struct):
+    """The part of a v1 Status that is shown."""
 
     message: str = ""
 
 
-def why(error: BaseException) -> str:
-    """The first cause of a failed connection that says something: a name, a refusal, a certificate, time."""
+def describe_failure(error: BaseException) -> str:
+    """Return the first cause in an error's chain that explains a failed call: DNS, a refusal, a certificate, time."""
     causes = list(_causes(error))
     for cause in causes:
-        told = _told(cause)
-        if told:
-            return told
+        text = _describe(cause)
+        if text:
+            return text
     if any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in causes):
         return "no answer in time"
     return _line(f"{type(error).__name__}: {error}")
@@ -35,7 +36,7 @@ def why(error: BaseException) -> str:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
-    for _ in range(16):
+    for _ in range(16):  # libraries chain errors several deep, and a chain may have a cycle
         if seen is None:
             return
         yield seen
@@ -45,7 +46,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen = seen.__cause__ or seen.__context__
 
 
-def _told(cause: BaseException) -> str:
+def _describe(cause: BaseException) -> str:
+    """Return what one error of a chain means; empty for those that only wrap another."""
     match cause:
         case ssl.SSLCertVerificationError():
             return f"TLS: its certificate is not accepted: {_line(cause.verify_message)}"
@@ -64,10 +66,11 @@ def _told(cause: BaseException) -> str:
     return ""
 
 
-def answered(code: int, phrase: str, body: bytes = b"") -> str:
-    """An answer that is none, with what the server says about it, and what it means for who asked."""
-    said = _said(body)
-    text = f"{code} {_line(phrase)}" + (f": {said}" if said else "")
+def describe_answer(code: int, phrase: str, body: bytes = b"") -> str:
+    """Return a line about an error answer: status, the server's own message, and for 401 and 403 what they mean
+    here."""
+    message = _message_of(body)
+    text = f"{code} {_line(phrase)}" + (f": {message}" if message else "")
     if code == _UNAUTHORIZED:
         return f"{text} (the token is expired, or not of this cluster)"
     if code == _FORBIDDEN:
@@ -75,8 +78,8 @@ def answered(code: int, phrase: str, body: bytes = b"") -> str:
     return text
 
 
-async def said_by(response: Any) -> bytes:
-    """The first words of an answer that is none."""
+async def read_error_body(response: Any) -> bytes:
+    """Read the first `LARGEST_SAID` bytes of an error answer."""
     data = b""
     async for chunk in response.aiter_raw():
         data += chunk[:LARGEST_SAID]
@@ -85,14 +88,14 @@ async def said_by(response: Any) -> bytes:
     return data
 
 
-def _said(body: bytes) -> str:
-    """The message of a Status, or a text as kubelets answer."""
+def _message_of(body: bytes) -> str:
+    """Return the message of a v1 Status, or the plain text with which kubelets answer."""
     try:
-        return _line(msgspec.json.decode(body, type=_ToldStatus).message)
+        return _line(msgspec.json.decode(body, type=_ErrorStatus).message)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return "" if body.lstrip()[:1] in (b"{", b"[", b"<") else _line(body.decode(errors="replace"))
 
 
 def _line(text: str) -> str:
-    """One line without control characters, not too long."""
+    """Return a text as one line of at most `_LONGEST` characters, without control characters."""
     return "".join(char if char.isprintable() else " " for char in text[:_LONGEST]).strip()

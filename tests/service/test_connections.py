@@ -6,39 +6,39 @@ import resource
 
 import pytest
 
-from podslice.service.http.doors import RESERVED_DESCRIPTORS, Doors, is_reserved
+from podslice.service.http.connections import RESERVED_DESCRIPTORS, ConnectionTable, is_reserved
 
 
 def test_the_oldest_stranger_goes() -> None:
     """Beyond the bound the longest there that has proven nothing goes; those that have stay."""
-    doors: Doors[str] = Doors(3, 9)
+    table: ConnectionTable[str] = ConnectionTable(3, 9)
     for name in "abc":
-        assert doors.enter(name, name) == []
-    doors.prove("a")
-    assert doors.enter("d", "d") == ["b"]
-    assert doors.enter("e", "d") == ["c"]
-    assert ("a" in doors, len(doors)) == (True, 3)
+        assert table.add(name, name) == []
+    table.prove("a")
+    assert table.add("d", "d") == ["b"]
+    assert table.add("e", "d") == ["c"]
+    assert ("a" in table, len(table)) == (True, 3)
 
 
 def test_one_peer_has_a_share() -> None:
     """A peer with too many loses its own, however few there are altogether."""
-    doors: Doors[int] = Doors(100, 2)
-    assert doors.enter(0, "other") == []
-    assert [doors.enter(number, "one") for number in range(1, 5)] == [[], [], [1], [2]]
-    assert 0 in doors
+    table: ConnectionTable[int] = ConnectionTable(100, 2)
+    assert table.add(0, "other") == []
+    assert [table.add(number, "one") for number in range(1, 5)] == [[], [], [1], [2]]
+    assert 0 in table
 
 
 def test_of_those_that_have_asked_the_last_to_ask_stay() -> None:
     """Where all have proven themselves, whoever asked longest ago goes."""
-    doors: Doors[str] = Doors(2, 9)
+    table: ConnectionTable[str] = ConnectionTable(2, 9)
     for name in "ab":
-        doors.enter(name, name)
-        doors.prove(name)
-    doors.prove("a")
-    assert doors.enter("c", "c") == ["b"]
-    doors.leave("c")
-    doors.leave("c")
-    assert len(doors) == 1
+        table.add(name, name)
+        table.prove(name)
+    table.prove("a")
+    assert table.add("c", "c") == ["b"]
+    table.remove("c")
+    table.remove("c")
+    assert len(table) == 1
 
 
 def test_the_last_descriptors_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,13 @@
-"""How many connections a listener has, and of whom, so that nobody who reaches its port keeps the others out.
+"""Limits on a listener's connections, so that one client cannot keep the others out.
 
-    doors = Doors(most=256, most_of_peer=64)
-    for one in doors.enter(connection, peer): ...  # hang up on these: the newcomer needs their place
-    doors.prove(connection)                        # it has asked what it may ask
-    doors.leave(connection)
-    is_reserved(descriptor)                        # hang up: the last descriptors are for others
+    table = ConnectionTable(most=256, most_of_peer=64)
+    for one in table.add(connection, peer): ...  # hang up on these: the new connection takes their place
+    table.prove(connection)                      # it has sent a request that it may send
+    table.remove(connection)
+    is_reserved(descriptor)                      # hang up: the last descriptors are not for connections
 
-Connections that have not proven anything go first, the longest there of them first. A few descriptors of the process
-are never given to connections: whoever must open a file while somebody floods a port can.
+Of too many connections those that have not sent a permitted request go first, the oldest of them first. A few
+descriptors of the process are never given to connections, so that it can open files while a port is flooded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Generic, TypeVar
 
 C = TypeVar("C")
 RESERVED_DESCRIPTORS = 32
+"""The last descriptors of the process, for files and for calls of the runtime."""
 
 
-class Doors(Generic[C]):
-    """At most `most` connections, and `most_of_peer` of one address. For one thread at a time."""
+class ConnectionTable(Generic[C]):
+    """At most `most` connections, and `most_of_peer` of one address. Not thread-safe."""
 
     def __init__(self, most: int, most_of_peer: int) -> None:
         self._most, self._most_of_peer = most, most_of_peer
@@ -34,8 +35,8 @@ class Doors(Generic[C]):
     def __contains__(self, connection: C) -> bool:
         return connection in self._peers
 
-    def enter(self, connection: C, peer: str) -> list[C]:
-        """A connection came. Those that have to go for it have left."""
+    def add(self, connection: C, peer: str) -> list[C]:
+        """Add a connection. Return those to hang up on for it, which are removed already."""
         self._peers[connection] = peer
         self._counts[peer] = self._counts.get(peer, 0) + 1
         leaving = []
@@ -44,22 +45,22 @@ class Doors(Generic[C]):
         elif len(self._peers) > self._most:
             leaving.append(self._first(list(self._peers)))
         for one in leaving:
-            self.leave(one)
+            self.remove(one)
         return leaving
 
     def _first(self, connections: list[C]) -> C:
-        """Who goes of these, of which the last has just come."""
+        """Choose which of these connections to drop; the last of them is the new one."""
         strangers = [one for one in connections[:-1] if one not in self._proven]
         return strangers[0] if strangers else next((one for one in self._proven if one in connections), connections[-1])
 
     def prove(self, connection: C) -> None:
-        """It has asked what it may ask, just now."""
+        """Note that the connection has just sent a request that it may send."""
         if connection in self._peers:
             self._proven.pop(connection, None)
             self._proven[connection] = None
 
-    def leave(self, connection: C) -> None:
-        """It is gone; once more does not matter."""
+    def remove(self, connection: C) -> None:
+        """Remove a connection; it may be gone already."""
         peer = self._peers.pop(connection, None)
         if peer is None:
             return
@@ -70,6 +71,7 @@ class Doors(Generic[C]):
 
 
 def is_reserved(descriptor: int) -> bool:
-    """Whether a descriptor is one of the last that the process can have."""
+    """Whether a descriptor is one of the last that the process may have."""
+    # The kernel hands out the lowest free number, so a high number means that nearly all are taken.
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most != resource.RLIM_INFINITY and descriptor >= most - RESERVED_DESCRIPTORS
