@@ -26,6 +26,7 @@ from tests.fleet.test_runs import SCENARIO, files_of, podslice
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.process,
     pytest.mark.skipif(
         importlib.util.find_spec("distributed") is None, reason="needs Dask (pip install 'podslice[fleet-dask]')"
     ),
