@@ -32,7 +32,7 @@ class Alignment:
         if not holding.owns:
             return
         if holding.uid:
-            # With quirks the holding carries the pod's UID; without it equal holdings share one entry of the memo.
+            # With profile kubelet-1.36 a holding has the pod's UID; without it equal holdings share one entry of the memo.
             holding = holding._replace(uid="")
         found = self._known.get((kind, holding))
         if found is None:

@@ -42,7 +42,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
       of them, `never`.
     - `delay_ms`: between a refusal and the owner's next pod; `limit` caps the counted attempts of a loop.
     - `preemption`: pods of lower priority are preempted for a pod that was refused less often than `limit`; `budgets`
-      are the PodDisruptionBudgets that preemption avoids to violate.
+      are the PodDisruptionBudgets that preemption tries not to violate.
     - `events`: of nodes, in order of time.
 
     Time and samples:

@@ -55,11 +55,11 @@ def compute_figures(summary: Mapping[str, int], popular: int, fragmented: int | 
     kind = "gpu" if by_gpu else "cpu"
     own = s["owners_on_one_numa"] + s["owners_across_numa"]
     assignable = s["assignable_cpus"]
-    came = s["bound"] + s["looping"] + s["failed"]
+    tried = s["bound"] + s["looping"] + s["failed"]
     found: dict[str, float | None] = {
         "unmet": _percent(s[f"unmet_{kind}_milli"], s[f"asked_{kind}_milli"]),
         "refused": _percent(s["refused_attempts"], s["attempts"]),
-        "firstRefused": _percent(s["first_refused"], max(came, s["first_refused"])),
+        "firstRefused": _percent(s["first_refused"], max(tried, s["first_refused"])),
         "looping": float(s["looped"]),
         "replacements": s["replacements_of_bound"] / s["bound"] if s["bound"] else None,
         "failedObjects": float(s["failed_objects"]),

@@ -141,8 +141,8 @@ class RunStore:
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of saved cells in the order of the scenario."""
-        there = {path.stem for path in self.cells.glob("*.json")}
-        return (key for key in self.require_identity()["cells"] if key in there)
+        saved = {path.stem for path in self.cells.glob("*.json")}
+        return (key for key in self.require_identity()["cells"] if key in saved)
 
 
 def _json(data: dict[str, Any]) -> bytes:

@@ -74,12 +74,12 @@ class Columns:
 
     def open_nodes(self, shape: int, rows: Rows) -> Bools | None:
         """Return the mask of nodes that a pod may go to, apart from what is booked; None for all of them."""
-        wanted, allowed = self.shapes[shape], self.allowed[shape]
+        demand, allowed = self.shapes[shape], self.allowed[shape]
         found = None if allowed is None else allowed[rows]
         if self.any_closed:
             found = ~self.closed[rows] if found is None else found & ~self.closed[rows]
-        if wanted.max_per_node >= 0:
-            below = self._groups[wanted.group][rows] < wanted.max_per_node
+        if demand.max_per_node >= 0:
+            below = self._groups[demand.group][rows] < demand.max_per_node
             found = below if found is None else found & below
         passes = self.domains.filter_nodes(shape, rows)
         if passes is not None:

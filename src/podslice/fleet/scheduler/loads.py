@@ -120,11 +120,11 @@ class LoadTable:
         if found is None:
             left, kinds = self.gpus[load], self.kinds[load]
             if gpus:
-                wanted = self.shapes[shape]
+                demand = self.shapes[shape]
                 # The row belongs to the old load, which other nodes still have.
                 left, kinds = left.copy(), kinds.copy()
-                left[list(gpus)] -= sign * wanted.gpu_milli
-                kinds[gpu_kind(wanted)] += sign
+                left[list(gpus)] -= sign * demand.gpu_milli
+                kinds[gpu_kind(demand)] += sign
             used = self.used[load] + sign * self.taken[shape]
             non_zero = self.non_zero[load] + sign * self._non_zero[shape]
             found = self._after[key] = self._intern(int(self.kind[load]), used, non_zero, left, kinds)
@@ -151,10 +151,10 @@ class LoadTable:
 
     def fits(self, shape: int, loads: Ints) -> Bools:
         """Return the mask of loads with enough of everything, GPUs included."""
-        wanted = self.shapes[shape]
+        demand = self.shapes[shape]
         fits: Bools = np.logical_and.reduce(self.used[loads] + self.asked[shape] <= self.room[loads], axis=1)
-        if wanted.gpus:
-            fits &= (self.gpus[loads] >= wanted.gpu_milli).sum(axis=1) >= wanted.gpus
+        if demand.gpus:
+            fits &= (self.gpus[loads] >= demand.gpu_milli).sum(axis=1) >= demand.gpus
         return fits
 
     @property
@@ -164,9 +164,9 @@ class LoadTable:
 
     def compact(self, loads: Ints) -> Ints:
         """Drop all loads but these; return their new numbers."""
-        wanted, numbers = np.unique(loads, return_inverse=True)
-        rows = [column[wanted] for column in self._columns()]
-        self._allocate(max(256, len(wanted)))
+        kept, numbers = np.unique(loads, return_inverse=True)
+        rows = [column[kept] for column in self._columns()]
+        self._allocate(max(256, len(kept)))
         self.generation += 1
         new = [
             self._intern(int(kind), used, non_zero, gpus, kinds)

@@ -45,14 +45,14 @@ class _LoadPolicy:
 
     def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
         """Return the lowest free GPUs; a share of one is booked on the GPU with least room for it."""
-        wanted = self.loads.shapes[shape]
-        if not wanted.gpus:
+        demand = self.loads.shapes[shape]
+        if not demand.gpus:
             return ()
         left = self.loads.gpus[load].tolist()
-        fitting = [gpu for gpu, milli in enumerate(left) if milli >= wanted.gpu_milli]
-        if wanted.gpu_milli < WHOLE_GPU:
+        fitting = [gpu for gpu, milli in enumerate(left) if milli >= demand.gpu_milli]
+        if demand.gpu_milli < WHOLE_GPU:
             fitting.sort(key=lambda gpu: (left[gpu], gpu))
-        return fitting[: wanted.gpus]
+        return fitting[: demand.gpus]
 
     def cpu_left(self, rows: Ints) -> Ints:
         """Return free millicores by load."""
@@ -81,10 +81,10 @@ class AllEqual(_LoadPolicy):
 
     def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
         """Return the lowest free GPUs, or a random one for a share."""
-        wanted = self.loads.shapes[shape]
-        if self._draws is None or wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
+        demand = self.loads.shapes[shape]
+        if self._draws is None or demand.gpus != 1 or demand.gpu_milli == WHOLE_GPU:
             return super().choose_gpus(shape, load, place)
-        fitting = np.flatnonzero(self.loads.gpus[load] >= wanted.gpu_milli).tolist()
+        fitting = np.flatnonzero(self.loads.gpus[load] >= demand.gpu_milli).tolist()
         return [fitting[self._draws.draw_below(len(fitting), *place)]]
 
 
@@ -94,9 +94,9 @@ class BestFit(_LoadPolicy):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """Return 0 to 100 by load."""
-        wanted = self.loads.shapes[shape]
-        cpu = self.cpu_left(rows) - wanted.cpu_request
-        gpu = self.loads.gpus[rows].sum(axis=1) - wanted.gpu_request
+        demand = self.loads.shapes[shape]
+        cpu = self.cpu_left(rows) - demand.cpu_request
+        gpu = self.loads.gpus[rows].sum(axis=1) - demand.gpu_request
         return _to_percent(1 - cpu / _MOST_CPU / 2 - gpu / _MOST_GPU / 2)
 
 
@@ -105,9 +105,9 @@ class DotProduct(_LoadPolicy):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """Return 0 to 100 by load."""
-        wanted = self.loads.shapes[shape]
-        cpu = self.cpu_left(rows) / _MOST_CPU * (wanted.cpu_request / _MOST_CPU)
-        gpu = self.loads.gpus[rows].sum(axis=1) / _MOST_GPU * (wanted.gpu_request / _MOST_GPU)
+        demand = self.loads.shapes[shape]
+        cpu = self.cpu_left(rows) / _MOST_CPU * (demand.cpu_request / _MOST_CPU)
+        gpu = self.loads.gpus[rows].sum(axis=1) / _MOST_GPU * (demand.gpu_request / _MOST_GPU)
         return _to_percent(1 - (cpu + gpu) / 2)
 
 
@@ -116,18 +116,18 @@ class GPUPacking(_LoadPolicy):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """Return 0 to 100 by load; 0 for pods without GPU."""
-        wanted = self.loads.shapes[shape]
-        if not wanted.gpus:
+        demand = self.loads.shapes[shape]
+        if not demand.gpus:
             return np.zeros(len(rows), dtype=np.int64)
         gpus, count = self.loads.gpus[rows], self.loads.gpu_count[rows]
         whole = (gpus == WHOLE_GPU).sum(axis=1)
-        parts = np.where((gpus < WHOLE_GPU) & (gpus >= wanted.gpu_milli), gpus, _MOST_GPU)
+        parts = np.where((gpus < WHOLE_GPU) & (gpus >= demand.gpu_milli), gpus, _MOST_GPU)
         fitting = (parts < _MOST_GPU).sum(axis=1)
-        needs_whole = fitting < wanted.gpus
-        least = np.sort(parts, axis=1)[:, : wanted.gpus]
+        needs_whole = fitting < demand.gpus
+        least = np.sort(parts, axis=1)[:, : demand.gpus]
         used_parts = np.where(least < _MOST_GPU, least, 0).sum(axis=1) // 10
         score = np.where(
-            needs_whole, np.maximum(50 - (wanted.gpus - fitting), 33), np.maximum(100 - used_parts // 10, 50)
+            needs_whole, np.maximum(50 - (demand.gpus - fitting), 33), np.maximum(100 - used_parts // 10, 50)
         )
         return np.where(whole == count, np.maximum(33 - count, count), score)
 
@@ -137,11 +137,11 @@ class GPUClustering(_LoadPolicy):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """Return 0 to 100 by load; 0 for pods without GPU."""
-        wanted = self.loads.shapes[shape]
-        if not wanted.gpus:
+        demand = self.loads.shapes[shape]
+        if not demand.gpus:
             return np.zeros(len(rows), dtype=np.int64)
         kinds = self.loads.kinds[rows]
-        mine = kinds[:, gpu_kind(wanted)] > 0
+        mine = kinds[:, gpu_kind(demand)] > 0
         others = (kinds > 0).sum(axis=1) > mine
         group = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
         return 25 * (_MOST_GPU - self.loads.gpus[rows].sum(axis=1)) // _MOST_GPU + group
@@ -166,23 +166,23 @@ class FGD(_LoadPolicy):
         """Return 0 to 100 by load: 50 where fragmentation does not change."""
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
-        wanted = self.loads.shapes[shape]
+        demand = self.loads.shapes[shape]
         gpus, models = self.loads.gpus[rows], self._models_of(rows)
         before = self._now(rows)
-        cpus = self.cpu_left(rows) - wanted.cpu_request
-        if not wanted.gpus or wanted.gpu_milli == WHOLE_GPU or wanted.gpus > 1:
+        cpus = self.cpu_left(rows) - demand.cpu_request
+        if not demand.gpus or demand.gpu_milli == WHOLE_GPU or demand.gpus > 1:
             return self._scores(before - self._fragmentation.amounts(cpus, self._gpus_without(gpus, shape), models))
-        return self._scores_by_gpu(wanted.gpu_milli, cpus, gpus, models, before).max(axis=1)
+        return self._scores_by_gpu(demand.gpu_milli, cpus, gpus, models, before).max(axis=1)
 
     def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
         """Return the GPU with the best score for a share, the first of several."""
-        wanted = self.loads.shapes[shape]
-        if wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
+        demand = self.loads.shapes[shape]
+        if demand.gpus != 1 or demand.gpu_milli == WHOLE_GPU:
             return super().choose_gpus(shape, load, place)
         row = np.array([load], dtype=np.int64)
-        cpus = self.cpu_left(row) - wanted.cpu_request
+        cpus = self.cpu_left(row) - demand.cpu_request
         gpus, models = self.loads.gpus[row], self._models_of(row)
-        scores = self._scores_by_gpu(wanted.gpu_milli, cpus, gpus, models, self._now(row))
+        scores = self._scores_by_gpu(demand.gpu_milli, cpus, gpus, models, self._now(row))
         return [int(scores[0].argmax())]
 
     def _models_of(self, rows: Ints) -> Ints:
@@ -196,13 +196,13 @@ class FGD(_LoadPolicy):
 
     def _gpus_without(self, gpus: Ints, shape: int) -> Ints:
         """Return the free milli of each GPU after the pod took the lowest fitting ones."""
-        wanted = self.loads.shapes[shape]
-        if not wanted.gpus:
+        demand = self.loads.shapes[shape]
+        if not demand.gpus:
             return gpus
-        fitting = gpus >= wanted.gpu_milli
+        fitting = gpus >= demand.gpu_milli
         # The first fitting GPUs of each node, all nodes at once.
-        taken = fitting & (fitting.cumsum(axis=1) <= wanted.gpus)
-        return gpus - taken * wanted.gpu_milli
+        taken = fitting & (fitting.cumsum(axis=1) <= demand.gpus)
+        return gpus - taken * demand.gpu_milli
 
     def _scores_by_gpu(self, milli: int, cpus: Ints, gpus: Ints, models: Ints, before: Ints) -> Ints:
         """Return the score of each GPU of each node, -1 where there is no room. GPUs of a node with the same room are

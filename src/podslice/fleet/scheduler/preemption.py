@@ -131,7 +131,7 @@ class _FreeResources:
 
     def suffices(self, shape: int) -> bool:
         """Whether a pod of this shape fits."""
-        wanted = self._columns.shapes[shape]
+        demand = self._columns.shapes[shape]
         if not (self._columns.filter_request(shape) <= self._free).all():
             return False
-        return not wanted.gpus or int((self._gpus >= wanted.gpu_milli).sum()) >= wanted.gpus
+        return not demand.gpus or int((self._gpus >= demand.gpu_milli).sum()) >= demand.gpus

@@ -178,15 +178,15 @@ class PodQueue:
         self.lost_in_restarts += len(lost)
         self._recreate(lost, FAILED)
 
-    def _evict(self, gone: Sequence[int], verdict: int) -> None:
+    def _evict(self, leaving: Sequence[int], verdict: int) -> None:
         """Remove pods from their nodes; owners that recreate pods do so."""
-        for pod in gone:
+        for pod in leaving:
             self._release(pod)
-        self._recreate(gone, verdict)
+        self._recreate(leaving, verdict)
 
-    def _recreate(self, gone: Sequence[int], verdict: int) -> None:
+    def _recreate(self, leaving: Sequence[int], verdict: int) -> None:
         """Schedule the replacements of lost pods; pods of other owners end with this verdict."""
-        for pod in gone:
+        for pod in leaving:
             if self.workload.shapes[self.workload.shape[pod]].owner in ("deployment", "job"):
                 self._schedule_replacement(pod, self.clock.now.at)
             else:
@@ -279,7 +279,7 @@ class PodQueue:
         allowed = self._disruptions_allowed()
         ask = NodeQueries(
             self._running,
-            lambda node, gone: self._admits_without(shape, node, gone),
+            lambda node, leaving: self._admits_without(shape, node, leaving),
             lambda leaving: self._budgets.find_violations(allowed, [one.shape for one in leaving]),
         )
         found = self._rooms.find(shape, ask)
@@ -307,13 +307,13 @@ class PodQueue:
         pods, shape = self.pods, self.workload.shape
         return [RunningPod(pod, shape[pod], pods.bound[pod], pods.gpus[pod]) for pod in self._on_node[node]]
 
-    def _admits_without(self, shape: int, node: int, gone: Sequence[RunningPod]) -> bool:
+    def _admits_without(self, shape: int, node: int, leaving: Sequence[RunningPod]) -> bool:
         """Whether the node would admit the shape without these pods; only the exact filter can know, others assume
         it."""
         if self.options.filter != "exact":
             return True
         kind, state, answers = self.live.kinds[node], self.live.states[node], self.live.answers
-        for one in gone:
+        for one in leaving:
             state = answers.release(kind, state, self.pods.holding[one.pod])
         return answers.admit(kind, state, shape, NEVER).holding is not None
 

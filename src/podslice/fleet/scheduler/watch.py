@@ -37,9 +37,9 @@ class LoopWatch:
         """Watch a shape that is refused now by all `nodes` that its pods could go to."""
         if not self._can_watch(shape):
             return
-        begun = self._begun[shape] = self._begun.get(shape, 0) + 1
+        watches = self._begun[shape] = self._begun.get(shape, 0) + 1
         # At powers of two: asking all nodes is expensive, but a shape that they all refuse needs no further watches.
-        if begun >= _PATIENCE and not begun & (begun - 1) and self._all_refuse(shape):
+        if watches >= _PATIENCE and not watches & (watches - 1) and self._all_refuse(shape):
             self.watch_everywhere(shape)
             return
         self._everywhere.pop(shape, None)
