@@ -235,7 +235,7 @@ def test_workers_report_and_the_bytes_stay(tmp_path: Path) -> None:
     """Two processes report shares of their cells; the run is the same as one without reports."""
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps(SCENARIO))
-    result = fleet("run", path, "--out", tmp_path / "told", "--workers", 2, "--progress", "json")
+    result = fleet("run", path, "--out", tmp_path / "reporting", "--workers", 2, "--progress", "json")
     quiet = fleet("run", path, "--out", tmp_path / "quiet", "--workers", 1, "--progress", "none")
     assert (result.exit_code, quiet.exit_code) == (0, 0), result.output
     lines = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
@@ -244,7 +244,7 @@ def test_workers_report_and_the_bytes_stay(tmp_path: Path) -> None:
     assert shares
     assert all(0 <= share < 1 and key.endswith(("~s1", "~s2")) for key, share in shares.items())
     assert "share" not in quiet.stderr
-    assert files_of(tmp_path / "told") == files_of(tmp_path / "quiet")
+    assert files_of(tmp_path / "reporting") == files_of(tmp_path / "quiet")
 
 
 def test_a_plan_reports_shares_too(tmp_path: Path) -> None:

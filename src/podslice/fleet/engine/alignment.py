@@ -32,7 +32,7 @@ class Alignment:
         if not holding.owns:
             return
         if holding.uid:
-            # With profile kubelet-1.36 a holding has the pod's UID; without it equal holdings share one entry of the memo.
+            # Holdings of profile kubelet-1.36 have the pod's UID; without it equal ones share an entry of the memo.
             holding = holding._replace(uid="")
         found = self._known.get((kind, holding))
         if found is None:
