@@ -1,0 +1,1 @@
+"""Machines from what programs print: lscpu, numactl, /proc/cpuinfo, lstopo, alone and together."""

@@ -1,0 +1,191 @@
+"""lscpu of util-linux: the summary, `-e`, `-p`, and each of them with `-J`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Totals
+from podslice.values.cpuset import Bits, CPUSetError, bits_of, parse_bits
+from podslice.values.errors import InputError
+
+_COLUMNS: Mapping[str, Level] = {"core": "core", "socket": "socket", "l3": "l3"}
+_NODE_LIST = re.compile(r"NUMA node(\d+) CPU\(s\)\Z")
+_INSTANCES = re.compile(r"\((\d+) instances?\)")
+_NO_VALUE = re.compile(r":\s*-(?=\s*[,}\n])")
+"""util-linux before 2.39 prints a bare - for what an offline CPU has not, which is no JSON."""
+_FULL = "lscpu -e prints what is needed"
+Row = Mapping[str, str]
+
+
+def is_lscpu(text: str) -> bool:
+    """Whether the text looks as if lscpu had printed it."""
+    return bool(
+        re.match(r"\s*Architecture:\s", text)
+        or re.match(r'\s*\{\s*"(?:lscpu|cpus)"\s*:', text)
+        or re.match(r"\s*# The following is the parsable format", text)
+        or re.match(r"\s*#?\s*CPU[\s,](?:.*\b(?:NODE|SOCKET|CORE|Core|Socket|Node)\b)", text)
+    )
+
+
+def from_lscpu(text: str, source: str = "") -> MachineFacts:
+    """Read what lscpu printed, in any of its forms. Raises `InputError` with the line."""
+    start = text.lstrip()
+    if start.startswith("{"):
+        return _from_json(start, source)
+    if start.startswith("#"):
+        return _facts_of_rows(_comma_rows(start.splitlines(), source), "lscpu -p", source)
+    if re.match(r"CPU\s", start):
+        return _facts_of_rows(_column_rows(start.splitlines(), source), "lscpu -e", source)
+    fields = [line.partition(":") for line in start.splitlines()]
+    return _facts_of_summary([(name.strip(), value.strip()) for name, _, value in fields], source)
+
+
+# Tables of CPUs
+
+
+def _from_json(text: str, source: str) -> MachineFacts:
+    try:
+        data = json.loads(_NO_VALUE.sub(": null", text))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"breaks off, or is not lscpu's JSON: {error}", source=source) from None
+    if isinstance(data.get("cpus"), list):
+        rows = [
+            {str(key).lower(): _cell(value) for key, value in one.items()}
+            for one in data["cpus"]
+            if isinstance(one, dict)
+        ]
+        return _facts_of_rows(rows, "lscpu -J", source)
+    if not isinstance(data.get("lscpu"), list):
+        raise InputError("has neither cpus nor lscpu", source=source, remedy=_FULL)
+    return _facts_of_summary(list(_flatten(data["lscpu"])), source)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def _flatten(fields: Iterable[Any]) -> Iterable[tuple[str, str]]:
+    """Fields of the summary, which newer versions nest below headings."""
+    pending = list(fields)[::-1]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            yield str(one.get("field", "")).rstrip(":"), _cell(one.get("data"))
+            children = one.get("children")
+            pending += children[::-1] if isinstance(children, list) else []
+
+
+def _comma_rows(lines: Sequence[str], source: str) -> list[Row]:
+    """Rows of `-p`: the last comment names the columns; an empty one separates the caches."""
+    header = next((line for line in reversed(lines) if line.startswith("#") and "," in line), "")
+    names = [name.strip().lower() for name in header.lstrip("# ").split(",")]
+    if "cpu" not in names:
+        raise InputError("has no line that names the columns", source=source, remedy="keep the lines with #")
+    body = [line.strip() for line in lines]
+    return [dict(zip(names, line.split(","), strict=False)) for line in body if line and not line.startswith("#")]
+
+
+def _column_rows(lines: Sequence[str], source: str) -> list[Row]:
+    """Rows of `-e`: columns by blanks, the caches of a CPU in one column with colons."""
+    names = lines[0].lower().split()
+    rows: list[Row] = []
+    for number, line in enumerate(lines[1:], 2):
+        cells = line.split()
+        if not cells or not cells[0].isdigit():
+            if cells:
+                break  # what follows the table is of another program
+            continue
+        if len(cells) < len(names) and "-" not in cells:
+            raise InputError(f"line {number} has {len(cells)} of {len(names)} columns", source=source)
+        rows.append(dict(zip(names, cells, strict=False)))
+    return rows
+
+
+def _facts_of_rows(rows: Sequence[Row], program: str, source: str) -> MachineFacts:
+    places: dict[Level, dict[int, int]] = {"core": {}, "socket": {}, "l3": {}}
+    nodes: dict[int, list[int]] = {}
+    online, offline = [], []
+    for row in map(_split_caches, rows):
+        cpu = _number(row.get("cpu"))
+        if cpu is None:
+            continue
+        if row.get("online", "yes").lower() in ("no", "n", "0", "false"):
+            offline.append(cpu)
+            continue
+        online.append(cpu)
+        for column, level in _COLUMNS.items():
+            if (number := _number(row.get(column))) is not None:
+                places[level][cpu] = number
+        if (node := _number(row.get("node"))) is not None:
+            nodes.setdefault(node, []).append(cpu)
+    if not online:
+        raise InputError("lists no CPU", source=source, remedy=_FULL)
+    return MachineFacts(
+        source=source,
+        program=program,
+        online=bits_of(online),
+        offline=bits_of(offline),
+        places={level: found for level, found in places.items() if len(found) == len(online)},
+        nodes={node: NodeFacts(cpus=bits_of(cpus)) for node, cpus in sorted(nodes.items())},
+    )
+
+
+def _split_caches(row: Row) -> Row:
+    """`L1d:L1i:L2:L3` and its cell as columns of their own."""
+    joined = next((name for name in row if ":" in name and "l1" in name), None)
+    if joined is None:
+        return row
+    return {**row, **dict(zip(joined.split(":"), row[joined].split(":"), strict=False))}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None
+
+
+# The summary
+
+
+def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> MachineFacts:
+    told = dict(reversed(fields))  # the first of two equal ones counts
+    nodes = {
+        int(match[1]): NodeFacts(cpus=_cpu_list(value, source))
+        for name, value in fields
+        if (match := _NODE_LIST.match(name))
+    }
+    online = told.get("On-line CPU(s) list") or told.get("On-line CPU(s) mask", "")
+    listed = None if not online or online.startswith("0x") else _cpu_list(online, source)
+    offline = told.get("Off-line CPU(s) list", "")
+    instances = _INSTANCES.search(told.get("L3 cache", ""))
+    sockets = _number(told.get("Socket(s)")) or (_number(told.get("Socket(s) per book")) or 0) * (
+        _number(told.get("Book(s)")) or 0
+    )
+    if not (listed or _number(told.get("CPU(s)"))):
+        raise InputError("says nothing about CPUs", source=source, remedy=_FULL)
+    return MachineFacts(
+        source=source,
+        program="lscpu",
+        online=listed,
+        offline=_cpu_list(offline, source) if offline else 0,
+        nodes=nodes,
+        totals=Totals(
+            cpus=listed.bit_count() if listed else _number(told.get("CPU(s)")) or 0,
+            sockets=sockets,
+            cores_per_socket=_number(told.get("Core(s) per socket")) or 0,
+            threads_per_core=_number(told.get("Thread(s) per core")) or 0,
+            l3_caches=int(instances[1]) if instances else 0,
+        ),
+        architecture=told.get("Architecture", ""),
+        name=told.get("Model name", ""),
+    )
+
+
+def _cpu_list(text: str, source: str) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError as error:
+        raise InputError(f"says of CPUs: {error.problem}", source=source) from None

@@ -1,0 +1,222 @@
+"""One machine from what several texts say, and the list of what had to be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from podslice.machine.build import CPUFacts, NUMANodeFacts, build_nodes, check_machine
+from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, check_agreement
+from podslice.machine.model import Machine
+from podslice.values.cpuset import Bits, CPUSet, bits_of, format_bits, ids_of, union
+from podslice.values.errors import InputError
+
+_MEMORY_PER_CPU = 4 << 30
+_ADJACENT = ("ppc", "s390", "loongarch")
+"""Architectures on which the threads of a core have successive ids; on x86 Linux counts first threads first."""
+_NODES = "numactl -H tells it"
+_CORES = "lscpu -e tells it"
+
+
+class MergedMachine(NamedTuple):
+    """A machine, and a line for each thing that no text says."""
+
+    machine: Machine
+    assumed: tuple[str, ...]
+
+
+def merge_machine(parts: Sequence[MachineFacts]) -> MergedMachine:
+    """Combine the parts, and assume what none of them says. Raises `InputError` where two disagree, or where there are
+    too few facts to speak of a machine."""
+    check_agreement(parts)
+    return _Merge(parts).result()
+
+
+class _Merge:
+    def __init__(self, parts: Sequence[MachineFacts]) -> None:
+        self.parts = parts
+        self.assumed: list[str] = []
+        self.warnings = [line for part in parts for line in part.warnings]
+        self.architecture = next((part.architecture for part in parts if part.architecture), "")
+
+    def result(self) -> MergedMachine:
+        online = self._online()
+        node_of = self._nodes(online)
+        core_of = self._level("core", online) or self._assume_cores(online)
+        socket_of = self._level("socket", online) or self._assume_sockets(online, node_of)
+        caches = self._caches(online, core_of, node_of)
+        nodes = self._node_facts(node_of, online)
+        facts = [CPUFacts(cpu, core_of[cpu], socket_of[cpu], node_of[cpu]) for cpu in ids_of(online)]
+        warnings = (*self.warnings, *(f"assumed: {line}" for line in self.assumed))
+        machine = Machine(
+            nodes=build_nodes(facts, nodes, caches),
+            architecture=self.architecture,
+            source=" + ".join(part.title for part in self.parts),
+            description=next((part.name for part in self.parts if part.name), ""),
+            offline=CPUSet.from_bits(union(part.offline for part in self.parts) & ~online),
+            warnings=warnings,
+        )
+        return MergedMachine(check_machine(machine), tuple(self.assumed))
+
+    def _total(self, name: str) -> int:
+        return next((value for part in self.parts if (value := getattr(part.totals, name))), 0)
+
+    def _online(self) -> Bits:
+        for part in self.parts:
+            if part.online is not None:
+                return part.online
+        if listed := union(facts.cpus or 0 for part in self.parts for facts in part.nodes.values()):
+            return listed
+        count = self._total("cpus")
+        if not count:
+            titles = " and ".join(part.title for part in self.parts)
+            raise InputError("says nothing about CPUs", source=titles, remedy="give lscpu -e or numactl -H as well")
+        self.assumed.append(f"CPUs 0-{count - 1}, because only their number is known")
+        return (1 << count) - 1
+
+    # Where CPUs are
+
+    def _level(self, level: Level, online: Bits) -> dict[int, int]:
+        """The numbers of the texts that say it for every CPU; the kernel's own numbers before those of a program."""
+        known = [part for part in self.parts if bits_of(part.places.get(level, ())) & online == online]
+        known.sort(key=lambda part: level not in part.numbers)
+        return dict(known[0].places[level]) if known else {}
+
+    def _nodes(self, online: Bits) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for part in self.parts:
+            found.update(part.node_of())
+        found = {cpu: node for cpu, node in found.items() if online >> cpu & 1}
+        if missing := online & ~bits_of(found):
+            if found:
+                source = " and ".join(part.title for part in self.parts)
+                raise InputError(f"says of CPUs {format_bits(missing)} on no NUMA node", source=source, remedy=_NODES)
+            self.assumed.append(f"one NUMA node ({_NODES})")
+            return dict.fromkeys(ids_of(online), 0)
+        return found
+
+    def _assume_cores(self, online: Bits) -> dict[int, int]:
+        """Threads of cores as Linux numbers them: on x86 within each socket or node the first halves pair with the
+        second, elsewhere neighbours belong together."""
+        threads = self._total("threads_per_core")
+        if not threads:
+            threads = 1 if self.architecture.startswith(("arm", "aarch64", "riscv")) or online.bit_count() % 2 else 2
+            self.assumed.append(f"{threads} thread{'s' if threads > 1 else ''} in each core ({_CORES})")
+        found: dict[int, int] = {}
+        groups = self._listed_groups(online)
+        for cpus in groups:
+            if len(cpus) % threads:
+                problem = f"{len(cpus)} CPUs ({format_bits(bits_of(cpus))}) are no whole cores of {threads} threads"
+                raise InputError(problem, source=self.parts[0].title, remedy=_CORES)
+            cores = len(cpus) // threads
+            for place, cpu in enumerate(cpus):
+                index = place // threads if self._is_adjacent() else place % cores
+                found[cpu] = cpus[index * threads if self._is_adjacent() else index]
+        if threads > 1:
+            pairs = sorted({tuple(sorted(c for c in found if found[c] == core)) for core in list(found.values())[:1]})
+            example = " and ".join(map(str, pairs[0])) if pairs else ""
+            self.assumed.append(f"CPUs {example} share a core, and so on, as Linux numbers them ({_CORES})")
+        return found
+
+    def _listed_groups(self, online: Bits) -> list[list[int]]:
+        """CPUs that are certainly in cores of their own: of each NUMA node where nodes are known."""
+        nodes = [facts.cpus for part in self.parts for facts in part.nodes.values() if facts.cpus]
+        unique = list(dict.fromkeys(nodes))
+        return [ids_of(cpus) for cpus in unique] if union(unique) == online else [ids_of(online)]
+
+    def _is_adjacent(self) -> bool:
+        return self.architecture.startswith(_ADJACENT)
+
+    def _assume_sockets(self, online: Bits, node_of: Mapping[int, int]) -> dict[int, int]:
+        """As many sockets as there are said to be, whole NUMA nodes in order of their ids; else one for each node."""
+        nodes = sorted(set(node_of.values()))
+        sockets = self._total("sockets")
+        if not sockets:
+            self.assumed.append(f"{'each NUMA node is' if len(nodes) > 1 else 'the machine is'} one socket ({_CORES})")
+            sockets = len(nodes)
+        if len(nodes) % sockets == 0:
+            share = len(nodes) // sockets
+            if share > 1:
+                self.assumed.append(f"{share} NUMA nodes in each socket, in order of their ids ({_CORES})")
+            return {cpu: nodes.index(node) // share for cpu, node in node_of.items()}
+        if len(nodes) == 1 and online.bit_count() % sockets == 0:
+            self.assumed.append(f"{sockets} sockets of equal size within NUMA node {nodes[0]} ({_CORES})")
+            threads = max(self._total("threads_per_core"), 1)
+            cpus, size = ids_of(online), online.bit_count() // sockets // threads
+            return {cpu: (place % (size * sockets)) // size for place, cpu in enumerate(cpus)}
+        problem = f"{sockets} sockets and {len(nodes)} NUMA nodes can lie in several ways"
+        raise InputError(problem, source=self.parts[0].title, remedy="give lscpu -e as well")
+
+    def _caches(self, online: Bits, core_of: Mapping[int, int], node_of: Mapping[int, int]) -> list[tuple[int, Bits]]:
+        """The L3 caches by number; those of the summary, which says only how many there are, as equal shares of the
+        cores in order of their first CPUs, each within a NUMA node."""
+        if known := self._level("l3", online):
+            return [(number, cpus) for number, cpus in sorted(_groups(known).items())]
+        count, nodes = self._total("l3_caches"), _groups(node_of)
+        if count <= len(nodes):
+            return []
+        cores = _groups(core_of)
+        if count % len(nodes) or any(
+            len({core_of[cpu] for cpu in ids_of(n)}) % (count // len(nodes)) for n in nodes.values()
+        ):
+            self.assumed.append(f"no L3 caches, because {count} do not divide the cores evenly ({_CORES})")
+            return []
+        self.assumed.append(f"{count} L3 caches of equal size, of neighbouring cores ({_CORES})")
+        found: list[tuple[int, Bits]] = []
+        for cpus in nodes.values():
+            inside = sorted({core_of[cpu] for cpu in ids_of(cpus)}, key=lambda core: cores[core] & -cores[core])
+            size = len(inside) * len(nodes) // count
+            for start in range(0, len(inside), size):
+                found.append((len(found), union(cores[core] for core in inside[start : start + size])))
+        return found
+
+    # Memory
+
+    def _node_facts(self, node_of: Mapping[int, int], online: Bits) -> list[NUMANodeFacts]:
+        found: dict[int, NodeFacts] = {}
+        for part in self.parts:
+            for node, facts in part.nodes.items():
+                found[node] = _join(found.get(node, NodeFacts()), facts)
+        for node in node_of.values():
+            found.setdefault(node, NodeFacts())
+        unknown = sorted(node for node, facts in found.items() if facts.memory is None)
+        if unknown:
+            self._assume_memory(found, unknown, online)
+        coarse = max((facts.unit for facts in found.values()), default=1)
+        if coarse > 1 and not unknown:
+            size = {1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}.get(coarse, f"{coarse} bytes")
+            self.assumed.append(f"the memory of NUMA nodes is whole {size}, as printed; the kernel's own is not")
+        return [NUMANodeFacts(node, facts.memory or 0, (), facts.distances) for node, facts in sorted(found.items())]
+
+    def _assume_memory(self, found: dict[int, NodeFacts], unknown: Iterable[int], online: Bits) -> None:
+        unknown = list(unknown)
+        total = self._total("memory")
+        rest = total - sum(facts.memory or 0 for facts in found.values())
+        if total and rest >= 0:
+            share, line = rest // len(unknown), "memory is the same on every NUMA node"
+            if len(unknown) == 1 == len(found):
+                share, line = rest, ""
+        else:
+            share = online.bit_count() * _MEMORY_PER_CPU // len(found)
+            line = f"{_MEMORY_PER_CPU >> 30} GiB of memory for each CPU, {share >> 30} GiB on each NUMA node"
+        for node in unknown:
+            found[node] = found[node]._replace(memory=share)
+        if line:
+            self.assumed.append(f"{line} ({_NODES})")
+
+
+def _join(one: NodeFacts, other: NodeFacts) -> NodeFacts:
+    """The finer amount of memory counts."""
+    memory, unit = one.memory, one.unit
+    if other.memory is not None and (memory is None or other.unit < unit):
+        memory, unit = other.memory, other.unit
+    cpus = one.cpus if other.cpus is None else other.cpus
+    return NodeFacts(cpus, memory, unit, one.distances or other.distances)
+
+
+def _groups(places: Mapping[int, int]) -> dict[int, Bits]:
+    """The CPUs of each object, by its number."""
+    found: dict[int, list[int]] = {}
+    for cpu, number in places.items():
+        found.setdefault(number, []).append(cpu)
+    return {number: bits_of(cpus) for number, cpus in found.items()}
