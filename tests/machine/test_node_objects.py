@@ -386,7 +386,7 @@ def test_lint_knows_the_told_configuration(podslice: Shell, tmp_path: Path) -> N
     other = podslice("lint", str(pod), "--from", str(file), "--set", "topologyManagerPolicy=none")
     assert ("info PS202" in other.out, "n7 says single-numa-node" in other.err) == (True, True)
     plain = podslice("lint", str(pod), "--from", "pack:2 core:4 pu:2")
-    assert ("PS202" in plain.out, "says nothing about pods" in plain.err) == (False, True)
+    assert ("PS202" in plain.out, "no rule checks pods against the machine" in plain.err) == (False, True)
 
 
 @pytest.mark.parametrize("more", [(), ("--set", "cpuManagerPolicy=static")])
