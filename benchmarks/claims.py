@@ -12,7 +12,7 @@ from time import process_time
 from podslice.api.pod.spec import from_dict
 from podslice.dra.allocation.nodes import ClusterDevices
 from podslice.dra.allocation.pools import LabelledNode
-from podslice.dra.allocation.search import WantedClaim
+from podslice.dra.allocation.search import RequestedClaim
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 
@@ -50,7 +50,7 @@ def cluster_of(nodes: int, numa_nodes: int) -> ClusterDevices:
     return ClusterDevices(slices, map(LabelledNode, names), classes, CELSelectors().matches)
 
 
-def claim(draw: Random, number: int) -> WantedClaim:
+def claim(draw: Random, number: int) -> RequestedClaim:
     """CPUs and memory, every fourth time near a GPU."""
     asked = {"cpu": str(draw.choice((2, 4, 6, 8, 12, 16))), "memory": f"{draw.choice((4, 8, 16))}Gi"}
     requests = [{"name": "cpus", "exactly": {"deviceClassName": "cpu", "capacity": {"requests": asked}}}]
@@ -59,7 +59,7 @@ def claim(draw: Random, number: int) -> WantedClaim:
         requests.append({"name": "gpu", "exactly": {"deviceClassName": "gpu"}})
         constraints = [{"matchAttribute": NUMA}]
     spec = {"devices": {"requests": requests, "constraints": constraints}}
-    return WantedClaim(f"claim-{number}", from_dict(spec, ResourceClaimSpec).devices)
+    return RequestedClaim(f"claim-{number}", from_dict(spec, ResourceClaimSpec).devices)
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def main() -> None:
     allocated = 0
     start = process_time()
     for one in claims:
-        found = cluster.first([one])
+        found = cluster.find_first([one])
         if found is not None:
             cluster.take(found[0], found[1][0], one.name)
             allocated += 1

@@ -20,9 +20,9 @@ from e2e.scheduling import SOON, create_node, profile
 from podslice.api.pod.spec import from_dict
 from podslice.dra.allocation.nodes import ClusterDevices
 from podslice.dra.allocation.pools import LabelledNode
-from podslice.dra.allocation.search import AbandonedError, Search, SearchLimitError, WantedClaim
-from podslice.dra.allocation.selecting import Selecting, SelectorError
-from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, consumed_of
+from podslice.dra.allocation.search import AbandonedError, RequestedClaim, Search, SearchLimitError
+from podslice.dra.allocation.selectors import SelectorCache, SelectorError
+from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, recorded_consumption
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import AllocationResult, DeviceClass, ResourceClaimSpec, ResourceSlice
 
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 class Model:
     """The answers of podslice for the pods of one case."""
 
-    def __init__(self, slices: list[ResourceSlice], node: str, selecting: Selecting) -> None:
+    def __init__(self, slices: list[ResourceSlice], node: str, selecting: SelectorCache) -> None:
         self._pools = (
             ClusterDevices(slices, [LabelledNode(node)], {}, lambda expression, offered: False).nodes[node].pools
         )
@@ -70,7 +70,7 @@ class Model:
     def answer(self, pod: PodCase) -> Verdict:
         self._before = self._usage.copy()
         claims = [
-            WantedClaim(f"claim-{index}", from_dict(spec, ResourceClaimSpec).devices)
+            RequestedClaim(f"claim-{index}", from_dict(spec, ResourceClaimSpec).devices)
             for index, spec in enumerate(pod.claims)
         ]
         try:
@@ -169,10 +169,16 @@ class Asking:
 
 
 def row(result: AllocationResult) -> tuple[str, str, str, str, tuple[tuple[str, int], ...]]:
-    return result.request, result.driver, result.pool, result.device, tuple(sorted(consumed_of(result).items()))
+    return (
+        result.request,
+        result.driver,
+        result.pool,
+        result.device,
+        tuple(sorted(recorded_consumption(result).items())),
+    )
 
 
-def batch(api: Api, cases: list[tuple[str, Case]], selecting: Selecting) -> Iterator[Outcome]:
+def batch(api: Api, cases: list[tuple[str, Case]], selecting: SelectorCache) -> Iterator[Outcome]:
     asking = Asking(api)
     pools = [slice_of(spec, node, index) for node, case in cases for index, spec in enumerate(case.slices)]
     whole = [from_dict(one, ResourceSlice) for one in pools]
@@ -204,7 +210,7 @@ def compare(folder: Path, *, cases: int, seed: int, size: int = 25, missing: flo
     slice."""
     draw = random.Random(seed)
     classes = {one["metadata"]["name"]: from_dict(one, DeviceClass) for one in CLASSES}
-    selecting = Selecting(classes, CELSelectors().matches)
+    selecting = SelectorCache(classes, CELSelectors().matches)
     with ControlPlane(find_programs(), folder / "plane", Settings()) as plane:
         plane.start_scheduler({"profiles": [profile("real")], **SOON})
         with plane.api() as api:

@@ -25,10 +25,10 @@ from podslice.agent.dra.publisher import Publisher
 from podslice.api.pod.demand import pod_requests
 from podslice.api.pod.spec import Pod, from_dict
 from podslice.cli.main import cli
-from podslice.dra.accounting import MAPPINGS, accounted
+from podslice.dra.accounting import MAPPINGS, add_accounting
 from podslice.dra.allocation.nodes import ClusterDevices
 from podslice.dra.allocation.pools import LabelledNode
-from podslice.dra.allocation.search import WantedClaim
+from podslice.dra.allocation.search import RequestedClaim
 from podslice.dra.cel import CELSelectors
 from podslice.dra.devices import ClaimableAmounts
 from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
@@ -76,7 +76,7 @@ def node(api: Api, name: str, cpus: str) -> None:
     api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": amounts, "allocatable": amounts}},
              "application/merge-patch+json")  # fmt: skip
     (spec,) = wanted_slices(node_of(2), name)
-    spec = accounted(spec, MAPPINGS)
+    spec = add_accounting(spec, MAPPINGS)
     body = {"metadata": {"name": f"0-podslice.io-{name}"}, "spec": spec | {"pool": spec["pool"] | {"generation": 1}}}
     api.call("POST", SLICES, body)
 
@@ -312,7 +312,7 @@ def simulated(api: Api, where: str, specs: dict[str, Json]) -> dict[str, list[st
     cluster = ClusterDevices(own, [LabelledNode(where)], classes, CELSelectors().matches)
     answers: dict[str, list[str] | None] = {}
     for name, spec in specs.items():
-        found = cluster.find(where, [WantedClaim(name, from_dict(spec, ResourceClaimSpec).devices)])
+        found = cluster.find(where, [RequestedClaim(name, from_dict(spec, ResourceClaimSpec).devices)])
         answers[name] = None if found is None else [grant.offered.id[2] for grant in found[0]]
         if found is not None:
             cluster.take(where, found[0], name)
@@ -359,7 +359,7 @@ def test_partitions(api: Api) -> None:
              "application/merge-patch+json")  # fmt: skip
     machine = from_synthetic("pack:2 numa:2(memory=1GiB) core:4 pu:1")
     for one in machine_slices(machine, "parts", ClaimableAmounts(devices="partitions")):
-        api.call("POST", SLICES, {**one, "spec": accounted(one["spec"], MAPPINGS)})
+        api.call("POST", SLICES, {**one, "spec": add_accounting(one["spec"], MAPPINGS)})
     specs = {"socket": of("socket"), "node": of("numaNode"), "machine": of("machine"), "two": of("numaNode", 2),
              "last": of("numaNode")}  # fmt: skip
     expected = simulated(api, "parts", specs)

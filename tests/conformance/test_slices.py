@@ -21,7 +21,7 @@ from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.publisher import Publisher
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ClaimRules, PodslicePolicy
-from podslice.dra.prepared import node_devices, prepared_from
+from podslice.dra.prepared import node_devices, prepare
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
 from podslice.service.http.apiconnection import AnswerError
@@ -240,7 +240,7 @@ def test_claim_is_read(cluster: Cluster, admin: Api, own_node: str, token: str) 
         assert found is not None
         node = node_of(2)
         devices = node_devices((0, 1), node.topology, {})
-        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=own_node, devices=devices)
+        prepared = prepare(found, uid=made["metadata"]["uid"], node=own_node, devices=devices)
         assert (prepared.devices[0].cpus, prepared.devices[0].numa_node, prepared.pods) == (2, 0, ("pod-uid",))
         assert prepared.devices[0].share_id == result["shareID"]
         assert await server.read_claim("claims", "none") is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podslice.dra.accounting import MAPPINGS, RESOURCES, accounted, accounting_field
+from podslice.dra.accounting import MAPPINGS, RESOURCES, accounting_field, add_accounting
 
 
 def test_which_form() -> None:
@@ -33,8 +33,8 @@ def test_all_capacities(field: str, one: Any) -> None:
     }
     spec = {"driver": "podslice.io", "devices": [before]}
     counts = {resource: one(key) for resource, key in keys.items()}
-    assert accounted(spec, field) == {"driver": "podslice.io", "devices": [before | {field: counts}]}
-    assert accounted(spec, "") is spec
+    assert add_accounting(spec, field) == {"driver": "podslice.io", "devices": [before | {field: counts}]}
+    assert add_accounting(spec, "") is spec
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_all_capacities(field: str, one: Any) -> None:
 def test_whole_devices(field: str, counts: dict[str, Any]) -> None:
     """A device of its own consumes nothing, so it counts as a whole; counters count for nothing."""
     core = {"name": "podslice-core-4", "capacity": {"podslice.io/cpu": {"value": "2"}}}
-    assert accounted({"devices": [core]}, field) == {"devices": [core | {field: {"cpu": counts}}]}
-    assert accounted({"sharedCounters": []}, field) == {"sharedCounters": []}
+    assert add_accounting({"devices": [core]}, field) == {"devices": [core | {field: {"cpu": counts}}]}
+    assert add_accounting({"sharedCounters": []}, field) == {"sharedCounters": []}

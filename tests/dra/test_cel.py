@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from podslice.api.pod.spec import from_dict
-from podslice.dra.allocation.pools import OfferedDevice, offered
-from podslice.dra.allocation.selecting import SelectorError
+from podslice.dra.allocation.pools import OfferedDevice, make_device
+from podslice.dra.allocation.selectors import SelectorError
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import SliceDevice
 
@@ -18,7 +18,7 @@ def gpu() -> OfferedDevice:
         "attributes": {"numa": {"int": 1}, "v": {"version": "1.2.3-rc.1"}, "other.io/s": {"string": "x"}},
         "capacity": {"cpu": {"value": "8"}, "memory": {"value": "1500m"}},
     }
-    return offered("gpu.io", "p", from_dict(data, SliceDevice))
+    return make_device("gpu.io", "p", from_dict(data, SliceDevice))
 
 
 @pytest.mark.parametrize(

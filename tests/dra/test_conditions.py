@@ -34,7 +34,7 @@ def said(*conditions: dict[str, Any], share: str = "s") -> dict[str, Any]:
 
 def told(one: ResourceClaim, problem: ImpossibleClaimError | None, *, before: bool = False) -> list[tuple[str, Any]]:
     """Places and values of what is changed."""
-    patch = status_patch(one, problem, pool=POOL, now=NOW, said=before)
+    patch = status_patch(one, problem, pool=POOL, now=NOW, reported=before)
     tests = [{"op": "test", "path": "/metadata/uid", "value": "u"},
              {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}]  # fmt: skip
     assert patch[:2] == (tests if patch else [])

@@ -12,7 +12,7 @@ from podslice.cli.main import cli
 from podslice.config.policy import ClaimDevices
 from podslice.dra.allocation.nodes import ClusterDevices
 from podslice.dra.allocation.pools import LabelledNode
-from podslice.dra.allocation.search import WantedClaim
+from podslice.dra.allocation.search import RequestedClaim
 from podslice.dra.cel import CELSelectors
 from podslice.dra.devices import ClaimableAmounts
 from podslice.dra.names import NUMA_NODE
@@ -34,7 +34,7 @@ def granted(slices: list[dict[str, Any]], **amounts: str) -> dict[str, int] | No
     asked = {name.replace("_", "/"): amount for name, amount in amounts.items()}
     form = {"deviceClassName": "any", "capacity": {"requests": asked}}
     spec = from_dict({"devices": {"requests": [{"name": "r", "exactly": form}]}}, ResourceClaimSpec)
-    found = cluster.find("n", [WantedClaim("c", spec.devices)])
+    found = cluster.find("n", [RequestedClaim("c", spec.devices)])
     return None if found is None else dict(found[0][0].consumed or {})
 
 
@@ -45,7 +45,7 @@ def search(slices: list[dict[str, Any]], *requests: dict[str, Any], **more: Any)
     cluster = ClusterDevices(objects, [LabelledNode("n")], classes, CELSelectors().matches)
     listed = [{"name": f"r{place}", "exactly": {"deviceClassName": "any", **one}} for place, one in enumerate(requests)]
     spec = from_dict({"devices": {"requests": listed, **more}}, ResourceClaimSpec)
-    found = cluster.find("n", [WantedClaim("c", spec.devices)])
+    found = cluster.find("n", [RequestedClaim("c", spec.devices)])
     return None if found is None else [grant.offered.id[2] for grant in found[0]]
 
 

@@ -32,7 +32,7 @@ from podslice.dra.prepared import (
     PreparedDevice,
     check_memory,
     node_devices,
-    prepared_from,
+    prepare,
 )
 from podslice.machine.model import cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
@@ -213,14 +213,12 @@ def allocated(**changes: Any) -> ResourceClaim:
 
 def test_read_of_an_allocation() -> None:
     """What the scheduler gave of our driver, by request, NUMA node, CPUs and bytes."""
-    found = prepared_from(allocated(), uid="u", node="n", devices=DEVICES)
+    found = prepare(allocated(), uid="u", node="n", devices=DEVICES)
     device = PreparedDevice("cpus", "n/podslice.io", "podslice-numa-1", 1, 4, {"memory": 1 << 30}, "s")
     assert found == PreparedClaim("u", "default", "c", (device,), ("pod-uid",))
-    assert (
-        prepared_from(allocated(request="cpus/large"), uid="u", node="n", devices=DEVICES).devices[0].request == "cpus"
-    )
+    assert prepare(allocated(request="cpus/large"), uid="u", node="n", devices=DEVICES).devices[0].request == "cpus"
     pages = allocated(consumedCapacity={"podslice.io/hugepages2Mi": "4Mi"})
-    assert prepared_from(pages, uid="u", node="n", devices=DEVICES).devices[0].memory == {"hugepages-2Mi": 4 << 20}
+    assert prepare(pages, uid="u", node="n", devices=DEVICES).devices[0].memory == {"hugepages-2Mi": 4 << 20}
 
 
 @pytest.mark.parametrize(
@@ -242,17 +240,17 @@ def test_read_of_an_allocation() -> None:
 def test_refused(changes: dict[str, Any], said: str) -> None:
     """What the node cannot give is said in one line that fits an event."""
     with pytest.raises(ClaimError, match=said) as error:
-        prepared_from(allocated(**changes), uid="u", node="n", devices=DEVICES)
+        prepare(allocated(**changes), uid="u", node="n", devices=DEVICES)
     assert len(str(error.value)) <= 256
 
 
 def test_made_again() -> None:
     """A claim of the same name with another UID is not the one that was asked for; nor is one without allocation."""
     with pytest.raises(ClaimError, match="deleted and made again"):
-        prepared_from(allocated(), uid="old", node="n", devices=DEVICES)
+        prepare(allocated(), uid="old", node="n", devices=DEVICES)
     bare = from_dict({"metadata": {"name": "c", "namespace": "d", "uid": "u"}}, ResourceClaim)
     with pytest.raises(ClaimError, match="is not allocated"):
-        prepared_from(bare, uid="u", node="n", devices=DEVICES)
+        prepare(bare, uid="u", node="n", devices=DEVICES)
 
 
 @pytest.mark.parametrize("options", [{}, {"full-pcpus-only": "true"}, {"strict-cpu-reservation": "true"}])

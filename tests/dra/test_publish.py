@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.dra.publish import Json, SliceNames, SliceWrites, slice_writes
+from podslice.dra.publish import Json, SliceNames, SliceWrites, plan_writes
 
 NAMES = SliceNames("podslice.io", "node-a")
 
@@ -39,7 +39,7 @@ class Server:
         self.calls += sum(map(len, writes))
 
     def publish(self, wanted: list[Json]) -> SliceWrites:
-        writes = slice_writes(wanted, list(self.slices.values()), NAMES, lambda n, spec: same(wanted[n], spec))
+        writes = plan_writes(wanted, list(self.slices.values()), NAMES, lambda n, spec: same(wanted[n], spec))
         self.carry_out(writes)
         return writes
 

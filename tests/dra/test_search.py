@@ -12,8 +12,8 @@ from e2e.random_claims import CLASSES, random_case
 from podslice.api.pod.spec import from_dict
 from podslice.dra.allocation.nodes import ClusterDevices
 from podslice.dra.allocation.pools import LabelledNode, OfferedDevice, pools_of
-from podslice.dra.allocation.search import AbandonedError, Search, SearchLimitError, WantedClaim
-from podslice.dra.allocation.selecting import Selecting, SelectorError, UnknownClassError
+from podslice.dra.allocation.search import AbandonedError, RequestedClaim, Search, SearchLimitError
+from podslice.dra.allocation.selectors import SelectorCache, SelectorError, UnknownClassError
 from podslice.dra.allocation.usage import DeviceUsage
 from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 
@@ -46,9 +46,9 @@ def device(name: str, numa: int | None = None, **more: Any) -> Json:
     return {"name": name, "attributes": attributes, **more}
 
 
-def claim(*requests: Json, constraints: tuple[Json, ...] = (), name: str = "c") -> WantedClaim:
+def claim(*requests: Json, constraints: tuple[Json, ...] = (), name: str = "c") -> RequestedClaim:
     spec = {"devices": {"requests": list(requests), "constraints": list(constraints)}}
-    return WantedClaim(name, from_dict(spec, ResourceClaimSpec).devices)
+    return RequestedClaim(name, from_dict(spec, ResourceClaimSpec).devices)
 
 
 def request(name: str, which: str = "gpu", **form: Any) -> Json:
@@ -56,11 +56,11 @@ def request(name: str, which: str = "gpu", **form: Any) -> Json:
 
 
 def found(
-    slices: list[ResourceSlice], *claims: WantedClaim, usage: DeviceUsage | None = None
+    slices: list[ResourceSlice], *claims: RequestedClaim, usage: DeviceUsage | None = None
 ) -> list[list[str]] | None:
     usage = usage or DeviceUsage()
     before = copy.deepcopy((usage.owned, usage.consumed, {key: one for key, one in usage.counters.items() if one}))
-    answer = Search(pools_of(slices, LabelledNode("n")), usage, Selecting(CLASS_OBJECTS, by_driver), claims).run()
+    answer = Search(pools_of(slices, LabelledNode("n")), usage, SelectorCache(CLASS_OBJECTS, by_driver), claims).run()
     left = {key: one for key, one in usage.counters.items() if one}
     assert (usage.owned, usage.consumed, left) == before
     return None if answer is None else [[grant.offered.id[2] for grant in grants] for grants in answer]
@@ -129,7 +129,7 @@ def test_consumed_amounts(asked: str | None, limits: dict[str, str], consumed: f
     slices = [slice_of(zone(8, **limits), driver="podslice.io")]
     form = {} if asked is None else {"capacity": {"requests": {"cpu": asked}}}
     search = Search(
-        pools_of(slices, LabelledNode("n")), DeviceUsage(), Selecting(CLASS_OBJECTS, by_driver),
+        pools_of(slices, LabelledNode("n")), DeviceUsage(), SelectorCache(CLASS_OBJECTS, by_driver),
         [claim(request("r", "cpu", **form))],
     )  # fmt: skip
     answer = search.run()
@@ -151,7 +151,7 @@ def test_first_available() -> None:
     slices = [slice_of(device("a")), slice_of(zone(8, step="2"), driver="podslice.io")]
     forms = [{"name": "two", "deviceClassName": "gpu", "count": 2}, {"name": "zone", "deviceClassName": "cpu"}]
     search = Search(
-        pools_of(slices, LabelledNode("n")), DeviceUsage(), Selecting(CLASS_OBJECTS, by_driver),
+        pools_of(slices, LabelledNode("n")), DeviceUsage(), SelectorCache(CLASS_OBJECTS, by_driver),
         [claim({"name": "r", "firstAvailable": forms})],
     )  # fmt: skip
     answer = search.run()
@@ -219,7 +219,8 @@ def test_nodes_of_one_look_answer_alike(seed: int) -> None:
     cluster = ClusterDevices(slices, [LabelledNode("n0"), LabelledNode("n1")], classes, matches)
     for number, pod in enumerate(case.pods):
         claims = [
-            WantedClaim(f"{number}-{i}", from_dict(one, ResourceClaimSpec).devices) for i, one in enumerate(pod.claims)
+            RequestedClaim(f"{number}-{i}", from_dict(one, ResourceClaimSpec).devices)
+            for i, one in enumerate(pod.claims)
         ]
         answers = []
         for node in ("n0", "n1"):
@@ -228,7 +229,7 @@ def test_nodes_of_one_look_answer_alike(seed: int) -> None:
             except AbandonedError:
                 known = None
             try:
-                fresh = Search(cluster.nodes[node].pools, cluster.usage, cluster.selecting, claims).run()
+                fresh = Search(cluster.nodes[node].pools, cluster.usage, cluster.selectors, claims).run()
             except AbandonedError:
                 fresh = None
             assert known == fresh
@@ -238,10 +239,10 @@ def test_nodes_of_one_look_answer_alike(seed: int) -> None:
         assert answers[0] == answers[1]
 
 
-def answers(slices: list[ResourceSlice], pods: list[list[WantedClaim]], matches: Any) -> list[object]:
+def answers(slices: list[ResourceSlice], pods: list[list[RequestedClaim]], matches: Any) -> list[object]:
     """What one pod after the other gets, and where the search came farthest; up to the first that takes too long."""
     classes = {one["metadata"]["name"]: from_dict(one, DeviceClass) for one in CLASSES}
-    selecting, usage = Selecting(classes, matches), DeviceUsage()
+    selecting, usage = SelectorCache(classes, matches), DeviceUsage()
     pools = pools_of(slices, LabelledNode("n0"))
     told: list[object] = []
     for claims in pods:
@@ -261,13 +262,13 @@ def answers(slices: list[ResourceSlice], pods: list[list[WantedClaim]], matches:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_equivalence_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_changes_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving out what is like a device that led nowhere finds what trying everything finds, pod after pod."""
     draw = random.Random(seed)
     case = random_case(draw, "n0")
     slices = [renamed(spec, "n0", index) for index, spec in enumerate(case.slices)]
     pods = [
-        [WantedClaim(f"{n}-{i}", from_dict(one, ResourceClaimSpec).devices) for i, one in enumerate(pod.claims)]
+        [RequestedClaim(f"{n}-{i}", from_dict(one, ResourceClaimSpec).devices) for i, one in enumerate(pod.claims)]
         for n, pod in enumerate(case.pods)
     ]
 
@@ -275,9 +276,9 @@ def test_equivalence_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch
         return hash_of(expression, offered) % 5 > 0
 
     monkeypatch.setattr("podslice.dra.allocation.search.MOST_STEPS", 20_000)
-    monkeypatch.setattr("podslice.dra.allocation.search.STEPS_WITHOUT_TWINS", 1 << 60)
+    monkeypatch.setattr("podslice.dra.allocation.search.STEPS_BEFORE_PRUNING", 1 << 60)
     plain = answers(slices, pods, matches)
-    monkeypatch.setattr("podslice.dra.allocation.search.STEPS_WITHOUT_TWINS", -1)
+    monkeypatch.setattr("podslice.dra.allocation.search.STEPS_BEFORE_PRUNING", -1)
     told = answers(slices, pods, matches)
     assert told[: len(plain)] == plain
 

@@ -23,7 +23,7 @@ from podslice.cli.output import (
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.resize_option import ResizeWish, read_wishes
-from podslice.dra.commands.options import ClaimAnswers, claim_options, with_claims
+from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.draw.command import picture_form, write_picture
 from podslice.node.decision import ContainerDecision, Decision
 from podslice.node.node import Node
@@ -98,7 +98,7 @@ def admit(
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
-    decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers, node.rules.gates)]
+    decisions = [_decide(node, pod) for pod in allocate_claims(claims, read.pods, answers, node.rules.gates)]
     # Resizes come after all pods, as on a node where the pods run already.
     resizes = [_resize(node, one) for one in read_wishes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)

@@ -41,7 +41,7 @@ from podslice.api.pod.claim_holder import claim_uid_of_holder, is_holder
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
-from podslice.dra.prepared import relieved
+from podslice.dra.prepared import annotate_claimed
 from podslice.host.boot import Boot
 from podslice.host.state.resize_store import ResizeStore
 from podslice.host.state.statefile import StateReadError
@@ -430,7 +430,7 @@ class Owner:
         """Admit a pod or a part of one. Raises `RefusedError`."""
         before = self.placing.pool()
         if self.claims is not None:
-            spec = relieved(spec, self.claims.of_pod(pod.identity.uid))
+            spec = annotate_claimed(spec, self.claims.of_pod(pod.identity.uid))
         try:
             self.admitting.decide(pod, spec)
         finally:

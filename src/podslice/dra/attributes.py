@@ -1,7 +1,7 @@
-"""What is said of a device of CPUs and memory, for selectors and constraints of claims (cluster-integration A.10).
+"""Attributes of devices of CPUs and memory, for selectors and constraints of claims (cluster-integration A.10).
 
-A constraint over devices of several drivers needs one name and type for all, so the NUMA node is said under every name
-that drivers use.
+A constraint over devices of several drivers needs one name and type for all, so the NUMA node is published under every
+name that drivers use.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Json = dict[str, Any]
 _NUMA_NAMES = (NUMA_NODE, "dra.net/numaNode", "dra.cpu/numaNodeID")
 
 
-def attributes(machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits]) -> Json:
-    """Of a device in these NUMA nodes with these CPUs, none where it is for memory only. What is not the same for all
-    of them is not said."""
-    return dict(_attributes(machine, numa_nodes, cpus, classes))
+def device_attributes(machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits]) -> Json:
+    """Return the attributes of a device in these NUMA nodes with these CPUs, 0 for one of memory only. An attribute
+    that differs within the device is left out."""
+    return dict(_iter_attributes(machine, numa_nodes, cpus, classes))
 
 
-def _attributes(
+def _iter_attributes(
     machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits]
 ) -> Iterator[tuple[str, Json]]:
     if len(numa_nodes) == 1:

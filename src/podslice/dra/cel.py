@@ -1,7 +1,7 @@
 """CEL selectors of devices: the expression language of the API server with its types Quantity and Semver
 (cluster-integration A.1.3).
 
-The language itself is the Common Expression Language project's own runtime (the extra `claims`); here is what
+The language itself is the Common Expression Language project's own runtime (the extra `claims`); this module adds what
 Kubernetes adds to it.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from podslice.dra.allocation.pools import OfferedDevice
-from podslice.dra.allocation.selecting import SelectorError
+from podslice.dra.allocation.selectors import SelectorError
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
@@ -31,43 +31,48 @@ _SEMVER = re.compile(
 
 
 class CELSelectors:
-    """Compiles each expression once. Raises `InputError` where the runtime of CEL is not installed."""
+    """Evaluates selectors, and compiles each expression once. Raises `InputError` where the runtime of CEL is not
+    installed."""
 
     def __init__(self) -> None:
         self._language = _language()
         self._compiled: dict[str, Any] = {}
 
     def check(self, expression: str) -> str:
-        """What is wrong with an expression, in the runtime's words; empty for a good one."""
+        """Return the error of an expression, in the runtime's words; empty for a valid one."""
         try:
             kind = self._language.env.compile(expression).return_type().name()
         except RuntimeError as error:
-            return _words(error)
+            return _compiler_message(error)
         unknown = next((name for name in _MEMBERS.findall(_STRINGS.sub("", expression)) if name not in _FIELDS), None)
         if unknown is not None:
             return f"undefined field '{unknown}': a device has {', '.join(_FIELDS)}"
         return "" if kind in ("BOOL", "bool", "DYN", "dyn") else f"must evaluate to bool, is {kind.lower()}"
 
     def matches(self, expression: str, offered: OfferedDevice) -> bool:
-        """Whether it holds for the device. Raises `SelectorError`."""
+        """Whether the expression holds for the device. Raises `SelectorError`."""
         compiled = self._compiled.get(expression)
         if compiled is None:
             try:
                 compiled = self._language.env.compile(expression)
             except RuntimeError as error:
-                raise SelectorError(expression, offered.id[2], _words(error)) from None
+                raise SelectorError(expression, offered.id[2], _compiler_message(error)) from None
             self._compiled[expression] = compiled
         try:
             value = compiled.eval(data={"device": self._device(expression, offered)}).value()
         except RuntimeError as error:  # it ran too long, for instance
-            raise SelectorError(expression, offered.id[2], _words(error)) from None
+            raise SelectorError(expression, offered.id[2], _compiler_message(error)) from None
         if not isinstance(value, bool):
             problem = f"is no truth value but {value}" if not isinstance(value, Exception) else str(value)
             raise SelectorError(expression, offered.id[2], problem)
         return value
 
     def _device(self, expression: str, offered: OfferedDevice) -> dict[str, Any]:
-        """A domain that the device does not have is an empty map, so each text of the expression is one."""
+        """Return the variable `device`.
+
+        A domain that the device does not have is an empty map in Kubernetes. Any text in the expression may be such a
+        domain, so each gets one.
+        """
         attributes: dict[str, dict[str, Any]] = {}
         capacity: dict[str, dict[str, Any]] = {}
         for text in _STRINGS.findall(expression):
@@ -126,21 +131,21 @@ def _language() -> _Language:
         return quantity(text=str(nano))
 
     def version(value: Any) -> Any:
-        return semver(text=_canonical(value))
+        return semver(text=_strip_build(value))
 
-    add("quantity", [text], quantity_type, lambda one: amount(_parsed(one).nano), member=False)
+    add("quantity", [text], quantity_type, lambda one: amount(_parse_quantity(one).nano), member=False)
     add("isQuantity", [text], truth, _is_quantity, member=False)
-    add("sign", [quantity_type], whole, lambda one: _compared(int(one.text), 0))
-    add("isInteger", [quantity_type], truth, lambda one: _whole(one) is not None)
+    add("sign", [quantity_type], whole, lambda one: _compare(int(one.text), 0))
+    add("isInteger", [quantity_type], truth, lambda one: _whole_number(one) is not None)
     add("asInteger", [quantity_type], whole, _as_integer)
     add("asApproximateFloat", [quantity_type], number, lambda one: int(one.text) / _NANO)
     for name, sign in (("add", 1), ("sub", -1)):
-        add(name, [quantity_type, quantity_type], quantity_type, _sum(amount, sign))
-        add(name, [quantity_type, whole], quantity_type, _sum(amount, sign))
+        add(name, [quantity_type, quantity_type], quantity_type, _make_sum(amount, sign))
+        add(name, [quantity_type, whole], quantity_type, _make_sum(amount, sign))
     for name, result, body in (
-        ("isGreaterThan", truth, lambda one, other: _order(one, other) > 0),
-        ("isLessThan", truth, lambda one, other: _order(one, other) < 0),
-        ("compareTo", whole, _order),
+        ("isGreaterThan", truth, lambda one, other: _compare_values(one, other) > 0),
+        ("isLessThan", truth, lambda one, other: _compare_values(one, other) < 0),
+        ("compareTo", whole, _compare_values),
     ):  # the runtime knows messages only as such, so that one body serves both types
         add(name, [quantity_type, quantity_type], result, body)
         add(name, [semver_type, semver_type], result, None)
@@ -157,12 +162,12 @@ def _language() -> _Language:
     return _Language(env, amount, version)
 
 
-def _words(error: Exception) -> str:
-    """What the compiler says, with the column."""
+def _compiler_message(error: Exception) -> str:
+    """Return the compiler's message, with the column."""
     return _PLACE.sub(r"column \1: ", str(error).splitlines()[0])
 
 
-def _parsed(text: str) -> Quantity:
+def _parse_quantity(text: str) -> Quantity:
     try:
         return Quantity.parse(text)
     except QuantityError as error:
@@ -177,43 +182,43 @@ def _is_quantity(text: str) -> bool:
     return True
 
 
-def _whole(one: Any) -> int | None:
+def _whole_number(one: Any) -> int | None:
     whole, rest = divmod(int(one.text), _NANO)
     return None if rest or not -(1 << 63) <= whole < 1 << 63 else whole
 
 
 def _as_integer(one: Any) -> int:
-    whole = _whole(one)
+    whole = _whole_number(one)
     if whole is None:
         raise ValueError("cannot convert value to integer")
     return whole
 
 
-def _sum(amount: Callable[[int], Any], sign: int) -> Callable[[Any, Any], Any]:
+def _make_sum(amount: Callable[[int], Any], sign: int) -> Callable[[Any, Any], Any]:
     def total(one: Any, other: Any) -> Any:
         return amount(int(one.text) + sign * (other * _NANO if isinstance(other, int) else int(other.text)))
 
     return total
 
 
-def _order(one: Any, other: Any) -> int:
+def _compare_values(one: Any, other: Any) -> int:
     key: Callable[[str], Any] = int if one.DESCRIPTOR.name == "Quantity" else _precedence
-    return _compared(key(one.text), key(other.text))
+    return _compare(key(one.text), key(other.text))
 
 
-def _compared(one: Any, other: Any) -> int:
+def _compare(one: Any, other: Any) -> int:
     return int(one > other) - int(one < other)
 
 
-def _canonical(text: str) -> str:
-    """Equal for versions that are equal: what was built when does not count. Raises `ValueError`."""
+def _strip_build(text: str) -> str:
+    """Return a version without its build metadata, which does not count in comparisons. Raises `ValueError`."""
     if _SEMVER.match(text) is None:
         raise ValueError(f"{text!r} is not a semantic version")
     return text.partition("+")[0]
 
 
 def _precedence(text: str) -> tuple[tuple[int, int, int], tuple[Any, ...]]:
-    """Sorts as semver 2.0.0 says: numbers before words, a release after all that came before it."""
+    """Return a sort key in the order of semver 2.0.0: numbers before words, a release after its pre-releases."""
     core, _, before = text.partition("-")
     major, minor, patch = map(int, core.split("."))
     if not before:

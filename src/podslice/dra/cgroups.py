@@ -1,7 +1,7 @@
-"""What a container's claims add to its cgroup, beside what its specification says (cluster-integration A.8).
+"""Cgroup settings that a container's claims add to those of its specification (cluster-integration A.8).
 
-A kubelet of v1.36 writes cgroups by the specification alone, one of v1.37 adds what the scheduler has counted. Claims
-that are not counted are repeated in the specification, which then says their memory already.
+A kubelet of v1.36 writes cgroups by the specification alone, one of v1.37 adds the claims that the scheduler has
+counted. Claims that are not counted are repeated in the specification, so their memory is in it already.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from podslice.values.quantity import ZERO
 _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.|\Z)")
 _ADDS = (1, 37)
 ClaimedPart = tuple[PreparedClaim, PreparedDevice]
-"""A device of a claim."""
+"""A claim, and one of its devices."""
 
 
 class ClaimedLimits(NamedTuple):
-    """`shares`: the least weight, as cgroup v1 counts it. `memory`: the limit with what claims add, in bytes; None
+    """`shares`: the least weight, as cgroup v1 counts it. `memory`: the limit including the claims, in bytes; None
     where they add nothing, or nothing is limited."""
 
     shares: int = 0
@@ -34,14 +34,14 @@ NOTHING = ClaimedLimits()
 
 
 def kubelet_adds(version: str) -> bool | None:
-    """Whether a kubelet of this version counts claims in its cgroups itself; None for what is no version."""
+    """Whether a kubelet of this version counts claims in its cgroups itself; None for text that is no version."""
     match = _VERSION.match(version)
     return None if match is None else (int(match[1]), int(match[2])) >= _ADDS
 
 
 def claimed_limits(pod: Pod | None, container: str, parts: Iterable[ClaimedPart]) -> ClaimedLimits:
-    """Of a container that has these parts of claims; `pod` is None for one that nobody knows. The limit is that of the
-    specification: what a runtime reports may contain the claims already."""
+    """Return the limits of a container that has these parts of claims; `pod` is None where it is unknown. The memory
+    limit starts from the specification: what a runtime reports may contain the claims already."""
     listed = list(parts)
     cpus = sum(device.cpus for _, device in listed)
     shares = milli_cpu_to_shares(cpus * 1000) if cpus else 0
@@ -54,6 +54,6 @@ def claimed_limits(pod: Pod | None, container: str, parts: Iterable[ClaimedPart]
 
 
 def counted_memory(pod: Pod, parts: Iterable[ClaimedPart]) -> int:
-    """The bytes in these parts of claims that the scheduler has counted for the pod."""
+    """Return the bytes in these parts of claims that the scheduler has counted for the pod."""
     counted = {one.resource_claim_name for one in counted_claims(pod)}
     return sum(device.memory.get("memory", 0) for claim, device in parts if claim.name in counted)

@@ -1,7 +1,7 @@
-"""What a claim's status says of its devices here (cluster-integration A.4, A.12).
+"""Conditions in a claim's status on its devices of this node (cluster-integration A.4, A.12).
 
-A pod whose claim cannot be prepared waits, and its event goes after an hour; a claim that can never be served says so
-itself. One that can is told nothing, except after the other.
+A pod whose claim cannot be prepared waits, and its event expires after an hour; a claim that can never be served gets a
+condition that says so. A claim that can be served gets none, unless it had such a condition.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ Patch = list[dict[str, Any]]
 
 
 def status_patch(
-    claim: ResourceClaim, problem: ImpossibleClaimError | None, *, pool: str, now: str, said: bool = False
+    claim: ResourceClaim, problem: ImpossibleClaimError | None, *, pool: str, now: str, reported: bool = False
 ) -> Patch:
-    """A JSON patch of the claim's status for conditions on its devices of this node's `pool`: why it can never be
-    prepared, or that it is after all; empty where nothing is to change. It fits the claim as it was read and no other.
-    `now` is RFC 3339; `said`: a problem was told that the claim may be too old to show.
+    """Return a JSON patch of the claim's status for conditions on its devices of this node's `pool`: why it can never
+    be prepared, or that it is after all. Empty where nothing is to change. The patch applies only to the claim as it
+    was read.
 
-    Not server-side apply: that writes what other drivers said anew, and v1.36.2 takes keys in another order for a
-    change that only those may make.
+    - `now`: RFC 3339
+    - `reported`: a problem was reported before, which the claim as read may be too old to show
+
+    Server-side apply is not used: it would write the conditions of other drivers anew, and v1.36.2 takes keys in
+    another order for a change that only those drivers may make.
     """
     allocation = claim.status.allocation
     results = () if allocation is None else allocation.devices.results
     own = [one for one in results if (one.driver, one.pool) == (DRIVER, pool)]
     known = {(one.driver, one.pool, one.device, one.share_id): place for place, one in enumerate(claim.status.devices)}
     places = [known.get((one.driver, one.pool, one.device, one.share_id)) for one in own]
-    before = [None if place is None else _ready(claim.status.devices[place]) for place in places]
-    if problem is None and not said and all(one is None or one.status != FALSE for one in before):
+    before = [None if place is None else _ready_condition(claim.status.devices[place]) for place in places]
+    if problem is None and not reported and all(one is None or one.status != FALSE for one in before):
         return []
     wanted = (TRUE, PREPARED, "") if problem is None else (FALSE, problem.reason, str(problem))
     if all(one is not None and (one.status, one.reason, one.message) == wanted for one in before):
@@ -46,11 +49,11 @@ def status_patch(
     ]
     if not claim.status.devices:
         patch.append({"op": "add", "path": "/status/devices", "value": []})
-    conditions = [[_condition(wanted, old, now)] for old in before]
-    return patch + list(_changes(own, places, conditions))
+    conditions = [[_make_condition(wanted, old, now)] for old in before]
+    return patch + list(_device_changes(own, places, conditions))
 
 
-def _changes(
+def _device_changes(
     own: list[AllocationResult], places: list[int | None], conditions: list[list[dict[str, str]]]
 ) -> Iterator[dict[str, Any]]:
     for one, place, said in zip(own, places, conditions, strict=True):
@@ -63,11 +66,11 @@ def _changes(
             yield {"op": "add", "path": "/status/devices/-", "value": device}
 
 
-def _ready(device: AllocatedDeviceStatus) -> DeviceCondition | None:
+def _ready_condition(device: AllocatedDeviceStatus) -> DeviceCondition | None:
     return next((one for one in device.conditions if one.type == READY), None)
 
 
-def _condition(wanted: tuple[str, str, str], old: DeviceCondition | None, now: str) -> dict[str, str]:
+def _make_condition(wanted: tuple[str, str, str], old: DeviceCondition | None, now: str) -> dict[str, str]:
     status, reason, message = wanted
     since = old.last_transition_time if old is not None and old.status == status else now
     return {"type": READY, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}

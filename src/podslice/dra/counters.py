@@ -1,7 +1,7 @@
 """Counters of partitions: a device that is taken excludes those that it overlaps (KEP-4815, cluster-integration A.10).
 
-The CPUs are cut into cells, which every partition contains whole or not at all; each has a counter that only one device
-can take.
+The CPUs are cut into cells, which every partition contains whole or not at all; each cell has a counter that only one
+device can take.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from podslice.values.cpuset import Bits, iter_bits
 Json = dict[str, Any]
 _MOST_OF_A_SET = 32
 _MOST_SETS = 2
-"""Of which a device can take."""
+"""Counter sets that one device can consume."""
 
 
-def with_counters(offered: Sequence[OfferedPart]) -> tuple[list[Json], list[Json]]:
-    """The counter sets of a pool, and its devices; none where there are no partitions. Where there are more cells than
-    counters, the smallest partitions are left out."""
+def add_counters(offered: Sequence[OfferedPart]) -> tuple[list[Json], list[Json]]:
+    """Return the counter sets of a pool and its devices; no sets where there are no partitions. Where there are more
+    cells than counters, the smallest partitions are left out."""
     kinds = list(PARTITIONS)
     while True:
         whole = [one for one in offered if _is_partition(one) and one.part.kind in kinds]
@@ -31,9 +31,9 @@ def with_counters(offered: Sequence[OfferedPart]) -> tuple[list[Json], list[Json
             break
         kinds.pop(0)
     sets = [cells[first : first + _MOST_OF_A_SET] for first in range(0, len(cells), _MOST_OF_A_SET)]
-    devices = [one.device | {"consumesCounters": _taken(sets, one.part.cpus)} for one in whole]
+    devices = [one.device | {"consumesCounters": _consumed_counters(sets, one.part.cpus)} for one in whole]
     devices += [one.device for one in offered if not _is_partition(one)]
-    return [{"name": _set(place), "counters": _counters(one)} for place, one in enumerate(sets)], devices
+    return [{"name": _set_name(place), "counters": _format_counters(one)} for place, one in enumerate(sets)], devices
 
 
 def _is_partition(one: OfferedPart) -> bool:
@@ -41,6 +41,7 @@ def _is_partition(one: OfferedPart) -> bool:
 
 
 def _cells(partitions: Sequence[Bits]) -> list[Bits]:
+    """Return the largest sets of CPUs that are in the same partitions, by lowest CPU."""
     members: defaultdict[tuple[int, ...], int] = defaultdict(int)
     around: defaultdict[int, list[int]] = defaultdict(list)
     for place, cpus in enumerate(partitions):
@@ -51,15 +52,15 @@ def _cells(partitions: Sequence[Bits]) -> list[Bits]:
     return sorted(members.values(), key=lambda cell: cell & -cell)
 
 
-def _taken(sets: Sequence[Sequence[Bits]], cpus: Bits) -> list[Json]:
+def _consumed_counters(sets: Sequence[Sequence[Bits]], cpus: Bits) -> list[Json]:
     found = [(place, [cell for cell in cells if cell & cpus]) for place, cells in enumerate(sets)]
-    return [{"counterSet": _set(place), "counters": _counters(cells)} for place, cells in found if cells]
+    return [{"counterSet": _set_name(place), "counters": _format_counters(cells)} for place, cells in found if cells]
 
 
-def _set(place: int) -> str:
+def _set_name(place: int) -> str:
     return f"cpus-{place}"
 
 
-def _counters(cells: Sequence[Bits]) -> Json:
-    """By the lowest CPU of each cell: how many it has."""
+def _format_counters(cells: Sequence[Bits]) -> Json:
+    """Return a counter for each cell, named by its lowest CPU, with the number of its CPUs."""
     return {f"from-{(cell & -cell).bit_length() - 1}": {"value": str(cell.bit_count())} for cell in cells}

@@ -1,7 +1,7 @@
-"""What of a machine devices for claims stand for (cluster-integration A.10).
+"""Devices of a machine for claims (cluster-integration A.10).
 
 By default one for each NUMA node, of which claims take CPUs, memory and huge pages: it serves claims of any size, so
-that none needs more than one result, and which CPUs a claim gets is decided on the node. The other models say more than
+that no claim needs more than one result, and the node decides which CPUs a claim gets. The other models offer more than
 amounts: single CPUs, or whole caches, NUMA nodes and sockets. There, and where a NUMA node has CPUs of several classes,
 memory has a device of its own.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from podslice.config.policy import ClaimDevices
-from podslice.dra.attributes import attributes
+from podslice.dra.attributes import device_attributes
 from podslice.dra.names import DRIVER, device_name, numa_part
 from podslice.machine.model import CPUTopology, Machine, NUMANode, cpu_topology
 from podslice.node.plugins.claim_parts import PARTITIONS, ClaimPart, PartKind, claim_parts, claimable_cpus
@@ -21,15 +21,20 @@ from podslice.values.quantity import bytes_text, hugepage_resource
 
 Json = dict[str, Any]
 _MEMORY_STEP = 64 << 20
-"""Firmware and kernels move what a NUMA node has by less."""
+"""Memory is offered in these steps: firmware and kernels change the size of a NUMA node by less."""
 _NO_CLASSES: Mapping[str, Bits] = {}
 
 
 class ClaimableAmounts(NamedTuple):
-    """What of a machine claims may have: `cpus`, and bytes by NUMA node and resource; None: all there is.
-    `whole_cores`: claims take cores with all their threads, of which all must be among `cpus`. `classes`: the CPUs of
-    each CPU class of the policy. `devices`: what one stands for. `first`: the NUMA nodes that are offered before
-    others, in this order; a scheduler takes the first device that serves."""
+    """The part of a machine that claims may have.
+
+    - `cpus`: their CPUs; None: all
+    - `memory`: bytes by NUMA node and resource; None: all
+    - `whole_cores`: claims take cores with all their threads, of which all must be among `cpus`
+    - `classes`: the CPUs of each CPU class of the policy
+    - `devices`: what one device stands for
+    - `first`: NUMA nodes that are offered before others, in this order; a scheduler takes the first device that serves
+    """
 
     cpus: CPUSet | None = None
     memory: Mapping[int, Mapping[str, int]] | None = None
@@ -43,14 +48,14 @@ EVERYTHING = ClaimableAmounts()
 
 
 class OfferedPart(NamedTuple):
-    """A device, and the part that it stands for."""
+    """A device, and the part of the machine that it stands for."""
 
     device: Json
     part: ClaimPart
 
 
 def machine_devices(machine: Machine, amounts: ClaimableAmounts) -> list[OfferedPart]:
-    """The devices of a machine, in the order in which a scheduler is to look at them."""
+    """Return the devices of a machine, in the order in which a scheduler shall look at them."""
     return list(_Offering(machine, amounts).devices())
 
 
@@ -69,13 +74,13 @@ class _Offering:
             for kind in PARTITIONS if self._amounts.devices == "partitions" else (single,):
                 for name, part in self._parts.items():
                     if part.kind == kind:
-                        yield self._whole(name, part)
+                        yield self._exclusive_device(name, part)
         rank = {numa: place for place, numa in enumerate(self._amounts.first)}
         for numa in sorted(self._machine.nodes, key=lambda one: rank.get(one.id, len(rank))):
-            yield from self._of_numa_node(numa)
+            yield from self._numa_node_devices(numa)
 
-    def _whole(self, name: str, part: ClaimPart) -> OfferedPart:
-        """A device of its own: whoever has it has all that it stands for."""
+    def _exclusive_device(self, name: str, part: ClaimPart) -> OfferedPart:
+        """Return a device for one claim, which gets all that it stands for."""
         said = self._attributes(part.cpus)
         if part.kind in PARTITIONS:
             said[f"{DRIVER}/partition"] = {"string": part.kind}
@@ -84,30 +89,30 @@ class _Offering:
         capacity = {f"{DRIVER}/cpu": {"value": str(part.cpus.bit_count())}}
         return OfferedPart({"name": device_name(name), "attributes": said, "capacity": capacity}, part)
 
-    def _of_numa_node(self, numa: NUMANode) -> Iterator[OfferedPart]:
-        """What claims share of a NUMA node, the CPUs by class where they are of several."""
+    def _numa_node_devices(self, numa: NUMANode) -> Iterator[OfferedPart]:
+        """Yield the shared devices of a NUMA node, one for each class where its CPUs are of several."""
         members = self._topology.numa_nodes.get(numa.id, 0) & self._cpus
         classes = {name: part for name, part in self._parts.items() if part.kind == "class" and part.id == numa.id}
         if self._amounts.devices != "perNUMANode":
             members = 0
         elif len(classes) > 1:
             for name, part in classes.items():
-                yield self._shared(name, part, dict(self._cpu_capacity(numa, part.cpus)))
+                yield self._shared_device(name, part, dict(self._cpu_capacity(numa, part.cpus)))
             members = 0
         capacity = dict(self._cpu_capacity(numa, members)) | dict(self._memory_capacity(numa))
         if capacity:
             part = ClaimPart("numaNode", numa.id, members)
-            yield self._shared(numa_part(numa.id), part, capacity)
+            yield self._shared_device(numa_part(numa.id), part, capacity)
 
-    def _shared(self, name: str, part: ClaimPart, capacity: Json) -> OfferedPart:
-        """A device that serves many claims; whoever asks nothing of a capacity gets nothing of it."""
-        said = attributes(self._machine, {part.id}, part.cpus, self._amounts.classes)
+    def _shared_device(self, name: str, part: ClaimPart, capacity: Json) -> OfferedPart:
+        """Return a device that serves many claims; one that requests nothing of a capacity gets nothing of it."""
+        said = device_attributes(self._machine, {part.id}, part.cpus, self._amounts.classes)
         named = {"name": device_name(name), "allowMultipleAllocations": True}
         return OfferedPart({**named, "attributes": said, "capacity": capacity}, part)
 
     def _attributes(self, cpus: Bits) -> Json:
         numa_nodes = set(ids_of(self._topology.numa_nodes_of(cpus)))
-        return attributes(self._machine, numa_nodes, cpus, self._amounts.classes)
+        return device_attributes(self._machine, numa_nodes, cpus, self._amounts.classes)
 
     def _cpu_capacity(self, numa: NUMANode, cpus: Bits) -> Iterator[tuple[str, Json]]:
         step = max((len(core.threads) for core in numa.cores), default=1) if self._amounts.whole_cores else 1

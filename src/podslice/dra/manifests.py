@@ -17,7 +17,7 @@ from podslice.values.errors import InputError, raise_all
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2")
-"""Versions of one shape; v1beta1 has others."""
+"""Versions of the same shape; v1beta1 has another."""
 _OF_CLAIMS: dict[str, Any] = {
     "DeviceClass": DeviceClass,
     "ResourceClaim": ResourceClaim,
@@ -28,7 +28,7 @@ _KINDS = _OF_SLICES | _OF_CLAIMS
 
 
 class DeviceObjects(NamedTuple):
-    """What files say; classes by name, claims and templates by namespace and name."""
+    """The objects of files; classes by name, claims and templates by namespace and name."""
 
     slices: tuple[ResourceSlice, ...]
     classes: dict[str, DeviceClass]
@@ -39,10 +39,10 @@ class DeviceObjects(NamedTuple):
 def load_device_objects(
     claim_paths: Iterable[str], slice_paths: Iterable[str], selectors: CELSelectors
 ) -> DeviceObjects:
-    """All of them in files (`-`: standard input); objects of other kinds are passed over.
+    """Return all such objects in files (`-`: standard input); objects of other kinds are skipped.
 
-    Raises `InputError` with everything that is wrong in any file, also for what the API server refuses, for a file of
-    claims without any object about claims, and for one of slices without slices.
+    Raises `InputError` with all errors of all files, also for objects that the API server refuses, for a file of claims
+    without any object about claims, and for one of slices without slices.
     """
     found = DeviceObjects((), {}, {}, {})
     slices: list[ResourceSlice] = []
@@ -75,7 +75,7 @@ def load_device_objects(
 
 
 def _check_kinds(found: set[str], wanted: dict[str, Any], source: str) -> None:
-    """Raises `InputError` for a file that has nothing of what it was given for."""
+    """Raise `InputError` for a file without any object of the kinds it was given for."""
     if found.isdisjoint(wanted):
         other = "--slices" if wanted is _OF_CLAIMS else "--claims"
         get = ",".join(f"{kind.lower()}{'e' * kind.endswith('s')}s" for kind in wanted)
@@ -93,13 +93,13 @@ def _load(
     kind = str(data["kind"])
     one: Any = from_dict(data, _KINDS[kind])
     remedy = f"the API server refuses this {kind}"
-    errors = [*_errors(one), *_cel_errors(one, selectors)]
+    errors = [*_server_errors(one), *_cel_errors(one, selectors)]
     raise_all([InputError(error.sentence, path=error.field, remedy=remedy) for error in errors])
     found: ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate = one
     return found
 
 
-def _errors(one: object) -> Iterator[FieldError]:
+def _server_errors(one: object) -> Iterator[FieldError]:
     if isinstance(one, ResourceSlice):
         yield from slice_errors(one)
     elif isinstance(one, DeviceClass):
@@ -111,7 +111,7 @@ def _errors(one: object) -> Iterator[FieldError]:
 
 
 def _cel_errors(one: object, selectors: CELSelectors) -> Iterator[FieldError]:
-    """Expressions that cannot be compiled, or are no condition."""
+    """Yield expressions that do not compile, or are no condition."""
     if isinstance(one, DeviceClass):
         listed = [(f"spec.selectors[{index}]", each) for index, each in enumerate(one.spec.selectors)]
     elif isinstance(one, ResourceClaim | ResourceClaimTemplate):

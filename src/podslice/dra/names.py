@@ -1,4 +1,4 @@
-"""What our driver calls itself, its pools, devices and capacities (cluster-integration E.5)."""
+"""Names of podslice's DRA driver, its pools, devices and capacities (cluster-integration E.5)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _DEVICE = "podslice-"
 
 
 def device_name(part: str) -> str:
-    """The device that stands for a part of the node's CPUs for claims; the scheduler of v1.36.2 looks devices up
-    without their driver."""
+    """Return the name of the device that stands for a part of the node's CPUs for claims. It has a prefix because the
+    scheduler of v1.36.2 looks devices up without their driver."""
     return f"{_DEVICE}{part}"
 
 
 def part_of(device: str) -> str:
-    """The part that a device of ours stands for; empty for another's."""
+    """Return the part that a device of ours stands for; empty for another driver's device."""
     return device.removeprefix(_DEVICE) if device.startswith(_DEVICE) else ""
 
 
 def numa_part(numa: int) -> str:
-    """What claims share of a NUMA node."""
+    """Return the part that claims share of a NUMA node."""
     return f"numa-{numa}"
 
 
 def pool_name(node: str) -> str:
-    """The pool of a node."""
+    """Return the pool of a node."""
     return f"{node}/{DRIVER}"
 
 
 def capacity_resource(capacity: str) -> str:
-    """The resource that a capacity of our devices, without its domain, is an amount of. A capacity's name is a C
-    identifier, so huge pages lose their hyphen."""
+    """Return the resource that a capacity of our devices, named without its domain, is an amount of. A capacity's name
+    is a C identifier, so huge pages lose their hyphen."""
     pages = _PAGES.match(capacity)
     return capacity if pages is None else f"{HUGEPAGES_PREFIX}{pages[1]}"

@@ -15,7 +15,7 @@ EXACT_COUNT, ALL = "ExactCount", "All"
 
 
 class DeviceAttribute(msgspec.Struct, frozen=True):
-    """A value of one type; only one field is set."""
+    """A value of one type; exactly one field is set."""
 
     whole: int | None = msgspec.field(default=None, name="int")
     truth: bool | None = msgspec.field(default=None, name="bool")
@@ -23,8 +23,8 @@ class DeviceAttribute(msgspec.Struct, frozen=True):
     version: str | None = None
 
     @property
-    def typed(self) -> tuple[str, int | bool | str]:
-        """Its type and value, equal for attributes that match."""
+    def typed_value(self) -> tuple[str, int | bool | str]:
+        """Type and value, equal for attributes that match."""
         if self.whole is not None:
             return "int", self.whole
         if self.truth is not None:
@@ -41,7 +41,7 @@ class ValidRange(msgspec.Struct, frozen=True):
 
 
 class RequestPolicy(msgspec.Struct, frozen=True, rename="camel"):
-    """What a claim may ask of a capacity, and gets if it asks nothing."""
+    """Amounts that a claim may request of a capacity, and the default it gets without a request."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -62,14 +62,14 @@ class Counter(msgspec.Struct, frozen=True):
 
 
 class CounterSet(msgspec.Struct, frozen=True):
-    """Amounts that devices of a pool share."""
+    """Named amounts that devices of a pool share."""
 
     name: str
     counters: dict[str, Counter] = {}
 
 
 class CounterConsumption(msgspec.Struct, frozen=True, rename="camel"):
-    """What an allocated device takes of a counter set."""
+    """Amounts that an allocated device takes of a counter set."""
 
     counter_set: str
     counters: dict[str, Counter] = {}
@@ -84,7 +84,7 @@ class DeviceTaint(msgspec.Struct, frozen=True):
 
 
 class DeviceToleration(msgspec.Struct, frozen=True):
-    """A taint that a request puts up with; an empty key with `Exists` is all of them."""
+    """A taint that a request tolerates; an empty key with `Exists` means all taints."""
 
     key: str = ""
     operator: Literal["Exists", "Equal"] = "Equal"
@@ -92,22 +92,22 @@ class DeviceToleration(msgspec.Struct, frozen=True):
     effect: str = ""
 
     def tolerates(self, taint: DeviceTaint) -> bool:
-        """True for a taint that it means."""
+        """Whether it covers this taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
 class NodeAllocatableMapping(msgspec.Struct, frozen=True, rename="camel"):
-    """What a device counts for of one resource of the node: so much for each unit of a capacity that is consumed, or
-    without a capacity for the device."""
+    """The amount of one resource of the node for which a device counts: per consumed unit of a capacity, or without a
+    capacity for the device as a whole."""
 
     capacity_key: str = ""
     allocation_multiplier: Quantity | None = None
 
 
 class SliceDevice(msgspec.Struct, frozen=True, rename="camel"):
-    """One device of a slice."""
+    """A device of a slice."""
 
     name: str
     attributes: dict[str, DeviceAttribute] = {}
@@ -123,7 +123,7 @@ class SliceDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResourcePool(msgspec.Struct, frozen=True, rename="camel"):
-    """The pool a slice belongs to, and how many slices that has."""
+    """The pool a slice belongs to, and how many slices the pool has."""
 
     name: str
     generation: int = 0
@@ -144,7 +144,7 @@ class ResourceSliceSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResourceSlice(msgspec.Struct, frozen=True):
-    """What a driver offers somewhere."""
+    """Devices that a driver offers on a node or on several."""
 
     spec: ResourceSliceSpec
     metadata: ObjectMeta = ObjectMeta()
@@ -163,7 +163,7 @@ class DeviceSelector(msgspec.Struct, frozen=True):
 
 
 class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What all devices of a class have in common."""
+    """Properties that all devices of a class share."""
 
     selectors: tuple[DeviceSelector, ...] = ()
     extended_resource_name: str | None = None
@@ -177,13 +177,13 @@ class DeviceClass(msgspec.Struct, frozen=True):
 
 
 class CapacityRequirements(msgspec.Struct, frozen=True):
-    """Amounts of a device that serves many."""
+    """Amounts requested of a device that serves many claims."""
 
     requests: dict[str, Quantity] = {}
 
 
 class DeviceSubRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """So many devices of a class; `name` is empty for the only form of a request."""
+    """A number of devices of a class; `name` is empty for the only form of a request."""
 
     device_class_name: str
     name: str = ""
@@ -196,14 +196,14 @@ class DeviceSubRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Devices of one form, or of the first of several forms that can be had."""
+    """Devices of one form, or of the first of several forms that can be allocated."""
 
     name: str
     exactly: DeviceSubRequest | None = None
     first_available: tuple[DeviceSubRequest, ...] = ()
 
     def forms(self) -> Iterator[tuple[str, DeviceSubRequest]]:
-        """The forms in the order they are tried, by the name that results have."""
+        """Yield the forms in the order they are tried, each with the name that its results have."""
         if self.exactly is not None:
             yield self.name, self.exactly
         for form in self.first_available:
@@ -211,32 +211,32 @@ class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceConstraint(msgspec.Struct, frozen=True, rename="camel"):
-    """What devices of several requests have in common, or must not; no requests are all of them."""
+    """An attribute in which devices of several requests must agree, or differ; empty `requests` mean all."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
-    def concerns(self, request: str) -> bool:
-        """True for the devices of a request, by the name that its results have."""
+    def applies_to(self, request: str) -> bool:
+        """Whether it constrains the devices of a request, given by the name that its results have."""
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
 
 class DeviceClaim(msgspec.Struct, frozen=True):
-    """All that a claim asks for."""
+    """Requests and constraints of a claim."""
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
 
 
 class ResourceClaimSpec(msgspec.Struct, frozen=True):
-    """What a claim asks for."""
+    """Specification of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
 class AllocationResult(msgspec.Struct, frozen=True, rename="camel"):
-    """One device of an allocation."""
+    """A device of an allocation."""
 
     request: str
     driver: str
@@ -254,14 +254,14 @@ class AllocatedDevices(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, rename="camel"):
-    """What a claim has, and where it can be used; no selector is everywhere."""
+    """The devices of a claim, and the nodes where it can be used; no selector means everywhere."""
 
     devices: AllocatedDevices = AllocatedDevices()
     node_selector: NodeSelector | None = None
 
 
 class ClaimConsumer(msgspec.Struct, frozen=True, rename="camel"):
-    """Who may use a claim."""
+    """An object, nearly always a pod, that may use a claim."""
 
     api_group: str = ""
     resource: str = ""
@@ -270,7 +270,7 @@ class ClaimConsumer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """What a driver says of a device of a claim; `last_transition_time` is when `status` became what it is."""
+    """A driver's condition on a device of a claim; `last_transition_time` is when `status` last changed."""
 
     type: str
     status: str = ""
@@ -280,7 +280,7 @@ class DeviceCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AllocatedDeviceStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One device of an allocation, and what its driver says of it."""
+    """A device of an allocation, with its driver's conditions."""
 
     driver: str
     pool: str
@@ -290,7 +290,7 @@ class AllocatedDeviceStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResourceClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a claim."""
+    """Allocation and users of a claim."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[ClaimConsumer, ...] = ()

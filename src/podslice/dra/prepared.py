@@ -1,7 +1,6 @@
-"""What a claim that is allocated to this node holds here: read of its allocation, checked, and kept
-(cluster-integration A.3.2, E.5).
+"""Claims prepared on this node: read from their allocation, checked, and kept (cluster-integration A.3.2, E.5).
 
-The scheduler gave an amount of a NUMA node. Which CPUs these are is decided on the node, by the manager that also
+The scheduler allocates an amount of a NUMA node. The node decides which CPUs these are, with the manager that also
 decides about pods: the claim's holder is admitted like one.
 """
 
@@ -25,18 +24,18 @@ from podslice.values.quantity import BINARY_SI, Quantity
 _SOME = 1 << 20
 _LONGEST = 256
 _MOST = 32
-"""Devices of one allocation, as the API server has it."""
+"""Most devices of one allocation, the API server's own limit."""
 
 
 class ClaimError(PodsliceError):
-    """Why a claim cannot be prepared: a line that fits an event."""
+    """Raised where a claim cannot be prepared, with a line that fits an event."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
 
 
 class ImpossibleClaimError(ClaimError):
-    """A claim that this node can never serve as it is allocated; `reason` is one word, as conditions have it."""
+    """Raised for a claim that this node can never serve as it is allocated; `reason` is one word, for its condition."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -44,20 +43,20 @@ class ImpossibleClaimError(ClaimError):
 
 
 class NodeDevice(NamedTuple):
-    """What a device of this node stands for: a NUMA node, the lowest where it is of several, and its `cpus` where
-    whoever has it has all of them; None where claims take amounts."""
+    """The part of the node that a device stands for: its NUMA node, the lowest where it spans several, and the number
+    of its `cpus` where a claim gets all of them; None where claims take amounts."""
 
     numa_node: int
     cpus: int | None = None
 
 
 NodeDevices = Callable[[str], NodeDevice | None]
-"""By name; None for a device that this node does not have."""
+"""Looks a device up by name; None for one that this node does not have."""
 
 
 def node_devices(numa_nodes: Iterable[int], topology: CPUTopology, parts: Mapping[str, ClaimPart]) -> NodeDevices:
-    """The devices of a node with these NUMA nodes and these parts of its CPUs for claims, offered or not: a claim may
-    have been allocated before the policy changed."""
+    """Return the devices of a node with these NUMA nodes and these parts of its CPUs for claims, offered or not: a
+    claim may have been allocated before the policy changed."""
     shared = {numa_part(numa): NodeDevice(numa) for numa in numa_nodes}
 
     def find(device: str) -> NodeDevice | None:
@@ -74,7 +73,7 @@ def node_devices(numa_nodes: Iterable[int], topology: CPUTopology, parts: Mappin
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, rename="camel"):
-    """One device of the allocation, and how much of it: CPUs, and bytes by resource."""
+    """A device of the allocation, and the amount taken of it: CPUs, and bytes by resource."""
 
     request: str
     pool: str
@@ -86,7 +85,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """A claim of this node; `pods` are the UIDs of those that may use it."""
+    """A claim prepared on this node; `pods` are the UIDs of those that may use it."""
 
     uid: str
     namespace: str
@@ -103,13 +102,15 @@ class PreparedClaim(msgspec.Struct, frozen=True, rename="camel"):
         return holder_uid(self.uid)
 
     def container(self, index: int) -> str:
-        """The holder's container for one of the devices."""
+        """Return the name of the holder's container for one of the devices."""
         return holder_container(index, part_of(self.devices[index].device))
 
     def holder_pod(self) -> Pod | None:
-        """The pod that holds its CPUs, None for a claim without any."""
+        """Return the pod that holds its CPUs, None for a claim without any."""
         containers = tuple(
-            _holding(self.container(index), device.cpus) for index, device in enumerate(self.devices) if device.cpus
+            _make_holder_container(self.container(index), device.cpus)
+            for index, device in enumerate(self.devices)
+            if device.cpus
         )
         if not containers:
             return None
@@ -118,7 +119,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def claimed_containers(pod: Pod, claims: Iterable[PreparedClaim]) -> list[str]:
-    """The containers of a pod that have CPUs by these claims, all of which it may use."""
+    """Return the containers of a pod that have CPUs by these claims; the pod may use all of them."""
     prefix = f"{pod.metadata.name}-"
     having: dict[str, set[str]] = {}
     for one in pod.spec.resource_claims:
@@ -129,17 +130,20 @@ def claimed_containers(pod: Pod, claims: Iterable[PreparedClaim]) -> list[str]:
     return [
         container.name
         for container in (*pod.spec.init_containers, *pod.spec.containers)
-        if any(_asks(claim, having.get(str(claim.get("name")), set())) for claim in container.resources.claims or ())
+        if any(
+            _requests_any(claim, having.get(str(claim.get("name")), set()))
+            for claim in container.resources.claims or ()
+        )
     ]
 
 
-def _asks(claim: Mapping[str, object], requests: set[str]) -> bool:
-    """A container asks for a claim as a whole or for one request of it."""
+def _requests_any(claim: Mapping[str, object], requests: set[str]) -> bool:
+    """Whether a container's entry refers to the claim as a whole, or to one of these requests of it."""
     return bool(requests) and claim.get("request") in (None, "", *requests)
 
 
-def relieved(pod: Pod, claims: Iterable[PreparedClaim]) -> Pod:
-    """The pod, of which no container gets CPUs by its requests that has some by these claims."""
+def annotate_claimed(pod: Pod, claims: Iterable[PreparedClaim]) -> Pod:
+    """Return the pod with the annotation that its containers with CPUs by these claims get none by their requests."""
     names = claimed_containers(pod, list(claims)) if pod.spec.resource_claims else []
     if not names:
         return pod
@@ -147,21 +151,22 @@ def relieved(pod: Pod, claims: Iterable[PreparedClaim]) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
 
-def _holding(name: str, cpus: int) -> Container:
+def _make_holder_container(name: str, cpus: int) -> Container:
+    # The memory only makes the holder's pod Guaranteed, so that its CPUs are exclusive; it is not booked.
     amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(_SOME, BINARY_SI)}
     return Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
 
 
 def reserved_pods(claim: ResourceClaim) -> frozenset[str]:
-    """UIDs of the pods that may use a claim."""
+    """Return the UIDs of the pods that may use a claim."""
     return frozenset(one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group)
 
 
-def prepared_from(
+def prepare(
     claim: ResourceClaim, *, uid: str, node: str, devices: NodeDevices, users: Iterable[str] = ()
 ) -> PreparedClaim:
-    """What the claim of this UID holds on a node with these devices. `users` are the pods for which it is prepared: it
-    stays theirs whoever else wants it. Raises `ClaimError`."""
+    """Return what the claim of this UID holds on a node with these devices. `users` are the pods for which it is
+    prepared already: it stays theirs, whichever pods it is reserved for besides. Raises `ClaimError`."""
     metadata, allocation = claim.metadata, claim.status.allocation
     who = f"claim {metadata.namespace}/{metadata.name}"
     if metadata.uid != uid:
@@ -172,6 +177,7 @@ def prepared_from(
     if not own or len(own) > _MOST:
         raise ClaimError(f"{who} has {len(own)} devices of {DRIVER}, 1 to {_MOST} can be prepared")
     reserved = reserved_pods(claim)
+    # CPUs belong to containers of one pod, so a claim that several pods share stays with the pod it was prepared for.
     pods = reserved if len(reserved) == 1 else reserved.intersection(users)
     if len(reserved) > 1 and len(pods) != 1:
         raise ImpossibleClaimError(
@@ -179,11 +185,11 @@ def prepared_from(
             f"{who} is reserved for {len(reserved)} pods, CPUs of a claim are for the containers of one pod; use a "
             "ResourceClaimTemplate",
         )
-    held = tuple(_device(who, one, node, devices(one.device)) for one in own)
+    held = tuple(_prepare_device(who, one, node, devices(one.device)) for one in own)
     return PreparedClaim(uid, metadata.namespace, metadata.name, held, tuple(sorted(pods)))
 
 
-def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | None) -> PreparedDevice:
+def _prepare_device(who: str, result: AllocationResult, node: str, device: NodeDevice | None) -> PreparedDevice:
     if result.pool != pool_name(node):
         raise ClaimError(f"{who} is allocated from pool {result.pool}, this node's is {pool_name(node)}")
     if device is None:
@@ -207,7 +213,7 @@ def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | 
         if short == "cpu":
             cpus = number
         elif number:
-            memory[_resource(who, short)] = number
+            memory[_offered_resource(who, short)] = number
     if not cpus and not memory:
         raise ImpossibleClaimError(
             "NothingRequested",
@@ -216,8 +222,8 @@ def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | 
     return PreparedDevice(request, result.pool, result.device, device.numa_node, cpus, memory, result.share_id)
 
 
-def _resource(who: str, capacity: str) -> str:
-    """The resource that a capacity of our slices is an amount of."""
+def _offered_resource(who: str, capacity: str) -> str:
+    """Return the resource that a capacity of our slices is an amount of. Raises `ImpossibleClaimError`."""
     resource = capacity_resource(capacity)
     if resource == capacity != "memory":
         raise ImpossibleClaimError("NotOffered", f"{who} is allocated {capacity}, which this node does not offer")
@@ -225,7 +231,7 @@ def _resource(who: str, capacity: str) -> str:
 
 
 def check_memory(claim: PreparedClaim, others: Iterable[PreparedClaim], kept: Mapping[int, Mapping[str, int]]) -> None:
-    """Raises `ClaimError` where claims together have more memory of a NUMA node than is kept for them."""
+    """Raise `ClaimError` where claims together have more memory of a NUMA node than is kept for them."""
     own = dict[tuple[int, str], int]()
     for numa, name, size in _amounts([claim]):
         own[numa, name] = own.get((numa, name), 0) + size

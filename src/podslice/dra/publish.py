@@ -1,6 +1,5 @@
-"""What to write so that the slices of a pool are what they should be, as drivers of upstream do it (cluster-integration
-A.2): readers never see a pool that is half old and half new under one generation.
-"""
+"""Writes that bring the slices of a pool up to date as upstream's drivers do it (cluster-integration A.2): readers
+never see a pool that is half old and half new under one generation."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ Same = Callable[[int, Json], bool]
 
 
 class SliceNames(NamedTuple):
-    """Slices of a node's pool are named after their place in it, which is the order of allocation."""
+    """Names of the slices of a node's pool, by their place in it, which is the order of allocation."""
 
     driver: str
     node: str
 
     def prefix(self, index: int, count: int) -> str:
-        """What the API server completes (`generateName`)."""
+        """Return the `generateName`, which the API server completes."""
         width = len(f"{max(count - 1, 0):x}")
         return f"{index:0{width}x}-{self.driver}-{self.node}-"
 
     def place(self, name: str, count: int) -> int | None:
-        """The place of a slice of this name in a pool of so many, None where it has none."""
+        """Return the place of a slice of this name in a pool of `count` slices, None where it has none."""
         match = re.match(r"([0-9a-f]+)-", name)
         if match is None:
             return None
@@ -33,7 +32,7 @@ class SliceNames(NamedTuple):
 
 
 class SliceWrites(NamedTuple):
-    """What to delete, to replace and to create, in this order."""
+    """Slices to delete, to replace and to create, in this order."""
 
     deletes: tuple[Json, ...] = ()
     replaces: tuple[Json, ...] = ()
@@ -43,9 +42,13 @@ class SliceWrites(NamedTuple):
         return bool(self.deletes or self.replaces or self.creates)
 
 
-def slice_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames, same: Same) -> SliceWrites:
-    """`wanted` are the specs of the pool's slices in order, without generation; `there` what the server has of the
-    driver on this node. `same(index, spec)`: what is stored for that slice is what was sent for it."""
+def plan_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames, same: Same) -> SliceWrites:
+    """Return the writes that turn the stored slices into the desired ones.
+
+    - `wanted`: the specs of the pool's slices in order, without generation
+    - `there`: the server's slices of the driver on this node
+    - `same(index, spec)`: whether the stored spec is what was sent for that slice
+    """
     generation = max((_pool(one).get("generation", 0) for one in there), default=0)
     kept: dict[int, Json] = {}
     deletes = []
@@ -59,11 +62,12 @@ def slice_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames
     count = len(wanted)
     complete = len(kept) == count and all(_pool(one).get("resourceSliceCount") == count for one in kept.values())
     changed = [index for index, one in kept.items() if not same(index, one["spec"])]
+    # One slice changes atomically, so the pool can keep its generation; readers ignore slices of an older one.
     if complete and len(changed) <= 1:
-        return SliceWrites(tuple(deletes), tuple(_as(wanted[n], kept[n], generation) for n in changed))
-    replaces = tuple(_as(wanted[index], one, generation + 1) for index, one in sorted(kept.items()))
+        return SliceWrites(tuple(deletes), tuple(_replace(wanted[n], kept[n], generation) for n in changed))
+    replaces = tuple(_replace(wanted[index], one, generation + 1) for index, one in sorted(kept.items()))
     creates = tuple(
-        {"metadata": {"generateName": name.prefix(index, count)}, "spec": _generation(spec, generation + 1)}
+        {"metadata": {"generateName": name.prefix(index, count)}, "spec": _set_generation(spec, generation + 1)}
         for index, spec in enumerate(wanted)
         if index not in kept
     )
@@ -75,9 +79,9 @@ def _pool(one: Json) -> Mapping[str, Any]:
     return pool
 
 
-def _as(spec: Json, there: Json, generation: int) -> Json:
-    return {"metadata": there["metadata"], "spec": _generation(spec, generation)}
+def _replace(spec: Json, there: Json, generation: int) -> Json:
+    return {"metadata": there["metadata"], "spec": _set_generation(spec, generation)}
 
 
-def _generation(spec: Json, generation: int) -> Json:
+def _set_generation(spec: Json, generation: int) -> Json:
     return spec | {"pool": spec["pool"] | {"generation": generation}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.dra.counters import with_counters
+from podslice.dra.counters import add_counters
 from podslice.dra.devices import EVERYTHING, ClaimableAmounts, machine_devices
 from podslice.dra.names import DRIVER, pool_name
 from podslice.machine.model import Machine
@@ -14,8 +14,8 @@ _MOST_DEVICES, _MOST_WITH_COUNTERS = 128, 64
 
 
 def machine_slices(machine: Machine, node: str, amounts: ClaimableAmounts = EVERYTHING) -> list[Json]:
-    """The slices of a node of that name; counters are in one of their own."""
-    sets, devices = with_counters(machine_devices(machine, amounts))
+    """Return the slices of a node of that name; counters are in a slice of their own."""
+    sets, devices = add_counters(machine_devices(machine, amounts))
     most = _MOST_WITH_COUNTERS if sets else _MOST_DEVICES
     parts: list[Json] = [{"sharedCounters": sets}] if sets else []
     parts += [{"devices": devices[first : first + most]} for first in range(0, len(devices), most)]

@@ -1,4 +1,4 @@
-"""What the API server refuses of slices, classes and claims, as far as it decides about allocation
+"""Validation of slices, classes and claims by the API server, as far as it decides about allocation
 (cluster-integration A.1)."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BOTH_POLICIES = 'exactly one policy can be specified, cannot specify "validValu
 
 
 def slice_errors(one: ResourceSlice) -> Iterator[FieldError]:
-    """Everything that is wrong with a slice."""
+    """Yield all errors of a slice."""
     spec = one.spec
     for problem in subdomain_problems(spec.driver):
         yield invalid("spec.driver", spec.driver, problem)
@@ -116,14 +116,14 @@ def _name_errors(path: str, name: str) -> Iterator[FieldError]:
 
 
 def class_errors(one: DeviceClass) -> Iterator[FieldError]:
-    """Everything that is wrong with a class."""
+    """Yield all errors of a class."""
     for problem in subdomain_problems(one.metadata.name):
         yield invalid("metadata.name", one.metadata.name, problem)
     yield from _selector_errors("spec.selectors", one.spec.selectors)
 
 
 def claim_errors(devices: DeviceClaim, path: str = "spec.devices") -> Iterator[FieldError]:
-    """Everything that is wrong with what a claim asks for."""
+    """Yield all errors in the requests of a claim."""
     if len(devices.requests) > _MOST_REQUESTS:
         yield _too_many(f"{path}.requests", len(devices.requests), _MOST_REQUESTS)
     yield from _unique(f"{path}.requests", [request.name for request in devices.requests])

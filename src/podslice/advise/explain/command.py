@@ -23,7 +23,7 @@ from podslice.cli.output import (
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.resize_option import ResizeWish, read_wishes
-from podslice.dra.commands.options import ClaimAnswers, claim_options, with_claims
+from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.node.node import Node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError, UpstreamDefectError
@@ -93,7 +93,7 @@ def explain(
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
-    pods = list(with_claims(claims, read.pods, answers, node.rules.gates))
+    pods = list(allocate_claims(claims, read.pods, answers, node.rules.gates))
     resizes = read_wishes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)

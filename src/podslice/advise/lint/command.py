@@ -185,7 +185,7 @@ def _claimed_amounts(pod: Pod, objects: DeviceObjects | None) -> dict[str, Resou
     out."""
     if objects is None:
         return {}
-    from podslice.dra.asked import claimed_amounts
+    from podslice.dra.requested_amounts import requested_amounts
 
     found: dict[str, ResourceList] = {}
     for entry in pod.spec.resource_claims:
@@ -194,7 +194,7 @@ def _claimed_amounts(pod: Pod, objects: DeviceObjects | None) -> dict[str, Resou
         template = objects.templates.get((namespace, entry.resource_claim_template_name or ""))
         spec = claim.spec if claim is not None else template.spec.spec if template is not None else None
         if spec is not None:
-            found[entry.name] = claimed_amounts(spec.devices)
+            found[entry.name] = requested_amounts(spec.devices)
     return found
 
 

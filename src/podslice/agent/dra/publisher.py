@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
-from podslice.dra.accounting import accounted, accounting_field
+from podslice.dra.accounting import accounting_field, add_accounting
 from podslice.dra.names import DRIVER
-from podslice.dra.publish import SliceNames, slice_writes
+from podslice.dra.publish import SliceNames, plan_writes
 from podslice.service.listwatch import ListWatch
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
@@ -186,7 +186,7 @@ class Publisher:
 
     def _counted(self) -> list[Json] | None:
         wanted = self._wanted()
-        return None if wanted is None else [accounted(one, self._field) for one in wanted]
+        return None if wanted is None else [add_accounting(one, self._field) for one in wanted]
 
     async def publish(self, wanted: list[Json]) -> None:
         """Make the server's slices these, or none where it does not keep what they mean. Raises `ApiError`."""
@@ -203,7 +203,7 @@ class Publisher:
         name = SliceNames(DRIVER, self._node)
         found, _ = await self._api.list_slices(self._node, DRIVER)
         self._slices = {one["metadata"]["name"]: one for one in found}
-        plan = slice_writes(wanted, found, name, lambda index, spec: self._is_stored(index, wanted[index], spec))
+        plan = plan_writes(wanted, found, name, lambda index, spec: self._is_stored(index, wanted[index], spec))
         if not plan:
             return
         self._uid = self._uid or await self._api.node_uid(self._node)

@@ -21,7 +21,7 @@ from podslice.agent.exclusive import SocketFile
 from podslice.agent.status.local import owner_only
 from podslice.dra.names import DRIVER
 from podslice.dra.objects import ResourceClaim
-from podslice.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepared_from
+from podslice.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepare
 from podslice.service.podlist import ApiError
 from podslice.service.proto import dra_pb2 as api
 from podslice.service.unixgrpc import create_local_server
@@ -176,7 +176,7 @@ class DRAService:
             raise ClaimError(f"{who} is not there")
         users = () if known is None else known.pods
         try:
-            wanted = prepared_from(claim, uid=asked.uid, node=self._node, devices=self._own(), users=users)
+            wanted = prepare(claim, uid=asked.uid, node=self._node, devices=self._own(), users=users)
             prepared = self._book.prepare(wanted)
         except ImpossibleClaimError as error:
             self._tell(claim, error)

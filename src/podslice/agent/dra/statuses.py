@@ -95,7 +95,7 @@ class ClaimStatuses:
         self._news.set()
 
     def _patch(self, told: _Word) -> Patch:
-        return status_patch(told.claim, told.problem, pool=self._pool, now=rfc3339(self._now()), said=told.said)
+        return status_patch(told.claim, told.problem, pool=self._pool, now=rfc3339(self._now()), reported=told.said)
 
     async def run(self) -> None:
         """Write what there is to say, for ever."""

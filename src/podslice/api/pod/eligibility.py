@@ -141,8 +141,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         """
         qos = pod_qos(pod, gates)
         pod_level = is_pod_level_resources_set(pod)
-        # The managers act on pod-level resources only with both gates on; else they ignore the pod and say so in an
-        # event (cpu-topology 5.4).
+        # The managers act on pod-level resources only with both gates on, else they ignore the pod (cpu-topology 5.4).
         managers_on = gates["PodLevelResourceManagers"] and not unmanaged
         managed = pod_level and managers_on
         ignored = pod_level and not (managers_on and gates["PodLevelResources"])

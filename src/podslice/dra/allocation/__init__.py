@@ -1,1 +1,1 @@
-"""The structured allocator of kube-scheduler: which devices the claims of a pod get."""
+"""The structured allocator of kube-scheduler: it chooses the devices that the claims of a pod get."""

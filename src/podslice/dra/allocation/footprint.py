@@ -1,4 +1,4 @@
-"""What the claims of a pod count for beside its requests, as the scheduler of v1.36 works it out with the gate
+"""Amounts that the claims of a pod count for beside its requests, as the scheduler of v1.36 computes them with the gate
 DRANodeAllocatableResources (KEP-5517, cluster-integration A.7)."""
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ _TOO_SMALL = (
 
 
 class PodClaim(NamedTuple):
-    """A claim by its name in the API and those by which containers of the pod name it, and the devices that it gets."""
+    """A claim by its name in the API and those by which containers of the pod refer to it, and the devices that it
+    gets."""
 
     name: str
     aliases: frozenset[str]
     grants: tuple[DeviceGrant, ...]
 
 
-def counted(pod: Pod, claims: Iterable[PodClaim]) -> tuple[CountedClaim, ...]:
-    """What the scheduler writes into the pod's status, by name; claims that count for nothing are left out."""
+def count_claims(pod: Pod, claims: Iterable[PodClaim]) -> tuple[CountedClaim, ...]:
+    """Return the entries that the scheduler writes into the pod's status, by name; claims that count for nothing are
+    left out."""
     found = []
     for claim in sorted(claims):
-        resources = _amounts(claim.grants)
+        resources = _sum_amounts(claim.grants)
         if resources:
             users = tuple(
                 container.name
@@ -51,20 +53,20 @@ def counted(pod: Pod, claims: Iterable[PodClaim]) -> tuple[CountedClaim, ...]:
 
 
 class Uncounted(NamedTuple):
-    """Why no node takes a pod with its claims, in the scheduler's words, and what would help."""
+    """Why no node takes a pod with its claims, in the scheduler's words, and a remedy."""
 
     message: str
     remedy: str
 
 
-def in_use(claim: str) -> Uncounted:
-    """For a claim that counts for another pod already."""
+def claim_in_use(claim: str) -> Uncounted:
+    """Return the refusal of a claim that counts for another pod already."""
     message = f"node allocatable resource claim {claim} is already used by another pod"
     return Uncounted(message, "a claim counts for one pod: have each pod make its own from a ResourceClaimTemplate")
 
 
-def problem(pod: Pod, claims: Sequence[CountedClaim]) -> Uncounted | None:
-    """What is wrong with a pod whose claims count for so much; None for nothing."""
+def find_problem(pod: Pod, claims: Sequence[CountedClaim]) -> Uncounted | None:
+    """Return the scheduler's refusal of a pod with these counted claims; None where it has none."""
     for claim in claims:
         if not claim.containers:
             message = _WITHOUT_USER.format(claim.resource_claim_name)
@@ -80,8 +82,8 @@ def problem(pod: Pod, claims: Sequence[CountedClaim]) -> Uncounted | None:
     return None
 
 
-def _amounts(grants: Iterable[DeviceGrant]) -> ResourceList:
-    """By resource; a device that says nothing of it counts for nothing."""
+def _sum_amounts(grants: Iterable[DeviceGrant]) -> ResourceList:
+    """Return the amounts of the grants by resource; a device without mappings counts for nothing."""
     total: ResourceList = {}
     for grant in grants:
         for resource, mapping in grant.offered.device.node_allocatable_resource_mappings.items():

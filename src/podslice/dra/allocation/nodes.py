@@ -1,7 +1,7 @@
-"""Claims against many nodes: which nodes can serve a pod's claims, and with which devices.
+"""Claims against many nodes: the nodes that can serve a pod's claims, and the devices used there.
 
-Nodes whose pools look the same and are used the same give the same answers, which are looked up by the place of a
-device and not by its name.
+Nodes whose pools look the same and are used the same give the same answers. Answers are remembered by the place of a
+device on its node and not by its name, so that they serve all such nodes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.dra.allocation.pools import DeviceID, LabelledNode, OfferedDevice, Pool, incomplete_pools, pools_of
-from podslice.dra.allocation.search import AbleDevices, Search, WantedClaim
-from podslice.dra.allocation.selecting import Matches, Selecting
+from podslice.dra.allocation.search import AbleDevices, RequestedClaim, Search
+from podslice.dra.allocation.selectors import Matches, SelectorCache
 from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage
 from podslice.dra.objects import DeviceClass, ResourceSlice
 
@@ -31,14 +31,14 @@ _Answer = tuple[tuple[_Placed, ...], ...] | None
 
 
 class _KnownAnswers(NamedTuple):
-    """Of claims that ask for the same: answers by the state of a node, candidates by its shape."""
+    """Remembered results for claims with the same requests: answers by the state of a node, candidates by its shape."""
 
     answers: dict[int, _Answer]
     candidates: dict[int, AbleDevices]
 
 
 class NodePools:
-    """One node and its pools. `shape` is a number that nodes with equal pools share, of those in `shapes`."""
+    """A node and its pools. `shape` is a number that nodes with equal pools share, from the table `shapes`."""
 
     def __init__(
         self, node: LabelledNode, pools: Sequence[Pool], foreign: Sequence[Pool], shapes: dict[object, int]
@@ -49,10 +49,10 @@ class NodePools:
         self.devices = [offered for pool in pools for offered in pool.devices]
         self.places = {offered.id: place for place, offered in enumerate(self.devices)}
         self.local = all(pool.local for pool in pools)
-        self.shape = shapes.setdefault((bool(foreign), tuple(map(_shape, pools))), len(shapes))
+        self.shape = shapes.setdefault((bool(foreign), tuple(map(_pool_shape, pools))), len(shapes))
 
 
-def _shape(pool: Pool) -> tuple[object, ...]:
+def _pool_shape(pool: Pool) -> tuple[object, ...]:
     devices = tuple(
         (one.look, tuple((which, tuple(sorted(amounts.items()))) for which, amounts in one.counters), one.taints,
          tuple(sorted(one.capacity.items())))
@@ -63,7 +63,7 @@ def _shape(pool: Pool) -> tuple[object, ...]:
 
 
 class ClusterDevices:
-    """All nodes and what claims hold there. Raises nothing of its own; see `Search`."""
+    """All nodes and the devices that claims hold there. Errors are those of `Search`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ClusterDevices:
         matches: Matches,
     ) -> None:
         listed = list(slices)
-        self.selecting = Selecting(classes, matches)
+        self.selectors = SelectorCache(classes, matches)
         self.usage = DeviceUsage()
         by_node: dict[str, list[ResourceSlice]] = {}
         elsewhere = [one for one in listed if one.spec.node_name is None]
@@ -89,42 +89,48 @@ class ClusterDevices:
         self.refresh()
         self._known: dict[bytes, _KnownAnswers] = {}
 
-    def _state(self, one: NodePools) -> int:
-        """Equal for nodes that give the same answers."""
+    def _compute_state(self, one: NodePools) -> int:
+        """Return a number that is equal for nodes that give the same answers; -1 for a node with pools of several
+        nodes."""
         if not one.local:
             return -1
         usage = self.usage
         held = tuple(
             (place, offered.id in usage.owned, tuple(sorted(usage.consumed[offered.id].items())))
             for place, offered in enumerate(one.devices)
-            if usage.used(offered.id)
+            if usage.is_used(offered.id)
         )
         return self._states.setdefault((one.shape, held), len(self._states))
 
-    def find(self, node: str, claims: Sequence[WantedClaim]) -> list[tuple[DeviceGrant, ...]] | None:
-        """What the claims of one pod get on the node, None where they cannot be had together there."""
+    def find(self, node: str, claims: Sequence[RequestedClaim]) -> list[tuple[DeviceGrant, ...]] | None:
+        """Return the grants of the claims of one pod on the node, None where they cannot be allocated together
+        there."""
         one = self.nodes[node]
         if not one.local:
             return self._search(one, claims)
         known = self._known.setdefault(_signature(claims), _KnownAnswers({}, {}))
-        return _named(one, self._answer(one, self._state_of[node], claims, known))
+        return _name_devices(one, self._answer_for_state(one, self._state_of[node], claims, known))
 
     def _search(
-        self, one: NodePools, claims: Sequence[WantedClaim], candidates: AbleDevices | None = None
+        self, one: NodePools, claims: Sequence[RequestedClaim], candidates: AbleDevices | None = None
     ) -> list[tuple[DeviceGrant, ...]] | None:
-        return Search(one.pools, self.usage, self.selecting, claims, candidates).run()
+        return Search(one.pools, self.usage, self.selectors, claims, candidates).run()
 
-    def _answer(self, one: NodePools, state: int, claims: Sequence[WantedClaim], known: _KnownAnswers) -> _Answer:
-        """The answer of all nodes in this state."""
+    def _answer_for_state(
+        self, one: NodePools, state: int, claims: Sequence[RequestedClaim], known: _KnownAnswers
+    ) -> _Answer:
+        """Return the answer that all nodes in this state give."""
         if state not in known.answers:
             found = self._search(one, claims, known.candidates.setdefault(one.shape, {}))
             known.answers[state] = (
-                None if found is None else tuple(tuple(_placed(one, grant) for grant in grants) for grants in found)
+                None
+                if found is None
+                else tuple(tuple(_place_grant(one, grant) for grant in grants) for grants in found)
             )
         return known.answers[state]
 
-    def alike(self, among: Container[str] | None = None) -> list[tuple[str, ...]]:
-        """The nodes that count, those together that give the same answers."""
+    def group_alike(self, among: Container[str] | None = None) -> list[tuple[str, ...]]:
+        """Return the nodes (those in `among`), grouped by equal answers."""
         found: dict[object, list[str]] = {}
         for name, state in self._state_of.items():
             if among is None or name in among:
@@ -132,24 +138,24 @@ class ClusterDevices:
         return [tuple(names) for names in found.values()]
 
     def refresh(self) -> None:
-        """After `usage` was changed from outside."""
-        self._state_of = {name: self._state(one) for name, one in self.nodes.items()}
+        """Recompute the nodes' states after `usage` was changed from outside."""
+        self._state_of = {name: self._compute_state(one) for name, one in self.nodes.items()}
 
     def take(self, node: str, grants: Iterable[DeviceGrant], owner: str) -> None:
-        """Book what a claim gets."""
+        """Book the grants of a claim."""
         for grant in grants:
             self.usage.take(grant, owner)
-        self._state_of[node] = self._state(self.nodes[node])
+        self._state_of[node] = self._compute_state(self.nodes[node])
 
-    def usable_on(self, grants: Iterable[DeviceGrant]) -> frozenset[str]:
-        """The nodes on which all of these devices are."""
+    def nodes_with(self, grants: Iterable[DeviceGrant]) -> frozenset[str]:
+        """Return the nodes that have all of these devices."""
         ids = {grant.offered.id for grant in grants}
         return frozenset(name for name, one in self.nodes.items() if ids <= one.places.keys())
 
-    def first(
-        self, claims: Sequence[WantedClaim], among: Container[str] | None = None
+    def find_first(
+        self, claims: Sequence[RequestedClaim], among: Container[str] | None = None
     ) -> tuple[str, list[tuple[DeviceGrant, ...]]] | None:
-        """The first node, in order, that serves them, and what they get there; `among`: the only ones that count."""
+        """Return the first node, in order, that serves the claims, and their grants; `among` restricts the nodes."""
         known = self._known.setdefault(_signature(claims), _KnownAnswers({}, {}))
         answers = known.answers
         for name, state in self._state_of.items():
@@ -157,7 +163,7 @@ class ClusterDevices:
                 continue
             one = self.nodes[name]
             if one.local:
-                found = _named(one, self._answer(one, state, claims, known))
+                found = _name_devices(one, self._answer_for_state(one, state, claims, known))
             else:
                 found = self._search(one, claims)
             if found is not None:
@@ -165,22 +171,22 @@ class ClusterDevices:
         return None
 
 
-def _named(one: NodePools, answer: _Answer) -> list[tuple[DeviceGrant, ...]] | None:
-    """An answer with this node's devices."""
-    return None if answer is None else [tuple(_grant(one, placed) for placed in claim) for claim in answer]
+def _name_devices(one: NodePools, answer: _Answer) -> list[tuple[DeviceGrant, ...]] | None:
+    """Return an answer with this node's devices."""
+    return None if answer is None else [tuple(_make_grant(one, placed) for placed in claim) for claim in answer]
 
 
-def _signature(claims: Sequence[WantedClaim]) -> bytes:
-    """Equal for claims that ask for the same."""
+def _signature(claims: Sequence[RequestedClaim]) -> bytes:
+    """Return bytes that are equal for claims with the same requests."""
     return msgspec.json.encode([claim.devices for claim in claims], enc_hook=str)
 
 
-def _placed(one: NodePools, grant: DeviceGrant) -> _Placed:
+def _place_grant(one: NodePools, grant: DeviceGrant) -> _Placed:
     consumed = None if grant.consumed is None else tuple(sorted(grant.consumed.items()))
     return _Placed(grant.request, one.places[grant.offered.id], consumed, grant.admin)
 
 
-def _grant(one: NodePools, placed: _Placed) -> DeviceGrant:
+def _make_grant(one: NodePools, placed: _Placed) -> DeviceGrant:
     offered: OfferedDevice = one.devices[placed.place]
     return DeviceGrant(
         placed.request, offered, None if placed.consumed is None else dict(placed.consumed), placed.admin
@@ -188,5 +194,5 @@ def _grant(one: NodePools, placed: _Placed) -> DeviceGrant:
 
 
 def devices_of(cluster: ClusterDevices) -> dict[DeviceID, OfferedDevice]:
-    """All devices of all nodes."""
+    """Return all devices of all nodes."""
     return {offered.id: offered for one in cluster.nodes.values() for offered in one.devices}

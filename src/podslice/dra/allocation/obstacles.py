@@ -1,4 +1,4 @@
-"""Why claims cannot be allocated on a node, device by device, and which single change lets them in."""
+"""Obstacles that keep claims from a node, device by device, and single changes that would let them in."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.dra.allocation.pools import ConsumableCapacity, OfferedDevice, Pool, full_name, quantity_of
-from podslice.dra.allocation.search import AbandonedError, Deepest, Search, SearchLimitError, WantedClaim, tolerates
-from podslice.dra.allocation.selecting import Selecting, SelectorError
-from podslice.dra.allocation.usage import DeviceUsage, asked_of, can_serve
+from podslice.dra.allocation.search import AbandonedError, Deepest, RequestedClaim, Search, SearchLimitError, tolerates
+from podslice.dra.allocation.selectors import SelectorCache, SelectorError
+from podslice.dra.allocation.usage import DeviceUsage, can_serve, consumption_of
 from podslice.dra.objects import ALL, DeviceRequest, DeviceSubRequest, DeviceToleration
 
 replace = msgspec.structs.replace
 
 
 class DeviceProblem(NamedTuple):
-    """What keeps one device from a request; empty for one that could serve it alone."""
+    """What keeps one device from a request; an empty problem for one that could serve it alone."""
 
     device: OfferedDevice
     problem: str
 
 
 class RequestProblem(NamedTuple):
-    """All devices as one form of a request sees them; `wanted` is 0 for all that there are."""
+    """All devices as one form of a request sees them; `wanted` is the number of devices, 0 for all that there are."""
 
     claim: str
     request: str
@@ -33,7 +33,7 @@ class RequestProblem(NamedTuple):
 
     @property
     def able(self) -> int:
-        """How many devices could serve it alone."""
+        """Number of devices that could serve it alone."""
         return sum(not one.problem for one in self.devices)
 
 
@@ -46,8 +46,8 @@ class ClaimChange(NamedTuple):
 
 
 class ClaimExplanation(NamedTuple):
-    """`together` says what is wrong where every request could be met alone; `abandoned` is why the scheduler does not
-    even look."""
+    """`together` says what is wrong where every request could be met alone; `abandoned` is why the scheduler gives up
+    before it searches."""
 
     requests: tuple[RequestProblem, ...]
     together: str
@@ -55,14 +55,14 @@ class ClaimExplanation(NamedTuple):
     fixes: tuple[ClaimChange, ...]
 
 
-Finder = Callable[[Sequence[WantedClaim]], bool]
+Finder = Callable[[Sequence[RequestedClaim]], bool]
 
 
 def explain(
-    pools: Sequence[Pool], usage: DeviceUsage, selecting: Selecting, claims: Sequence[WantedClaim]
+    pools: Sequence[Pool], usage: DeviceUsage, selectors: SelectorCache, claims: Sequence[RequestedClaim]
 ) -> ClaimExplanation:
-    """For claims that `Search` finds no devices for."""
-    search = Search(pools, usage, selecting, claims)
+    """Explain why `Search` finds no devices for the claims."""
+    search = Search(pools, usage, selectors, claims)
     abandoned = ""
     try:
         search.run()
@@ -73,27 +73,27 @@ def explain(
         for claim in claims:
             for request in claim.devices.requests:
                 for name, form in request.forms():
-                    devices = tuple(_problems(pools, usage, selecting, name, form))
+                    devices = tuple(_device_problems(pools, usage, selectors, name, form))
                     wanted = 0 if form.allocation_mode == ALL else form.count
                     problems.append(RequestProblem(claim.name, name, wanted, devices))
     except SelectorError as error:
         abandoned = abandoned or str(error)
     alone = all(one.able >= max(one.wanted, 1) for one in problems)
-    together = _together(search.deepest, claims) if alone and not abandoned else ""
+    together = _describe_deepest(search.deepest, claims) if alone and not abandoned else ""
 
-    def fits(changed: Sequence[WantedClaim]) -> bool:
+    def fits(changed: Sequence[RequestedClaim]) -> bool:
         try:
-            return Search(pools, usage, selecting, changed).run() is not None
+            return Search(pools, usage, selectors, changed).run() is not None
         except (AbandonedError, SearchLimitError, SelectorError):
             return False
 
     return ClaimExplanation(tuple(problems), together, abandoned, tuple(_fixes(pools, usage, claims, fits)))
 
 
-def _problems(
-    pools: Sequence[Pool], usage: DeviceUsage, selecting: Selecting, name: str, form: DeviceSubRequest
+def _device_problems(
+    pools: Sequence[Pool], usage: DeviceUsage, selectors: SelectorCache, name: str, form: DeviceSubRequest
 ) -> Iterator[DeviceProblem]:
-    expressions = selecting.expressions(form, name)
+    expressions = selectors.expressions(form, name)
     for pool in pools:
         for offered in pool.devices:
             if pool.problem:
@@ -102,23 +102,23 @@ def _problems(
             if not pool.complete:
                 yield DeviceProblem(offered, f"slices of pool {pool.name} are missing")
                 continue
-            unmet = selecting.unmet(expressions, offered)
+            unmet = selectors.first_unmet(expressions, offered)
             if unmet is not None:
                 whose = f"class {form.device_class_name}" if unmet.of_class else "the request"
                 yield DeviceProblem(offered, f"not what {whose} selects: {unmet.expression}")
                 continue
-            yield DeviceProblem(offered, _problem(pool, offered, usage, form))
+            yield DeviceProblem(offered, _device_problem(pool, offered, usage, form))
 
 
-def _problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form: DeviceSubRequest) -> str:
+def _device_problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form: DeviceSubRequest) -> str:
     if not tolerates(form, offered):
         taint = next(one for one in offered.taints if one.effect != "None")
         return f"has taint {taint.key}={taint.value}:{taint.effect}"
     if not can_serve(offered, form):
-        return _too_small(offered, form)
+        return _capacity_problem(offered, form)
     if offered.id in usage.owned:
         return f"belongs to {usage.owned[offered.id]}"
-    consumed = asked_of(offered, form) if offered.shared else None
+    consumed = consumption_of(offered, form) if offered.shared else None
     if offered.shared and consumed is None:
         return "may not be asked for so much of it"
     if form.admin_access or usage.fits(offered, consumed, pool.counters):
@@ -131,7 +131,7 @@ def _problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form: Devic
     return f"takes more than is left of the counters of pool {pool.name}"
 
 
-def _too_small(offered: OfferedDevice, form: DeviceSubRequest) -> str:
+def _capacity_problem(offered: OfferedDevice, form: DeviceSubRequest) -> str:
     for name, amount in form.capacity.requests.items():
         capacity = offered.capacity.get(full_name(offered.driver, name))
         if capacity is None:
@@ -142,7 +142,7 @@ def _too_small(offered: OfferedDevice, form: DeviceSubRequest) -> str:
 
 
 def amount_text(nano: int) -> str:
-    """Billionths as Kubernetes writes them."""
+    """Return billionths as Kubernetes writes them."""
     whole, rest = divmod(nano, 10**9)
     if not rest and whole and whole % (1 << 20) == 0:
         return f"{whole >> 30}Gi" if whole % (1 << 30) == 0 else f"{whole >> 20}Mi"
@@ -153,21 +153,21 @@ def _short(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _together(deepest: Deepest, claims: Sequence[WantedClaim]) -> str:
-    """The farthest that a search came."""
+def _describe_deepest(deepest: Deepest, claims: Sequence[RequestedClaim]) -> str:
+    """Describe the farthest state that a search reached."""
     held = ", ".join(f"{grant.request} with {grant.offered.id[2]}" for grant in deepest.grants) or "nothing"
     rules = [
         f"{'matchAttribute' if rule.match_attribute else 'distinctAttribute'} "
         f"{rule.match_attribute or rule.distinct_attribute}"
         for rule in claims[deepest.claim].devices.constraints
-        if rule.concerns(deepest.request)
+        if rule.applies_to(deepest.request)
     ]
     because = f" that {' and '.join(rules)} admits" if rules else " beside what the others take"
     return f"each request can be met alone; after {held} there is no device for {deepest.request}{because}"
 
 
 def _fixes(
-    pools: Sequence[Pool], usage: DeviceUsage, claims: Sequence[WantedClaim], fits: Finder
+    pools: Sequence[Pool], usage: DeviceUsage, claims: Sequence[RequestedClaim], fits: Finder
 ) -> Iterator[ClaimChange]:
     for index, claim in enumerate(claims):
         for path, text, changed in _changes(pools, usage, claim):
@@ -175,7 +175,9 @@ def _fixes(
                 yield ClaimChange(claim.name, path, text)
 
 
-def _changes(pools: Sequence[Pool], usage: DeviceUsage, claim: WantedClaim) -> Iterator[tuple[str, str, WantedClaim]]:
+def _changes(
+    pools: Sequence[Pool], usage: DeviceUsage, claim: RequestedClaim
+) -> Iterator[tuple[str, str, RequestedClaim]]:
     devices = claim.devices
     for number, rule in enumerate(devices.constraints):
         without = (*devices.constraints[:number], *devices.constraints[number + 1 :])
@@ -184,30 +186,35 @@ def _changes(pools: Sequence[Pool], usage: DeviceUsage, claim: WantedClaim) -> I
         yield (
             path,
             f"leave out the constraint on {what}",
-            WantedClaim(claim.name, replace(devices, constraints=without)),
+            RequestedClaim(claim.name, replace(devices, constraints=without)),
         )
     for number, request in enumerate(devices.requests):
         if request.exactly is None:
             continue
         for field, text, form in _form_changes(pools, usage, request.exactly):
-            changed = replace(devices, requests=_with(devices.requests, number, replace(request, exactly=form)))
-            yield f"spec.devices.requests[{number}].exactly.{field}", text, WantedClaim(claim.name, changed)
+            changed = replace(
+                devices, requests=_replace_request(devices.requests, number, replace(request, exactly=form))
+            )
+            yield f"spec.devices.requests[{number}].exactly.{field}", text, RequestedClaim(claim.name, changed)
 
 
-def _with(requests: tuple[DeviceRequest, ...], number: int, request: DeviceRequest) -> tuple[DeviceRequest, ...]:
+def _replace_request(
+    requests: tuple[DeviceRequest, ...], number: int, request: DeviceRequest
+) -> tuple[DeviceRequest, ...]:
     return (*requests[:number], request, *requests[number + 1 :])
 
 
 def _form_changes(
     pools: Sequence[Pool], usage: DeviceUsage, form: DeviceSubRequest
 ) -> Iterator[tuple[str, str, DeviceSubRequest]]:
-    """One device less and so on, the next smaller amounts that are free, and patience with taints."""
+    """Yield changes of a form: one device less, the next smaller free amount of each capacity, and a toleration of all
+    taints."""
     if form.allocation_mode == ALL:
         return
     if form.count > 1:
         yield "count", f"ask for {form.count - 1} instead of {form.count}", replace(form, count=form.count - 1)
     for name, asked in form.capacity.requests.items():
-        for free in _free(pools, usage, name, asked.nano):
+        for free in _largest_free(pools, usage, name, asked.nano):
             amounts = {**form.capacity.requests, name: quantity_of(free)}
             text = f"ask for {amount_text(free)} {_short(name)} instead of {amount_text(asked.nano)}"
             yield f"capacity.requests[{name}]", text, replace(form, capacity=replace(form.capacity, requests=amounts))
@@ -215,8 +222,8 @@ def _form_changes(
     yield "tolerations", "tolerate the taints", replace(form, tolerations=(*form.tolerations, everything))
 
 
-def _free(pools: Sequence[Pool], usage: DeviceUsage, name: str, asked: int) -> list[int]:
-    """The largest amount below what is asked that some device has left."""
+def _largest_free(pools: Sequence[Pool], usage: DeviceUsage, name: str, asked: int) -> list[int]:
+    """Return the largest amount below `asked` that some device has left, in a list; empty where there is none."""
     found = set()
     for pool in pools:
         for offered in pool.devices:

@@ -1,4 +1,4 @@
-"""Devices of one node in the order in which the scheduler looks at them (cluster-integration A.2, A.6)."""
+"""Devices that one node can use, in the order in which the scheduler tries them (cluster-integration A.2, A.6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Amounts = Mapping[str, int]
 
 
 class ConsumableCapacity(NamedTuple):
-    """An amount in billionths, and what may be asked of it. `values` are in rising order, empty for none."""
+    """An amount in billionths, and the policy for requests of it. `values` are in rising order, empty for none."""
 
     value: int
     default: int | None = None
@@ -27,9 +27,9 @@ class ConsumableCapacity(NamedTuple):
     most: int | None = None
     step: int | None = None
 
-    def consumed(self, asked: int | None) -> int | None:
-        """What an allocation takes, None for more than may be asked. Nothing asked is the default, and without a
-        policy all of it."""
+    def consumption(self, asked: int | None) -> int | None:
+        """Return the amount that an allocation takes, None for an invalid request. Without a request it is the default;
+        without a policy the whole capacity."""
         if self.default is None:
             return self.value if asked is None else asked
         if asked is None:
@@ -40,12 +40,13 @@ class ConsumableCapacity(NamedTuple):
             return asked
         taken = max(asked, self.least)
         if self.step:
+            # Round up to a multiple of `step` above `least`: the division of a negative number rounds away from zero.
             taken = self.least - (self.least - taken) // self.step * self.step
         return None if self.most is not None and taken > self.most else taken
 
 
 class OfferedDevice(NamedTuple):
-    """A device with what decides about it; `look` is equal for devices that no selector can tell apart."""
+    """A device with all properties that decide about it; `look` is equal for devices that no selector distinguishes."""
 
     id: DeviceID
     device: SliceDevice
@@ -58,13 +59,13 @@ class OfferedDevice(NamedTuple):
 
     @property
     def driver(self) -> str:
-        """Who offers it."""
+        """The driver that offers it."""
         return self.id[0]
 
 
 class Pool(NamedTuple):
-    """The devices of a pool that one node can use. `problem` says why none of them can be; `complete` is False while
-    slices of it are missing."""
+    """The devices of a pool that one node can use. `problem` says why none of them can be used; `complete` is False
+    while slices of the pool are missing."""
 
     driver: str
     name: str
@@ -73,34 +74,34 @@ class Pool(NamedTuple):
     complete: bool = True
     problem: str = ""
     local: bool = True
-    """Whether it is this node's alone."""
+    """Whether the pool is this node's alone."""
 
 
 class LabelledNode(NamedTuple):
-    """What slices ask of a node."""
+    """The name and labels by which slices select a node."""
 
     name: str
     labels: Labels = MappingProxyType({})
 
 
 def pools_of(slices: Iterable[ResourceSlice], node: LabelledNode) -> tuple[Pool, ...]:
-    """The pools that a node can use, by driver and name; of each only the newest generation counts."""
-    pools = (_pool_of(members, node) for members in _newest(slices))
+    """Return the pools that a node can use, by driver and name; of each only the newest generation counts."""
+    pools = (_pool_of(members, node) for members in _newest_slices(slices))
     return tuple(pool for pool in pools if pool is not None)
 
 
 def incomplete_pools(slices: Iterable[ResourceSlice]) -> list[Pool]:
-    """Pools with counters of which slices are missing, without their devices: v1.36.2 sees them on every node."""
+    """Return, without devices, the pools with counters of which slices are missing: v1.36.2 sees them on every node."""
     return [
         Pool(spec.driver, spec.pool.name, (), {}, complete=False)
-        for members in _newest(slices)
+        for members in _newest_slices(slices)
         for spec in (members[0].spec,)
         if len(members) < spec.pool.resource_slice_count and any(one.spec.shared_counters for one in members)
     ]
 
 
-def _newest(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
-    """The slices of each pool that count, by name."""
+def _newest_slices(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
+    """Yield the slices of each pool's newest generation, by name."""
     found: defaultdict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
     for one in slices:
         found[one.spec.driver, one.spec.pool.name].append(one)
@@ -110,8 +111,8 @@ def _newest(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
 
 
 def _pool_of(members: list[ResourceSlice], node: LabelledNode) -> Pool | None:
-    """One pool as the node has it; None where none of it is for the node."""
-    if not any(_serves(one, node) for one in members):
+    """Return a pool as the node sees it; None where none of its slices is for the node."""
+    if not any(_serves_node(one, node) for one in members):
         return None
     spec = members[0].spec
     counters = {
@@ -120,24 +121,24 @@ def _pool_of(members: list[ResourceSlice], node: LabelledNode) -> Pool | None:
         for shared in one.spec.shared_counters
     }
     devices = tuple(
-        offered(one.spec.driver, one.spec.pool.name, device)
+        make_device(one.spec.driver, one.spec.pool.name, device)
         for one in members
-        if _serves(one, node)
+        if _serves_node(one, node)
         for device in one.spec.devices
-        if not one.spec.per_device_node_selection or _meant(device, node)
+        if not one.spec.per_device_node_selection or _is_for_node(device, node)
     )
-    problem = _problem(members, counters)
+    problem = _pool_problem(members, counters)
     local = all(one.spec.node_name is not None for one in members)
     complete = len(members) >= spec.pool.resource_slice_count
     return Pool(spec.driver, spec.pool.name, devices, counters, complete, problem, local)
 
 
-def _serves(one: ResourceSlice, node: LabelledNode) -> bool:
-    return bool(one.spec.per_device_node_selection) or _meant(one.spec, node)
+def _serves_node(one: ResourceSlice, node: LabelledNode) -> bool:
+    return bool(one.spec.per_device_node_selection) or _is_for_node(one.spec, node)
 
 
-def _meant(place: ResourceSliceSpec | SliceDevice, node: LabelledNode) -> bool:
-    """Whether a slice, or a device of its own, is for the node."""
+def _is_for_node(place: ResourceSliceSpec | SliceDevice, node: LabelledNode) -> bool:
+    """Whether a slice, or a device with its own node selection, is for the node."""
     if place.node_name is not None:
         return place.node_name == node.name
     if place.node_selector is not None:
@@ -145,7 +146,7 @@ def _meant(place: ResourceSliceSpec | SliceDevice, node: LabelledNode) -> bool:
     return bool(place.all_nodes)
 
 
-def _problem(members: list[ResourceSlice], counters: Mapping[str, Amounts]) -> str:
+def _pool_problem(members: list[ResourceSlice], counters: Mapping[str, Amounts]) -> str:
     seen: set[str] = set()
     for one in members:
         for device in one.spec.devices:
@@ -160,10 +161,10 @@ def _problem(members: list[ResourceSlice], counters: Mapping[str, Amounts]) -> s
     return ""
 
 
-def offered(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
-    """A device with its names in full: what has no domain is its driver's."""
-    attributes = {full_name(driver, name): one.typed for name, one in device.attributes.items()}
-    capacity = {full_name(driver, name): _capacity(one) for name, one in device.capacity.items()}
+def make_device(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
+    """Return a device with full names: a name without a domain is in its driver's."""
+    attributes = {full_name(driver, name): one.typed_value for name, one in device.attributes.items()}
+    capacity = {full_name(driver, name): _make_capacity(one) for name, one in device.capacity.items()}
     counters = tuple(
         (one.counter_set, {name: counter.value.nano for name, counter in one.counters.items()})
         for one in device.consumes_counters
@@ -177,16 +178,16 @@ def offered(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
 
 
 def full_name(driver: str, name: str) -> str:
-    """The name of an attribute or a capacity; without a domain it is in its driver's."""
+    """Return the full name of an attribute or a capacity; without a domain it is in its driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 
 def quantity_of(nano: int) -> Quantity:
-    """Billionths as a quantity, a whole one where it can be."""
+    """Return billionths as a quantity, a whole one where possible."""
     return Quantity(nano, scale=-9 if nano % 10**9 else 0)
 
 
-def _capacity(one: OfferedCapacity) -> ConsumableCapacity:
+def _make_capacity(one: OfferedCapacity) -> ConsumableCapacity:
     policy = one.request_policy
     if policy is None:
         return ConsumableCapacity(one.value.nano)

@@ -1,4 +1,4 @@
-"""The devices that all claims of a pod get together on one node: a depth-first search whose first solution wins
+"""Search for the devices that all claims of a pod get together on one node: depth-first, and the first solution wins
 (cluster-integration A.6)."""
 
 from __future__ import annotations
@@ -6,38 +6,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from podslice.dra.allocation.equivalence import AbleDevice, EquivalenceKey, EquivalentDevices, backtracks_cleanly
 from podslice.dra.allocation.pools import OfferedDevice, Pool
-from podslice.dra.allocation.selecting import Selecting, SelectorError
-from podslice.dra.allocation.twins import AbleDevice, Likeness, Twins, interchangeable
-from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, asked_of, can_serve
+from podslice.dra.allocation.selectors import SelectorCache, SelectorError
+from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, can_serve, consumption_of
 from podslice.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
 from podslice.values.errors import PodsliceError
 
 MOST_RESULTS = 32
-"""Devices of one claim."""
+"""Most devices of one claim."""
 MOST_STEPS = 200_000
-"""Devices that are tried before a search is given up."""
-STEPS_WITHOUT_TWINS = 64
-"""A search that has tried so many leaves out devices that are like one that led nowhere."""
-MOST_LEFT_OUT = 10 * MOST_STEPS
+"""Most devices tried before a search is given up."""
+STEPS_BEFORE_PRUNING = 64
+"""After this many tries a search skips devices that are equivalent to one that led nowhere. Before, computing the
+equivalence would cost more than it saves."""
+MOST_PRUNED = 10 * MOST_STEPS
 
 
 class SearchLimitError(PodsliceError):
-    """The scheduler would give up too, after ten seconds, and try again."""
+    """Raised at the step limit. The scheduler would give up too, after ten seconds, and try again."""
 
     def __init__(self) -> None:
         super().__init__(f"no answer after {MOST_STEPS} tries")
 
 
-class WantedClaim(NamedTuple):
-    """A claim by the name that people know it under."""
+class RequestedClaim(NamedTuple):
+    """A claim by the name under which messages mention it."""
 
     name: str
     devices: DeviceClaim
 
 
 class Deepest(NamedTuple):
-    """How far a search came: the grants it had, and the request for which it found no device then."""
+    """The farthest state of a search: its grants, and the request for which it found no device then."""
 
     grants: tuple[DeviceGrant, ...] = ()
     claim: int = 0
@@ -49,20 +50,20 @@ Refusal = Literal["", "room", "taint", "constraint"]
 
 
 FormKey = tuple[int, str]
-"""The claim's place and the request's name, with its form's."""
+"""The claim's place, and the request's name with that of its form."""
 AbleDevices = dict[FormKey, tuple[AbleDevice, ...]]
-"""Equal for nodes whose pools have the same shape."""
+"""Devices that can serve each form; equal for nodes whose pools have the same shape."""
 
 
 class AbandonedError(PodsliceError):
-    """The scheduler gives the whole pod up, in its words."""
+    """Raised where the scheduler gives up the whole pod, in its words."""
 
 
 class _Constraint:
-    """What one constraint has seen of the devices so far.
+    """State of one constraint: the attribute values of the devices taken so far.
 
-    Of a request with several devices v1.36.2 keeps the value of the last one, and after that was taken back, or was
-    refused by a later constraint, none: `distinctAttribute` says less than it promises (docs/dra.md).
+    Of a request with several devices v1.36.2 keeps the value of the last one only, and none after that one was taken
+    back or refused by a later constraint: `distinctAttribute` guarantees less than it promises (docs/dra.md).
     """
 
     def __init__(self, rule: DeviceConstraint) -> None:
@@ -90,7 +91,7 @@ class _Constraint:
 
 
 class _Taken(NamedTuple):
-    """A grant of a claim; `first` when nobody used the device before."""
+    """A grant of a claim; `first` where the device was not in use before."""
 
     claim: int
     grant: DeviceGrant
@@ -98,48 +99,48 @@ class _Taken(NamedTuple):
 
 
 class Search:
-    """One node and the claims of one pod. `usage` is changed while it runs and as it was afterwards. `candidates` are
-    those of a search for the same claims on a node of the same shape, and what is missing is added."""
+    """A search on one node for the claims of one pod. `usage` changes while it runs and is restored afterwards.
+    `candidates` come from a search for the same claims on a node of the same shape; missing ones are added."""
 
     def __init__(
         self,
         pools: Sequence[Pool],
         usage: DeviceUsage,
-        selecting: Selecting,
-        claims: Sequence[WantedClaim],
+        selectors: SelectorCache,
+        claims: Sequence[RequestedClaim],
         candidates: AbleDevices | None = None,
     ) -> None:
         self._pools = pools
         self._usage = usage
-        self._selecting = selecting
+        self._selectors = selectors
         self._claims = claims
         self._constraints = [[_Constraint(rule) for rule in one.devices.constraints] for one in claims]
         self._taken: list[_Taken] = []
         self._counts = [0] * len(claims)
         self._steps = 0
-        self._left_out = 0
+        self._pruned = 0
         self._regular = False
-        self._twins: Twins | None = None
+        self._equivalent: EquivalentDevices | None = None
         self._candidates: AbleDevices = {} if candidates is None else candidates
         self._every: dict[FormKey, list[AbleDevice]] = {}
-        """The devices of each form that wants all."""
+        """The devices of each form of mode All."""
         self._leaked: list[OfferedDevice] = []
         self.deepest = Deepest()
 
     def run(self) -> list[tuple[DeviceGrant, ...]] | None:
-        """The grants of each claim, None where there is no room for all. Raises `SelectorError`, `UnknownClassError`
-        and `SearchLimitError`."""
+        """Return the grants of each claim, None where there is no room for all. Raises `SelectorError`,
+        `UnknownClassError`, `AbandonedError` and `SearchLimitError`."""
         for number, claim in enumerate(self._claims):
             for request in claim.devices.requests:
                 for name, form in request.forms():
-                    self._selecting.expressions(form, name)
+                    self._selectors.expressions(form, name)
                     if form.allocation_mode == ALL:
-                        self._every[number, name] = self._all_of(number, name, form)
-        if any(_least(claim.devices) > MOST_RESULTS for claim in self._claims):
+                        self._every[number, name] = self._find_all(number, name, form)
+        if any(_fewest_devices(claim.devices) > MOST_RESULTS for claim in self._claims):
             return None
-        self._regular = all(interchangeable(one.devices) for one in self._claims)
+        self._regular = all(backtracks_cleanly(one.devices) for one in self._claims)
         try:
-            found = self._request(0, 0)
+            found = self._allocate_request(0, 0)
             taken = tuple(self._taken)
         finally:
             while self._taken:
@@ -150,65 +151,70 @@ class Search:
             return None
         return [tuple(one.grant for one in taken if one.claim == number) for number in range(len(self._claims))]
 
-    def _all_of(self, claim: int, name: str, form: DeviceSubRequest) -> list[AbleDevice]:
-        """The devices that all means: those with room for what is asked, as it is before the pod. Every pool that the
-        scheduler sees on this node must be whole. Raises `AbandonedError`."""
+    def _find_all(self, claim: int, name: str, form: DeviceSubRequest) -> list[AbleDevice]:
+        """Return the devices that mode All means: those with room for the request, as it is before the pod. Every pool
+        that the scheduler sees on this node must be complete. Raises `AbandonedError`."""
         for pool in self._pools:
             if not pool.complete:
                 raise AbandonedError(
                     f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: asks for all devices, but "
                     f"resource pool {pool.driver}/{pool.name} is currently being updated"
                 )
-        return [one for one in self._of_form(claim, name, form) if self._has_room(one)]
+        return [one for one in self._candidates_of(claim, name, form) if self._has_room(one)]
 
     def _has_room(self, one: AbleDevice) -> bool:
         pool = self._pools[one.pool]
         offered = pool.devices[one.place]
         return not offered.shared or self._usage.fits(offered, one.consumed, pool.counters)
 
-    def _of_form(self, claim: int, name: str, form: DeviceSubRequest) -> tuple[AbleDevice, ...]:
-        """In order. Raises `SelectorError`."""
+    def _candidates_of(self, claim: int, name: str, form: DeviceSubRequest) -> tuple[AbleDevice, ...]:
+        """Return the candidates of a form, in order. Raises `SelectorError`."""
         found = self._candidates.get((claim, name))
         if found is None:
-            found = self._candidates[claim, name] = tuple(self._able(name, form))
+            found = self._candidates[claim, name] = tuple(self._find_able(name, form))
         return found
 
-    def _able(self, name: str, form: DeviceSubRequest) -> Iterator[AbleDevice]:
-        """Devices that the selectors mean, and that have what is asked for."""
-        expressions = self._selecting.expressions(form, name)
+    def _find_able(self, name: str, form: DeviceSubRequest) -> Iterator[AbleDevice]:
+        """Yield the devices that the selectors match and that have the requested amounts."""
+        expressions = self._selectors.expressions(form, name)
         for number, pool in enumerate(self._pools):
             if not pool.complete or pool.problem:
                 continue
             for place, offered in enumerate(pool.devices):
-                if self._selecting.unmet(expressions, offered) is not None or not can_serve(offered, form):
+                if self._selectors.first_unmet(expressions, offered) is not None or not can_serve(offered, form):
                     continue
-                consumed = asked_of(offered, form) if offered.shared else None
+                consumed = consumption_of(offered, form) if offered.shared else None
                 if consumed is not None or not offered.shared:
                     yield AbleDevice(number, place, consumed)
 
-    def _request(self, claim: int, index: int) -> bool:
+    def _allocate_request(self, claim: int, index: int) -> bool:
+        """Allocate from this request on, and return whether all could be met."""
         if claim == len(self._claims):
             return True
         requests = self._claims[claim].devices.requests
         if index == len(requests):
-            return self._request(claim + 1, 0)
+            return self._allocate_request(claim + 1, 0)
         return any(
-            self._all(claim, index, name, form)
+            self._allocate_all(claim, index, name, form)
             if form.allocation_mode == ALL
-            else self._devices(_FormPlace(claim, index, name, form), 0, form.count)
+            else self._allocate_devices(_FormPlace(claim, index, name, form), 0, form.count)
             for name, form in requests[index].forms()
         )
 
-    def _all(self, claim: int, index: int, name: str, form: DeviceSubRequest) -> bool:
-        """Every device that the selectors mean, or none."""
+    def _allocate_all(self, claim: int, index: int, name: str, form: DeviceSubRequest) -> bool:
+        """Take every device that the selectors match, then go on; return whether all requests could be met."""
         before = len(self._taken)
         chosen = self._every[claim, name]
         for one in chosen:
             offered = self._pools[one.pool].devices[one.place]
             refusal = self._take(claim, name, form, one)
             if refusal == "room" and offered.shared and tolerates(form, offered):
-                # v1.36.2 tells the constraints first, and does not take it back
-                refusal = "room" if self._constrain(claim, DeviceGrant(name, offered, one.consumed)) else "constraint"
+                # v1.36.2 adds the device to the constraints before it checks the room, and does not remove it
+                refusal = (
+                    "room"
+                    if self._add_to_constraints(claim, DeviceGrant(name, offered, one.consumed))
+                    else "constraint"
+                )
             if refusal == "constraint":
                 raise AbandonedError(
                     f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device "
@@ -217,63 +223,65 @@ class Search:
             if refusal:
                 break
         else:
-            if chosen and self._request(claim, index + 1):
+            if chosen and self._allocate_request(claim, index + 1):
                 return True
         while len(self._taken) > before:
             self._undo()
         return False
 
-    def _devices(self, at: _FormPlace, start: int, missing: int) -> bool:
-        """`missing` more devices from place `start` on: which of them comes first makes no difference."""
+    def _allocate_devices(self, at: _FormPlace, start: int, missing: int) -> bool:
+        """Take `missing` more devices from place `start` on: their order makes no difference."""
         if not missing:
-            return self._request(at.claim, at.number + 1)
-        self._deeper(at)
-        candidates = self._of_form(at.claim, at.name, at.form)
-        in_vain: set[Likeness] = set()
+            return self._allocate_request(at.claim, at.number + 1)
+        self._note_deepest(at)
+        candidates = self._candidates_of(at.claim, at.name, at.form)
+        in_vain: set[EquivalenceKey] = set()
         for place in range(start, len(candidates)):
             one, leaked = candidates[place], len(self._leaked)
-            likeness = self._likeness(one)
+            likeness = self._equivalence_key(one)
             if likeness in in_vain:
-                self._leave_out()
+                self._count_pruned()
                 continue
             if not self._take(at.claim, at.name, at.form, one):
-                if self._devices(at, place + 1, missing - 1):
+                if self._allocate_devices(at, place + 1, missing - 1):
                     return True
                 self._undo()
             if likeness is not None and len(self._leaked) == leaked:
                 in_vain.add(likeness)
         return False
 
-    def _likeness(self, one: AbleDevice) -> Likeness | None:
-        """What a device has in common with those that are like it; None while the search is short."""
-        if self._steps <= STEPS_WITHOUT_TWINS or not self._regular:
+    def _equivalence_key(self, one: AbleDevice) -> EquivalenceKey | None:
+        """Return a key that equivalent devices share; None while the search is short."""
+        if self._steps <= STEPS_BEFORE_PRUNING or not self._regular:
             return None
-        if self._twins is None:
+        if self._equivalent is None:
             try:
                 able = {
-                    (number, name): self._of_form(number, name, form)
+                    (number, name): self._candidates_of(number, name, form)
                     for number, claim in enumerate(self._claims)
                     for request in claim.devices.requests
                     for name, form in request.forms()
                 }
             except SelectorError:
-                # Of a form that the search need not come to
+                # The form may be one that the search never reaches, so the error must not end it here.
                 self._regular = False
                 return None
-            self._twins = Twins(self._pools, self._usage, [claim.devices for claim in self._claims], able)
-        return self._twins.likeness(one)
+            self._equivalent = EquivalentDevices(
+                self._pools, self._usage, [claim.devices for claim in self._claims], able
+            )
+        return self._equivalent.key(one)
 
-    def _leave_out(self) -> None:
-        self._left_out += 1
-        if self._left_out > MOST_LEFT_OUT:
+    def _count_pruned(self) -> None:
+        self._pruned += 1
+        if self._pruned > MOST_PRUNED:
             raise SearchLimitError
 
-    def _deeper(self, at: _FormPlace) -> None:
+    def _note_deepest(self, at: _FormPlace) -> None:
         if len(self._taken) > len(self.deepest.grants) or not self.deepest.request:
             self.deepest = Deepest(tuple(one.grant for one in self._taken), at.claim, at.name)
 
     def _take(self, claim: int, name: str, form: DeviceSubRequest, one: AbleDevice) -> Refusal:
-        """Take the device, or say what forbids it."""
+        """Take the device, and return what forbids it, empty for nothing."""
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise SearchLimitError
@@ -285,32 +293,32 @@ class Search:
             return "room"
         grant = DeviceGrant(name, offered, consumed, form.admin_access)
         refusal: Refusal = "" if tolerates(form, offered) else "taint"
-        if not refusal and not self._constrain(claim, grant):
+        if not refusal and not self._add_to_constraints(claim, grant):
             refusal = "constraint"
         if refusal:
             self._leak(offered)
             return refusal
-        self._taken.append(_Taken(claim, grant, not self._usage.used(offered.id)))
+        self._taken.append(_Taken(claim, grant, not self._usage.is_used(offered.id)))
         self._usage.take(grant, self._claims[claim].name)
         self._counts[claim] += 1
         return ""
 
-    def _constrain(self, claim: int, grant: DeviceGrant) -> bool:
-        """Tell all constraints of the device, or those that were told already that it is gone."""
-        told: list[_Constraint] = []
+    def _add_to_constraints(self, claim: int, grant: DeviceGrant) -> bool:
+        """Add the device to all constraints; where one refuses, remove it from those before, and return False."""
+        added: list[_Constraint] = []
         for one in self._constraints[claim]:
-            if one.rule.concerns(grant.request):
+            if one.rule.applies_to(grant.request):
                 if not one.admits(grant.offered):
-                    for earlier in told:
+                    for earlier in added:
                         earlier.remove(grant)
                     return False
                 one.add(grant)
-                told.append(one)
+                added.append(one)
         return True
 
     def _leak(self, offered: OfferedDevice) -> None:
-        """v1.36.2 counts what a device takes of its counters before it looks at taints and constraints, and gives
-        nothing back until the search is over (docs/dra.md)."""
+        """Count the counters of a refused device. v1.36.2 counts them before it checks taints and constraints, and
+        gives nothing back until the search is over (docs/dra.md)."""
         if offered.counters:
             self._leaked.append(offered)
             self._usage.count(offered, 1)
@@ -320,7 +328,7 @@ class Search:
         self._usage.give_back(grant, first=first)
         self._counts[claim] -= 1
         for one in self._constraints[claim]:
-            if one.rule.concerns(grant.request):
+            if one.rule.applies_to(grant.request):
                 one.remove(grant)
 
 
@@ -333,8 +341,8 @@ class _FormPlace(NamedTuple):
     form: DeviceSubRequest
 
 
-def _least(devices: DeviceClaim) -> int:
-    """The fewest devices that a claim is content with."""
+def _fewest_devices(devices: DeviceClaim) -> int:
+    """Return the fewest devices with which a claim can be met."""
     return sum(
         min(1 if form.allocation_mode == ALL else form.count for _, form in request.forms())
         for request in devices.requests
@@ -342,7 +350,7 @@ def _least(devices: DeviceClaim) -> int:
 
 
 def tolerates(form: DeviceSubRequest, offered: OfferedDevice) -> bool:
-    """Whether the request puts up with all taints that keep claims away."""
+    """Whether the request tolerates all taints that keep claims away."""
     return all(
         taint.effect == "None" or any(one.tolerates(taint) for one in form.tolerations) for taint in offered.taints
     )

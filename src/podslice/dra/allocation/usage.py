@@ -1,4 +1,5 @@
-"""What allocated claims hold of devices, and what one more would take (cluster-integration A.6)."""
+"""Devices, capacities and counters that allocated claims hold, and the effect of one more grant (cluster-integration
+A.6)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ CounterID = tuple[str, str, str, str]
 
 
 class DeviceGrant(NamedTuple):
-    """A device that a request gets. `consumed` are billionths by capacity, None for a device of its own."""
+    """A device that a request gets. `consumed` are billionths by capacity, None for an exclusive device."""
 
     request: str
     offered: OfferedDevice
@@ -23,16 +24,16 @@ class DeviceGrant(NamedTuple):
 
 
 class DeviceUsage:
-    """Devices, capacities and counters in use; what is taken last can be given back."""
+    """Devices, capacities and counters in use. Grants are given back in reverse order."""
 
     def __init__(self) -> None:
         self.owned: dict[DeviceID, str] = {}
-        """The owner of each device that serves one request only."""
+        """The owner of each exclusive device."""
         self.consumed: defaultdict[DeviceID, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.counters: defaultdict[CounterID, int] = defaultdict(int)
 
     def copy(self) -> DeviceUsage:
-        """Another one that starts the same."""
+        """Return an independent copy."""
         one = DeviceUsage()
         one.owned.update(self.owned)
         one.counters.update(self.counters)
@@ -41,7 +42,7 @@ class DeviceUsage:
         return one
 
     def take(self, grant: DeviceGrant, owner: str) -> None:
-        """Book it; devices for administration are nobody's."""
+        """Book a grant; devices with admin access are not owned."""
         if grant.admin:
             return
         offered = grant.offered
@@ -56,7 +57,7 @@ class DeviceUsage:
             self.count(offered, 1)
 
     def give_back(self, grant: DeviceGrant, *, first: bool) -> None:
-        """Undo `take`; `first` says whether the device was not in use before."""
+        """Undo `take`; `first` says whether the device was free before."""
         if grant.admin:
             return
         offered = grant.offered
@@ -72,20 +73,20 @@ class DeviceUsage:
             self.count(offered, -1)
 
     def count(self, offered: OfferedDevice, sign: int) -> None:
-        """Book what the device takes of its counters, or with -1 give it back."""
+        """Add the device's counters to those in use, or with `sign` -1 subtract them."""
         driver, pool, _ = offered.id
         for which, amounts in offered.counters:
             for name, amount in amounts.items():
                 self.counters[driver, pool, which, name] += sign * amount
 
-    def used(self, device: DeviceID) -> bool:
-        """Whether anybody holds it or a part of it."""
+    def is_used(self, device: DeviceID) -> bool:
+        """Whether the device, or a part of it, is in use."""
         return device in self.owned or device in self.consumed
 
     def fits(self, offered: OfferedDevice, consumed: Amounts | None, counters: Mapping[str, Amounts]) -> bool:
-        """Whether the device can be given away, `consumed` of it where it serves many."""
+        """Whether the device can be granted, `consumed` of it where it serves many."""
         if consumed is None:
-            if self.used(offered.id):
+            if self.is_used(offered.id):
                 return False
         elif offered.id in self.consumed:
             held = self.consumed[offered.id]
@@ -100,19 +101,20 @@ class DeviceUsage:
         )
 
     def add_result(self, result: AllocationResult, offered: OfferedDevice | None, owner: str) -> None:
-        """Book a device of a claim that is allocated; one that nobody offers any more holds no counters."""
+        """Book a device of an allocated claim; `offered` is None for one that is in no slice any more, and holds no
+        counters."""
         if result.admin_access:
             return
         device = (result.driver, result.pool, result.device)
         if offered is not None:
-            consumed = None if result.share_id is None else consumed_of(result)
+            consumed = None if result.share_id is None else recorded_consumption(result)
             self.take(DeviceGrant(result.request, offered, consumed), owner)
         elif result.share_id is None:
             self.owned[device] = owner
 
 
-def consumed_of(result: AllocationResult) -> Amounts:
-    """Billionths by capacity, under full names."""
+def recorded_consumption(result: AllocationResult) -> Amounts:
+    """Return the consumed billionths by capacity, under full names."""
     consumed = result.consumed_capacity or {}
     return {full_name(result.driver, name): amount.nano for name, amount in consumed.items()}
 
@@ -126,13 +128,13 @@ def can_serve(offered: OfferedDevice, form: DeviceSubRequest) -> bool:
     return True
 
 
-def asked_of(offered: OfferedDevice, form: DeviceSubRequest) -> Amounts | None:
-    """What a request of this form takes of a device that serves many; None where it asks for more than may be
-    asked."""
+def consumption_of(offered: OfferedDevice, form: DeviceSubRequest) -> Amounts | None:
+    """Return the amounts that a request of this form takes of a device that serves many; None where it requests more
+    than the policy allows."""
     asked = {full_name(offered.driver, name): amount.nano for name, amount in form.capacity.requests.items()}
     consumed: dict[str, int] = {}
     for name, capacity in offered.capacity.items():
-        taken = capacity.consumed(asked.get(name))
+        taken = capacity.consumption(asked.get(name))
         if taken is None:
             return None
         consumed[name] = taken
@@ -142,7 +144,7 @@ def asked_of(offered: OfferedDevice, form: DeviceSubRequest) -> Amounts | None:
 def usage_of(
     allocations: Iterable[tuple[str, Iterable[AllocationResult]]], devices: Mapping[DeviceID, OfferedDevice]
 ) -> DeviceUsage:
-    """What claims hold, by owner's name."""
+    """Return the usage of allocated claims, given by the owner's name."""
     usage = DeviceUsage()
     for owner, results in allocations:
         for result in results:

@@ -1,4 +1,4 @@
-"""The options with which `podslice admit` and `explain` allocate claims of devices."""
+"""Options with which `podslice admit` and `explain` allocate claims of devices."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from podslice.dra.allocation.footprint import PodClaim, Uncounted
     from podslice.dra.allocation.nodes import ClusterDevices
     from podslice.dra.allocation.obstacles import ClaimExplanation
-    from podslice.dra.allocation.search import WantedClaim
+    from podslice.dra.allocation.search import RequestedClaim
     from podslice.dra.allocation.usage import DeviceGrant
     from podslice.dra.manifests import DeviceObjects
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_NAMED = 8
-"""Names that a sentence lists."""
+"""Names that a sentence lists at most."""
 _REFUSED = "cannot allocate all claims"
 _ELSEWHERE = "resourceclaim not available on the node"
-"""What the scheduler says of every node where allocated claims of a pod are on nodes that have nothing in common."""
+"""The scheduler's message for every node where a pod's allocated claims have no node in common."""
 
 
 def claim_options(command: F) -> F:
-    """Adds `--claims` and `--slices`."""
+    """Add `--claims` and `--slices` to a command."""
     return with_options(
         command,
         click.option(
@@ -64,16 +64,16 @@ class ClaimAnswers:
         self._cluster = _cluster(self._objects, selectors)
         self._named: set[tuple[str, str]] = set()
         self._granted: dict[tuple[str, str], frozenset[str]] = {}
-        """The nodes on which claims can be used that a pod has got."""
+        """The nodes on which claims that a pod has got can be used."""
         self._counted: set[tuple[str, str]] = set()
         """Claims that count with the requests of the pod that got them."""
 
-    def of_pod(self, pod: Pod, *, counting: bool = False) -> ClaimAnswer | None:
-        """What the claims of a pod get, None for a pod without; `counting`: with the gate DRANodeAllocatableResources.
-        Raises `InputError` for one that nobody knows."""
-        from podslice.dra.allocation.footprint import in_use
+    def allocate_pod(self, pod: Pod, *, counting: bool = False) -> ClaimAnswer | None:
+        """Allocate the claims of a pod; None for a pod without. `counting`: with the gate DRANodeAllocatableResources.
+        Raises `InputError` for an unknown claim."""
+        from podslice.dra.allocation.footprint import claim_in_use
 
-        wanted = list(self._wanted(pod))
+        wanted = list(self._requested_claims(pod))
         held = [key for key, _ in wanted if self._allocated(key)]
         self._named.update(key for key, _ in wanted)
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -81,12 +81,12 @@ class ClaimAnswers:
             return None
         shared = next((key for key in held if counting and key in self._counted), None)
         if shared is not None:
-            return _uncounted(name, [claim for _, claim in wanted], "", in_use(shared[1]))
+            return _refuse_uncounted(name, [claim for _, claim in wanted], "", claim_in_use(shared[1]))
         new = {key: one for key, one in wanted if key not in held}
-        return self._answer(name, new, self._where(held), pod if counting else None)
+        return self._allocate(name, new, self._usable_nodes(held), pod if counting else None)
 
-    def _where(self, held: Iterable[tuple[str, str]]) -> frozenset[str]:
-        """The nodes on which claims can be used that have been allocated."""
+    def _usable_nodes(self, held: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """Return the nodes on which all these allocated claims can be used."""
         found = frozenset(self._cluster.nodes)
         for key in held:
             if key in self._granted:
@@ -99,12 +99,12 @@ class ClaimAnswers:
                 found &= frozenset(one.node.name for one in nodes if selector.matches(one.node.labels, one.node.name))
         return found
 
-    def others(self) -> list[ClaimAnswer]:
-        """Claims that no pod has named, each for itself, in the order of the files."""
-        from podslice.dra.allocation.search import WantedClaim
+    def allocate_others(self) -> list[ClaimAnswer]:
+        """Allocate the claims that no pod has named, each for itself, in the order of the files."""
+        from podslice.dra.allocation.search import RequestedClaim
 
         return [
-            self._answer("", {key: WantedClaim(f"{key[0]}/{key[1]}", one.spec.devices)})
+            self._allocate("", {key: RequestedClaim(f"{key[0]}/{key[1]}", one.spec.devices)})
             for key, one in self._objects.claims.items()
             if key not in self._named and one.status.allocation is None
         ]
@@ -113,8 +113,8 @@ class ClaimAnswers:
         claim = self._objects.claims.get(key)
         return claim is not None and (claim.status.allocation is not None or key in self._granted)
 
-    def _wanted(self, pod: Pod) -> Iterator[tuple[tuple[str, str], WantedClaim]]:
-        from podslice.dra.allocation.search import WantedClaim
+    def _requested_claims(self, pod: Pod) -> Iterator[tuple[tuple[str, str], RequestedClaim]]:
+        from podslice.dra.allocation.search import RequestedClaim
 
         namespace = pod.metadata.namespace or "default"
         for index, entry in enumerate(pod.spec.resource_claims):
@@ -123,96 +123,98 @@ class ClaimAnswers:
                 key = (namespace, entry.resource_claim_name)
                 claim = self._objects.claims.get(key)
                 if claim is None:
-                    raise _unknown(pod, f"{path}.resourceClaimName", key, self._objects.claims)
-                yield key, WantedClaim(f"{namespace}/{entry.resource_claim_name}", claim.spec.devices)
+                    raise _unknown_claim(pod, f"{path}.resourceClaimName", key, self._objects.claims)
+                yield key, RequestedClaim(f"{namespace}/{entry.resource_claim_name}", claim.spec.devices)
             elif entry.resource_claim_template_name is not None:
                 key = (namespace, entry.resource_claim_template_name)
                 template = self._objects.templates.get(key)
                 if template is None:
-                    raise _unknown(pod, f"{path}.resourceClaimTemplateName", key, self._objects.templates)
+                    raise _unknown_claim(pod, f"{path}.resourceClaimTemplateName", key, self._objects.templates)
                 made = _claim_name(pod, entry)
-                yield (namespace, made), WantedClaim(f"{namespace}/{made}", template.spec.spec.devices)
+                yield (namespace, made), RequestedClaim(f"{namespace}/{made}", template.spec.spec.devices)
 
-    def _answer(
+    def _allocate(
         self,
         pod: str,
-        wanted: Mapping[tuple[str, str], WantedClaim],
+        wanted: Mapping[tuple[str, str], RequestedClaim],
         among: frozenset[str] | None = None,
         counted_with: Pod | None = None,
     ) -> ClaimAnswer:
-        """What these claims get together, on one of the nodes that count."""
-        from podslice.dra.allocation.footprint import counted, problem
+        """Allocate these claims together on one of the nodes in `among`."""
+        from podslice.dra.allocation.footprint import count_claims, find_problem
         from podslice.dra.allocation.search import AbandonedError, SearchLimitError
-        from podslice.dra.allocation.selecting import SelectorError, UnknownClassError
+        from podslice.dra.allocation.selectors import SelectorError, UnknownClassError
 
         claims = list(wanted.values())
         names = tuple(claim.name for claim in claims)
         if among is not None and not among:
             return ClaimAnswer(pod, names, allocated=False, message=_ELSEWHERE)
         try:
-            found = self._cluster.first(claims, among)
+            found = self._cluster.find_first(claims, among)
         except UnknownClassError as error:
             there = ", ".join(list(self._objects.classes)[:_MOST_NAMED]) or "none"
             return ClaimAnswer(pod, names, allocated=False, message=f"{error} (the files have: {there})")
         except (AbandonedError, SearchLimitError, SelectorError) as error:
-            return self._refusal(pod, claims, str(error), among)
+            return self._make_refusal(pod, claims, str(error), among)
         if found is None:
-            return self._refusal(pod, claims, _REFUSED, among)
+            return self._make_refusal(pod, claims, _REFUSED, among)
         node, grants = found
         counts: tuple[CountedClaim, ...] = ()
         if counted_with is not None:
-            counts = counted(counted_with, _by_their_names(counted_with, wanted, grants))
-            wrong = problem(counted_with, counts)
+            counts = count_claims(counted_with, _pod_claims(counted_with, wanted, grants))
+            wrong = find_problem(counted_with, counts)
             if wrong is not None:
-                return _uncounted(pod, claims, node, wrong)
+                return _refuse_uncounted(pod, claims, node, wrong)
             names_counted = {one.resource_claim_name for one in counts}
             self._counted.update(key for key in wanted if key[1] in names_counted)
         devices = []
         for (key, claim), own in zip(wanted.items(), grants, strict=True):
-            self._granted[key] = self._cluster.usable_on(own)
+            self._granted[key] = self._cluster.nodes_with(own)
             self._cluster.take(node, own, claim.name)
             devices += [_device(claim.name, grant) for grant in own]
         return ClaimAnswer(
             pod, names, allocated=True, node=node, devices=tuple(devices), counts=tuple(map(_count, counts))
         )
 
-    def _refusal(self, pod: str, claims: list[WantedClaim], message: str, among: frozenset[str] | None) -> ClaimAnswer:
-        """With what every node that counts has to say."""
-        refusals = tuple(self._refused_by(nodes, claims) for nodes in self._cluster.alike(among))
+    def _make_refusal(
+        self, pod: str, claims: list[RequestedClaim], message: str, among: frozenset[str] | None
+    ) -> ClaimAnswer:
+        """Return a refusal with the obstacles on every node in `among`."""
+        refusals = tuple(self._explain_refusal(nodes, claims) for nodes in self._cluster.group_alike(among))
         return ClaimAnswer(
             pod, tuple(claim.name for claim in claims), allocated=False, message=message, refusals=refusals
         )
 
-    def _refused_by(self, nodes: tuple[str, ...], claims: list[WantedClaim]) -> ClaimRefusal:
+    def _explain_refusal(self, nodes: tuple[str, ...], claims: list[RequestedClaim]) -> ClaimRefusal:
         from podslice.dra.allocation.obstacles import explain
 
         cluster = self._cluster
-        why = explain(cluster.nodes[nodes[0]].pools, cluster.usage, cluster.selecting, claims)
+        why = explain(cluster.nodes[nodes[0]].pools, cluster.usage, cluster.selectors, claims)
         fixes = tuple(ClaimFix(fix.claim, fix.path, fix.text) for fix in why.fixes)
         return ClaimRefusal(nodes, why.together, tuple(_obstacles(why)), fixes)
 
 
-def with_claims(
+def allocate_claims(
     claims: ClaimAnswers | None, pods: Iterable[LoadedPod], answers: list[ClaimAnswer], gates: Mapping[str, bool]
 ) -> Iterator[Pod]:
-    """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those.
-    With the gate DRANodeAllocatableResources the pods' status says what those count for."""
+    """Yield the pods that a scheduler would bind, after their claims were allocated; `answers` receives the results.
+    With the gate DRANodeAllocatableResources the pods' status says what their claims count for."""
     from podslice.scheduling.predicates import CLAIMS_COUNT
 
     for one in pods:
-        answer = None if claims is None else claims.of_pod(one.pod, counting=gates[CLAIMS_COUNT])
+        answer = None if claims is None else claims.allocate_pod(one.pod, counting=gates[CLAIMS_COUNT])
         if answer is not None:
             answers.append(answer)
         if answer is None:
             yield one.pod
         elif answer.allocated:
-            yield _with_counts(one.pod, answer)
+            yield _set_counts(one.pod, answer)
     if claims is not None:
-        answers += claims.others()
+        answers += claims.allocate_others()
 
 
-def _by_their_names(
-    pod: Pod, wanted: Mapping[tuple[str, str], WantedClaim], grants: Sequence[tuple[DeviceGrant, ...]]
+def _pod_claims(
+    pod: Pod, wanted: Mapping[tuple[str, str], RequestedClaim], grants: Sequence[tuple[DeviceGrant, ...]]
 ) -> Iterator[PodClaim]:
     from podslice.dra.allocation.footprint import PodClaim
 
@@ -222,11 +224,11 @@ def _by_their_names(
 
 
 def _claim_name(pod: Pod, entry: PodResourceClaim) -> str:
-    """Of one that is yet to be made of a template, without what the API server adds."""
+    """Return the name of a pod's claim; of one yet to be made of a template, without the API server's suffix."""
     return entry.resource_claim_name or f"{pod.metadata.name}-{entry.name}"
 
 
-def _uncounted(pod: str, claims: Sequence[WantedClaim], node: str, wrong: Uncounted) -> ClaimAnswer:
+def _refuse_uncounted(pod: str, claims: Sequence[RequestedClaim], node: str, wrong: Uncounted) -> ClaimAnswer:
     refusals = (ClaimRefusal((node,) if node else (), wrong.remedy),)
     return ClaimAnswer(
         pod, tuple(one.name for one in claims), allocated=False, message=wrong.message, refusals=refusals
@@ -240,8 +242,8 @@ def _count(one: CountedClaim) -> ClaimCount:
     return ClaimCount(one.resource_claim_name, one.containers, resources)
 
 
-def _with_counts(pod: Pod, answer: ClaimAnswer) -> Pod:
-    """As the scheduler leaves the pod."""
+def _set_counts(pod: Pod, answer: ClaimAnswer) -> Pod:
+    """Return the pod with the status that the scheduler writes."""
     said = tuple(
         {"resourceClaimName": one.claim, "containers": list(one.containers), "resources": one.resources}
         for one in answer.counts
@@ -266,13 +268,13 @@ def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:
     return cluster
 
 
-def _unknown(pod: Pod, path: str, key: tuple[str, str], known: Iterable[tuple[str, str]]) -> InputError:
+def _unknown_claim(pod: Pod, path: str, key: tuple[str, str], known: Iterable[tuple[str, str]]) -> InputError:
     from podslice.values.nearest import did_you_mean
 
     names = [name for namespace, name in known if namespace == key[0]]
-    problem = f"pod {pod.metadata.name} names {key[1]!r}, which no file given with --claims has"
+    find_problem = f"pod {pod.metadata.name} names {key[1]!r}, which no file given with --claims has"
     there = f"{key[0]} has {', '.join(names[:_MOST_NAMED])}" if names else f"namespace {key[0]} has none there"
-    return InputError(problem, path=path, remedy=did_you_mean(key[1], names) or there)
+    return InputError(find_problem, path=path, remedy=did_you_mean(key[1], names) or there)
 
 
 def _device(claim: str, grant: DeviceGrant) -> ClaimDevice:

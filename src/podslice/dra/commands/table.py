@@ -1,4 +1,4 @@
-"""What became of claims, for people."""
+"""Tables of allocated and refused claims."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from podslice.render.table import print_table
 
 _MOST_SHOWN = 5
 _MOST_NAMED = 8
-"""Kinds of nodes, and names of one kind, that people are told of."""
+"""Kinds of nodes, and names of one kind, in the text at most."""
 
 
 def print_answers(answers: Sequence[ClaimAnswer]) -> None:
-    """A table of devices, and below it what was refused and why."""
+    """Print a table of devices, and below it the refusals and their reasons."""
     counting = any(answer.counts for answer in answers)
     rows = [row if counting else row[:-1] for answer in answers for row in _rows(answer)]
     headings = ["POD", "CLAIM", "VERDICT", "NODE", "REQUEST", "DEVICE", "CONSUMED"]

@@ -1,4 +1,4 @@
-"""What claims are for in the resources of pods, as far as they say it themselves: amounts of CPUs and memory."""
+"""CPUs and memory that claims request, as far as they name amounts themselves."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from podslice.values.quantity import ZERO, Quantity
 _NATIVE = ("cpu", "memory", HUGEPAGES_PREFIX)
 
 
-def claimed_amounts(devices: DeviceClaim) -> ResourceList:
-    """What a claim asks of capacities that are CPUs or memory, by resource; of alternatives the least."""
+def requested_amounts(devices: DeviceClaim) -> ResourceList:
+    """Return the amounts of CPUs and memory that a claim requests, by resource; of alternatives the least."""
     total: ResourceList = {}
     for request in devices.requests:
-        forms = [_amounts_of(form) for _, form in request.forms()]
+        forms = [_form_amounts(form) for _, form in request.forms()]
         for resource in set[str]().union(*forms):
             least = min((one.get(resource, ZERO) for one in forms), default=ZERO)
             if not least.is_zero():
@@ -26,7 +26,7 @@ def claimed_amounts(devices: DeviceClaim) -> ResourceList:
     return total
 
 
-def _amounts_of(form: DeviceSubRequest) -> ResourceList:
+def _form_amounts(form: DeviceSubRequest) -> ResourceList:
     found: ResourceList = {}
     for name, amount in form.capacity.requests.items():
         domain, _, short = name.rpartition("/")

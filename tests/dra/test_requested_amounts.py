@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from podslice.api.pod.spec import from_dict
-from podslice.dra.asked import claimed_amounts
 from podslice.dra.objects import ResourceClaimSpec
+from podslice.dra.requested_amounts import requested_amounts
 
 
 def form(count: int = 1, **amounts: str) -> dict[str, Any]:
@@ -32,4 +32,4 @@ def test_amounts(requests: list[dict[str, Any]], said: dict[str, str]) -> None:
     least."""
     named = [{"name": f"r{place}", **one} for place, one in enumerate(requests)]
     spec = from_dict({"devices": {"requests": named}}, ResourceClaimSpec)
-    assert {name: str(amount) for name, amount in claimed_amounts(spec.devices).items()} == said
+    assert {name: str(amount) for name, amount in requested_amounts(spec.devices).items()} == said

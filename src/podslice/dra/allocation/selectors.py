@@ -1,4 +1,4 @@
-"""Which devices the selectors of classes and requests mean; every expression is asked once for each kind of device."""
+"""Evaluation of the selectors of classes and requests; every expression runs once for each kind of device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Matches = Callable[[str, OfferedDevice], bool]
 
 
 class SelectorError(PodsliceError):
-    """An expression that has no answer for a device: the scheduler gives the whole pod up."""
+    """Raised for an expression without a result for a device: the scheduler gives up the whole pod."""
 
     def __init__(self, expression: str, device: str, problem: str) -> None:
         super().__init__(f"selector {expression!r} on device {device}: {problem}")
@@ -22,21 +22,21 @@ class SelectorError(PodsliceError):
 
 
 class UnknownClassError(PodsliceError):
-    """A request for a class that does not exist, in the scheduler's words."""
+    """Raised for a request for a class that does not exist, in the scheduler's words."""
 
     def __init__(self, request: str, name: str) -> None:
         super().__init__(f"request {request}: device class {name} does not exist")
 
 
 class Unmet(NamedTuple):
-    """The first selector that a device does not meet, and whose it is."""
+    """The first selector that a device does not meet, and whether it is the class's."""
 
     expression: str
     of_class: bool
 
 
-class Selecting:
-    """Answers for the devices of a cluster. `classes` by name."""
+class SelectorCache:
+    """Results of selectors for the devices of a cluster. `classes` by name."""
 
     def __init__(self, classes: Mapping[str, DeviceClass], matches: Matches) -> None:
         self._classes = classes
@@ -44,7 +44,7 @@ class Selecting:
         self._known: dict[tuple[str, tuple[object, ...]], bool | SelectorError] = {}
 
     def expressions(self, form: DeviceSubRequest, request: str) -> list[Unmet]:
-        """All that a device must meet, the class first. Raises `UnknownClassError`."""
+        """Return all selectors that a device must meet, the class's first. Raises `UnknownClassError`."""
         known = self._classes.get(form.device_class_name)
         if known is None:
             raise UnknownClassError(request, form.device_class_name)
@@ -53,8 +53,8 @@ class Selecting:
             *(Unmet(one.cel.expression, of_class=False) for one in form.selectors),
         ]
 
-    def unmet(self, expressions: list[Unmet], offered: OfferedDevice) -> Unmet | None:
-        """Raises `SelectorError`."""
+    def first_unmet(self, expressions: list[Unmet], offered: OfferedDevice) -> Unmet | None:
+        """Return the first selector that the device does not meet. Raises `SelectorError`."""
         return next((one for one in expressions if not self._holds(one.expression, offered)), None)
 
     def _holds(self, expression: str, offered: OfferedDevice) -> bool:
