@@ -218,7 +218,7 @@ def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tupl
     for uid, resource, bits in changes:
         pool = pools.get(resource) or DevicePool.on((0, 1))
         listed = [Device(f"dev-{i}<", (i % 2,), HEALTHY if bits >> i & 1 else "Unhealthy") for i in range(4)]
-        pool = pools[resource] = pool.updated(listed)
+        pool = pools[resource] = pool.with_devices(listed)
         if bits == 15:
             records.pop(uid, None)
         else:

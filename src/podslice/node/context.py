@@ -134,7 +134,7 @@ class NodeContext:
             self._note(uid)
 
     def mark_all_leftovers(self) -> None:
-        """Let the next look for leftovers be at all pods."""
+        """Make every pod a candidate in the next search for leftovers."""
         self.leftovers = dict.fromkeys(_MANAGERS)
 
     def _note(self, uid: str) -> None:

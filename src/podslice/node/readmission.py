@@ -103,8 +103,8 @@ def _take_running(kubelet: Kubelet, pods: Iterable[Pod]) -> None:
 
 
 def _keep_holding(kubelet: Kubelet, admission: AdmissionPod) -> bool:
-    """Let a refused running pod request what it has, and queue the rest as a resize; return False where that cannot
-    work."""
+    """Admit a refused running pod with requests for what it has, and queue the rest as a resize; return False where
+    that is refused too."""
     if not (kubelet.manager.elastic or kubelet.manager.elastic_memory):
         return False
     smaller = reduce_to_held(admission, kubelet.state.of_pod(admission.uid))
