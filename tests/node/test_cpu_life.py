@@ -1,4 +1,4 @@
-"""Who gives CPUs back, and when: pods that end in parts, and kubelets that start again."""
+"""Releases of CPUs over time: pods that end in parts, and kubelets that start again."""
 
 from __future__ import annotations
 

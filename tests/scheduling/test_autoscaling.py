@@ -1,4 +1,4 @@
-"""What autoscalers count of a pod (pod-level-resources 14)."""
+"""Requests that autoscalers count of a pod (pod-level-resources 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who goes first under memory pressure, and what the pod status then says (pod-level-resources 10)."""
+"""The order of evictions under memory pressure, and the pod status after one (pod-level-resources 10)."""
 
 from __future__ import annotations
 

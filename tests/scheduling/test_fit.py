@@ -1,4 +1,4 @@
-"""What the scheduler's filter and scores count (pod-level-resources 13)."""
+"""Requests that the scheduler's filter and scores count (pod-level-resources 13)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def check(
 
 
 def words(verdict: Verdict) -> tuple[str, str] | None:
-    """A verdict's reason and message, None where the pod fits."""
+    """Return a verdict's reason and message, None where the pod fits."""
     return None if verdict.refusal is None else (verdict.refusal.reason, verdict.refusal.message)
 
 

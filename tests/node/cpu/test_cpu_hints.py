@@ -1,4 +1,4 @@
-"""Which sets of NUMA nodes the CPU Manager names for a request, on machines small enough to count on fingers."""
+"""Hints of the CPU Manager for a request, on machines small enough to count on fingers."""
 
 from __future__ import annotations
 

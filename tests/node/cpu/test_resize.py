@@ -1,4 +1,4 @@
-"""Which CPUs a container holds after it grew or shrank."""
+"""The CPUs of a container after it grew or shrank."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_promises(topology: CPUTopology, options: CPUPolicyOptions) -> None:
 
 
 def level(topology: CPUTopology, anchor: Bits, pool: Bits, grown: Bits, options: CPUPolicyOptions) -> bool:
-    """True when no CPU was taken on a node while one with fewer had a free unit."""
+    """Whether no CPU was taken on a node while one with fewer had a free unit."""
     unit = topology.cpus_per_core if options.full_pcpus_only else 1
     nodes = topology.numa_nodes.values()
     took = [node for node in nodes if node & grown & ~anchor]

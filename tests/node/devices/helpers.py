@@ -85,6 +85,6 @@ def admit(devices: DeviceManager, wanted: AdmissionPod, affinity: Hint = ANYWHER
 
 
 def remove(devices: DeviceManager, uid: str) -> None:
-    """The pod is gone and leftovers are collected."""
+    """Remove a pod and collect what it leaves."""
     devices.context.deactivate(uid)
     devices.remove_stale()

@@ -1,4 +1,4 @@
-"""Which devices a container gets, and what is refused (memory-device 2.7, 2.8, 2.9)."""
+"""Allocations of devices, and their refusals (memory-device 2.7, 2.8, 2.9)."""
 
 from __future__ import annotations
 

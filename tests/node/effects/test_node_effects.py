@@ -1,4 +1,4 @@
-"""What an admitted pod means for the kernel of its node: `Node.effects`."""
+"""Effects of an admitted pod on the kernel of its node: `Node.effects`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def random_node(random: Random, hotplug: Hotplug) -> Node | None:
 
 
 def changed(random: Random, machine: Machine) -> Machine:
-    """The machine with some CPUs offline, and now and then other amounts of memory or a NUMA node less."""
+    """Return the machine with some CPUs offline, and now and then other amounts of memory or a NUMA node less."""
     gone = bits_of(random.sample(sorted(machine.cpus), random.randrange(len(machine.cpus))))
     if random.random() < 0.4:
         gone = bits_of([random.choice(sorted(machine.cpus))])
@@ -50,7 +50,7 @@ def _other_memory(random: Random, node: NUMANode) -> NUMANode:
 
 
 def effective(node: Node) -> dict[tuple[str, str], Bits]:
-    """What each container that has CPUs of its own or its pod's runs on."""
+    """Return the CPUs on which each container with own CPUs, or its pod's, runs."""
     view = node.view
     found = {}
     for uid, pod in view.pods.items():
@@ -89,7 +89,7 @@ def check(node: Node) -> None:
 
 
 def check_memory(node: Node) -> None:
-    """The tables add up, and what is held and not booked is known."""
+    """Check that the tables add up, and that holdings which the ledgers lack are known."""
     memory = node.state.memory
     for state in memory.machine_state.values():
         for table in (state.memory_map or {}).values():

@@ -67,7 +67,7 @@ def sets(made: NodeStore) -> dict[str, str]:
 
 
 def renumbered(machine: Machine, numbers: dict[int, int]) -> Machine:
-    """The same hardware with other numbers of CPUs, as another boot gives them."""
+    """Return the same hardware with other numbers of CPUs, as another boot gives them."""
 
     def core(one: Core) -> Core:
         return replace(one, threads=tuple(numbers[thread] for thread in one.threads))

@@ -42,7 +42,7 @@ def off(cpus: str, machine: Machine = MACHINE) -> Machine:
 
 
 def sets(here: Node, name: str = "a") -> tuple[str, str]:
-    """What a container owns, and what of it is promised."""
+    """Return the CPUs of a container, and those of them that are promised."""
     cpu = here.state.cpu
     return format_bits(cpu.assignments[f"uid-{name}"]["c0"]), format_bits(cpu.promised(f"uid-{name}", "c0"))
 

@@ -82,7 +82,7 @@ def manager(
 
 
 def restarted(old: MemoryManager) -> MemoryManager:
-    """A new manager on the old one's file, with its pods active and nothing cleaned up yet."""
+    """Return a new manager on the old one's file, with its pods active and nothing cleaned up yet."""
     context = NodeContext(old.context.gates, old.context.quirks)
     context.active = old.context.active
     context.sources_ready = False
@@ -145,7 +145,7 @@ def admit(manager: MemoryManager, admission: AdmissionPod, affinity: Hint = ANYW
 
 
 def remove(manager: MemoryManager, uid: str) -> None:
-    """The pod is gone and its memory collected."""
+    """Remove a pod and collect its memory."""
     manager.context.deactivate(uid)
     manager.remove_stale()
 
@@ -207,5 +207,5 @@ def check_ledger(manager: MemoryManager) -> None:
 
 
 def counted(memory_manager: MemoryManager) -> dict[str, int]:
-    """What a manager counted, by the text of its series."""
+    """Return the counters of a manager by the text of their series."""
     return {one.text: value for one, value in memory_manager.context.metrics.items()}

@@ -1,4 +1,4 @@
-"""Which NUMA nodes memory could be on (memory-device 1.5 to 1.7)."""
+"""Hints for memory (memory-device 1.5 to 1.7)."""
 
 from __future__ import annotations
 

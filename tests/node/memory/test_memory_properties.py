@@ -63,7 +63,7 @@ class MemoryLife(RuleBasedStateMachine):
         started=st.integers(0, 6),
     )
     def admit(self, app, init, sidecars, order, shared, budget, started) -> None:
-        """A refused pod changes nothing; an admitted one starts some of its containers."""
+        """Admit a pod: a refused one changes nothing, an admitted one starts some of its containers."""
         self.counter += 1
         pod_level = None if budget is None else {"cpu": "12", "memory": budget, HUGE: "1Gi"}
         apps = [*app, {}] if shared and budget else app
@@ -104,7 +104,7 @@ class MemoryLife(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A new kubelet on the same file admits every pod again, with the same memory."""
+        """Restart the kubelet on the same file; it admits every pod again, with the same memory."""
         self.kubelet.collect()
         before = self.file
         self.kubelet.restart()

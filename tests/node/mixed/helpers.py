@@ -59,10 +59,10 @@ def _resources(cpu: str, memory: str = "64Mi") -> dict[str, Any]:
 
 
 def runs_on(of: Node, uid: str, container: str = "c0") -> str:
-    """The CPUs that a container runs on now."""
+    """Return the CPUs that a container runs on now."""
     return format_bits(of.view.affinity(uid, container))
 
 
 def owns(of: Node, uid: str, container: str = "c0") -> str:
-    """The CPUs that are its own."""
+    """Return the CPUs that a container owns."""
     return format_bits(of.view.assignment(uid, container) or 0)

@@ -1,4 +1,4 @@
-"""The examples for who comes from OpenShift's mixed CPUs and from CPU-Pooler, and what becomes of mistakes in them."""
+"""Examples for users of OpenShift's mixed CPUs and of CPU-Pooler, and for mistakes in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODE = ("--from", TWO_NODES, "--config", str(EXAMPLES / "openshift-kubelet.yaml"
 
 
 def admitted(pods: Path, policy: Path) -> list[tuple[str, str, str, str]]:
-    """Of each pod its reason, or what its container runs on, owns, and how."""
+    """Return of each pod the reason of its refusal, or the CPUs of its container, those it owns, and its isolation."""
     result = run("admit", str(pods), *NODE, "--policy", str(policy), "-o", "json")
     found = []
     for one in read_document(result.stdout, "AdmissionReport")["pods"]:

@@ -1,4 +1,4 @@
-"""What always holds for mixed containers, in lives of nodes with all kinds of them."""
+"""Properties of mixed containers, in lives of nodes with all kinds of them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def config(**settings: Any) -> KubeletConfig:
 
 
 def named(*names: str, machine: str = TWO_NODES, hint_scores: bool = False, **settings: Any) -> Node:
-    """A node with plugins that come along."""
+    """Return a node with built-in plugins."""
     rules = PluginRules(tuple(map(PluginEntry, names)), hint_scores=hint_scores)
     return Node(from_synthetic(machine), config(**settings), policy=PodslicePolicy(plugins=rules))
 
@@ -52,7 +52,7 @@ def own(
     policy: PodslicePolicy = NO_POLICY,
     **settings: Any,
 ) -> Node:
-    """A node with plugins that are made here; each is called by its class, in small letters."""
+    """Return a node with plugins that are made here; each is named after its class, in small letters."""
     made = from_synthetic(machine)
     plugins_named = replace(policy, plugins=PluginRules((PluginEntry("static"),)))
     node = Node(made, config(**settings), policy=plugins_named)
@@ -63,6 +63,6 @@ def own(
 
 
 def cpus_of(node: Node, uid: str) -> str:
-    """The CPUs of the only container of a pod."""
+    """Return the CPUs of the only container of a pod."""
     (cpus,) = node.view.owners[uid].values()
     return format_bits(cpus)

@@ -101,7 +101,7 @@ class Broken(Base):
 
 
 class Lying(int):
-    """A number that says of itself that it is part of every set."""
+    """A number that claims to be part of every set."""
 
     def __and__(self, other: int) -> int:
         return 0

@@ -67,7 +67,7 @@ LIVES = PodslicePolicy(
 
 
 class ClassLife:
-    """A hybrid node; `wishes` and sizes of those that are on it."""
+    """A hybrid node, with the requested classes and sizes of the pods on it."""
 
     def __init__(self, policy: str) -> None:
         self.node = node((), (P, E), policy=LIVES, topology_manager_policy=policy)

@@ -69,7 +69,7 @@ def pod(name: str, cpu: str = "", *, namespace: str = "default", annotation: str
 
 
 def cpus(of: Node, asked: Any) -> str:
-    """The CPUs of the pod's container, or why it was refused."""
+    """Return the CPUs of the pod's container, or why it was refused."""
     decision = of.admit(asked)
     return str(decision.containers[0].cpus) if decision.admitted else decision.reason
 
@@ -242,7 +242,7 @@ def node_with_a() -> Node:
 
 
 def restarted(one: Node, pods: list[Any], without: str = "") -> Node:
-    """The node on its own files, with its pods brought back."""
+    """Return the node on its own files, with its pods readmitted."""
     files = {name: data for name, data in one.files.items() if name != without}
     made = Node(one.rules.machine, one.rules.config, files=files, policy=one.rules.policy)
     assert made.readmit(pods) == []
@@ -250,7 +250,7 @@ def restarted(one: Node, pods: list[Any], without: str = "") -> Node:
 
 
 def whole(cpu: str) -> Any:
-    """A pod with CPUs as a whole, of which its container shares all."""
+    """Return a pod with pod CPUs, of which its container shares all."""
     amounts = {"cpu": cpu, "memory": "1Gi"}
     resources = {"requests": amounts, "limits": amounts}
     metadata = {"name": "w", "uid": "uid-w"}
@@ -258,7 +258,7 @@ def whole(cpu: str) -> Any:
 
 
 def replace_cpu(resized: Any) -> Any:
-    """The same pod, as it is resized."""
+    """Return the same pod, as it is resized."""
     return resized
 
 

@@ -61,7 +61,7 @@ def node(*names: str, files: Mapping[str, bytes] | None = None, **settings: Any)
 
 
 def memos(of: Node) -> object:
-    """What the file remembers."""
+    """Return the notes in the file."""
     files = of.manager_files
     return policy_state.decode(files[POLICY_STATE_FILE]).plugins if POLICY_STATE_FILE in files else None
 

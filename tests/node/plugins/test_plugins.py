@@ -293,7 +293,7 @@ def test_sort_of_resizes() -> None:
 
 
 def cpus_count(node: Node, uid: str) -> int:
-    """How many CPUs the only container of a pod has."""
+    """Return how many CPUs the only container of a pod has."""
     return node.view.owners[uid]["c"].bit_count()
 
 

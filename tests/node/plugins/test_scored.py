@@ -102,7 +102,7 @@ def answers(nodes: int, free: list[int], devices: list[int], cpus: int, wanted: 
 
 def by_hand(given_: list[ProviderHints], free: list[int], devices: list[int], cpus: int, wanted: int, mask: int,
             weights: dict[str, int]) -> int:  # fmt: skip
-    """The score of a mask, from the counts."""
+    """Return the score of a mask, computed from the counts."""
     nodes = [node for node in range(5) if mask >> node & 1]
     total = 0
     for name, has, need in (("cpu", free, cpus), (GPU, devices, wanted)):

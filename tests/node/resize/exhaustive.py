@@ -104,7 +104,7 @@ def picked(picker: ResizePicker, anchor: Bits, pool: Bits, count: int, mask: Bit
 
 
 class Question(NamedTuple):
-    """A container on some CPUs wants more."""
+    """A request for more CPUs by a container that has some."""
 
     held: CPUs
     wants: int
@@ -167,7 +167,7 @@ def sized(name: str, count: int) -> Pod:
 
 
 def asked(node: Node, question: Question, taken: CPUs) -> tuple[str, CPUs]:
-    """The outcome of a resize, and what the container has then; another container has the CPUs `taken`."""
+    """Return the outcome of a resize, and the container's CPUs then; another container has the CPUs `taken`."""
     before = node.state
     sets = {"p": question.held} | ({"other": taken} if taken else {})
     pods = {f"uid-{name}": AdmissionPod.of(sized(name, len(cpus)), node.rules.gates) for name, cpus in sets.items()}
@@ -196,7 +196,7 @@ def parts() -> list[tuple[str, CPUPolicyOptions]]:
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What one option set of one machine came to: a line of the log."""
+    """The result of one option set on one machine: a line of the log."""
 
     machine: str
     options: str
@@ -207,14 +207,14 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Asking(NamedTuple):
-    """A `share` of the questions, drawn by `seed`, and the log of what is through."""
+    """A `share` of the questions, drawn by `seed`, and the log of those that are done."""
 
     share: float = 1.0
     seed: int = 1
     log: Path | None = None
 
     def known(self) -> dict[tuple[str, str], Done]:
-        """What the log has of these very questions; a line that a kill cut short is asked again."""
+        """Return the log's results for these very questions; a line that a kill cut short is asked again."""
         if self.log is None or not self.log.exists():
             return {}
         found = filter(None, map(_read, self.log.read_bytes().splitlines()))
@@ -245,7 +245,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def run(asking: Asking, *, part: tuple[int, int] = (0, 1), progress: bool = False) -> Report:
-    """All machines and options, or every n-th from some one on."""
+    """Run all machines and options, or every n-th from some one on."""
     report, known, chosen = Report(), asking.known(), parts()[part[0] :: part[1]]
     for index, (name, options) in enumerate(chosen):
         done = known.get((name, name_of(options))) or asking.ask(name, options)

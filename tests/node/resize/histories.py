@@ -76,7 +76,7 @@ class Disk:
 
 
 class Setting(NamedTuple):
-    """What a node is started with."""
+    """The machine, configuration and policy that a node is started with."""
 
     machine: Machine
     config: KubeletConfig
@@ -178,7 +178,7 @@ def draw_sizes(random: Random, pod: Pod) -> Pod:
 
 
 def held(state: NodeState) -> tuple[object, ...]:
-    """All that pods hold, and what they were promised."""
+    """Return all that pods hold, and their promises."""
     cpu, memory = state.cpu, state.memory
     return (
         cpu.default, cpu.assignments, cpu.bubbles, cpu.loans, cpu.bubble_loans,
@@ -260,7 +260,7 @@ def check_memory(node: Node) -> None:
 
 
 class Promises:
-    """The baselines of containers and bubbles as the rules have them, kept beside the node's own ledgers."""
+    """The baselines of containers and of pod CPUs as the rules have them, kept beside the node's own ledgers."""
 
     def __init__(self) -> None:
         self.containers: dict[tuple[str, str], Bits] = {}
@@ -308,7 +308,7 @@ def _owns(state: NodeState, uid: str, name: str) -> Bits:
 
 
 def _changed(had: Bits, has: Bits, promised: Bits) -> Bits:
-    """The baseline after a resize from one set to another, which must be allowed."""
+    """Return the baseline after a resize from one set to another, which must be allowed."""
     if not had or not has:
         return has
     if has.bit_count() == had.bit_count():
@@ -368,7 +368,8 @@ class History:
         return self.counts
 
     def open(self, disk: Disk, running: Iterable[Pod], torn: tuple[Path, bytes] | None = None) -> NodeStore:
-        """A new process on what the disk holds; `torn` is a file that was being written when the last one ended."""
+        """Start a new process on what the disk holds; `torn` is a file that was being written when the last one
+        ended."""
         for name in ("cpu_manager_state", "memory_manager_state", POLICY_STATE_FILE):
             path = self.folder / place_of(name)
             if path in disk.files:
@@ -562,11 +563,11 @@ class History:
 
 
 def _kinds(before: NodeState, after: NodeState, uid: str) -> list[str]:
-    """What a resize was about."""
-    (had, own), (ledger, blocks) = ((one.cpu.of_pod(uid), one.memory.of_pod(uid)) for one in (before, after))
+    """Return the kinds of a resize, for the coverage of a history."""
+    (had, own), (has, blocks) = ((one.cpu.of_pod(uid), one.memory.of_pod(uid)) for one in (before, after))
     found = {
-        "resizes of exclusive CPUs": had.assignments != ledger.assignments,
-        "resizes of pods with a bubble": bool(had.bubble),
+        "resizes of exclusive CPUs": had.assignments != has.assignments,
+        "resizes of pods with pod CPUs": bool(had.bubble),
         "resizes of memory": own != blocks,
         "resizes of memory on several nodes": any(
             len(block.numa_affinity or ()) > 1 for one in (own, blocks) for block in one.charged_blocks(pod_level=True)

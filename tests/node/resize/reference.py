@@ -1,8 +1,4 @@
-"""What a resize of one container should give, said in the plainest way: sets, loops, nothing clever.
-
-Independent of podslice's own picking; for machines of a few CPUs whose cores, caches, nodes and sockets are all of one
-size. `tests.node.resize.exhaustive` compares.
-"""
+"""The result that a resize of one container should have, in the plainest way: sets, loops, nothing clever."""
 
 from __future__ import annotations
 
@@ -121,7 +117,7 @@ def _spread(layout: Layout, order: Callable[..., list[CPUs]], left: Callable[[],
 def pick(
     layout: Layout, options: CPUPolicyOptions, anchor: CPUs, pool: CPUs, count: int, mask: Nodes | None
 ) -> CPUs | None:
-    """All of the anchor and what is missing from the pool, nearest first; None where there is not enough."""
+    """Return all of the anchor and what is missing from the pool, nearest first; None where there is not enough."""
     pool = _within(layout, options, pool - anchor, mask)
     if options.full_pcpus_only:
         touched = [core for core in layout.cores if core & anchor]
@@ -206,7 +202,7 @@ def _one(layout: Layout, options: CPUPolicyOptions, among: CPUs, free: CPUs) -> 
 
 
 def masks(layout: Layout) -> list[Nodes]:
-    """All sets of NUMA nodes, narrow and low ones first."""
+    """Return all sets of NUMA nodes, narrow and low ones first."""
     ids = range(len(layout.nodes))
     return [frozenset(some) for size in range(1, len(layout.nodes) + 1) for some in combinations(ids, size)]
 

@@ -1,4 +1,4 @@
-"""What a kubelet grants, refuses and puts off."""
+"""Resizes that a kubelet grants, refuses and defers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server makes of updates and of the subresource resize."""
+"""The API server's handling of updates and of the subresource resize."""
 
 from __future__ import annotations
 

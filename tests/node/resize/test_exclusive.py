@@ -334,7 +334,7 @@ def test_a_pod_below_its_promise() -> None:
 
 
 def again(here: Node, *pods: Pod) -> Node:
-    """Another process on the managers' files alone: what was being written is not known."""
+    """Return another process on the managers' files alone: an interrupted write is not known."""
     files = {name: data for name, data in here.manager_files.items() if name != "podslice_policy_state"}
     other = Node(MACHINE, here.rules.config, policy=here.rules.policy, files=files)
     assert other.readmit(pods) == []

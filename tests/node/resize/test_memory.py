@@ -39,7 +39,7 @@ def one(cpu: str, memory: str, name: str = "p") -> Pod:
 
 
 def held(here: Node, name: str = "p", container: str = "c0") -> tuple[str, str, float]:
-    """The container's CPUs, the NUMA nodes of its memory, and GiB."""
+    """Return the container's CPUs, the NUMA nodes of its memory, and GiB."""
     state, uid = here.state, f"uid-{name}"
     (block,) = state.memory.blocks(uid, container)
     cpus = format_bits(state.cpu.assignment(uid, container) or 0)
@@ -56,7 +56,7 @@ def resized(here: Node, *sizes: tuple[str, str]) -> ResizeDecision:
 
 
 def agrees_after_restart(here: Node) -> None:
-    """A kubelet's own check of its files passes, and nothing moves."""
+    """Check that a kubelet's own check of its files passes, and nothing moves."""
     files = dict(here.files)
     again = Node.of(here.rules, restart(here.rules, here.state).state)
     assert again.state.memory.assignments == here.state.memory.assignments

@@ -47,7 +47,7 @@ def values(shares: int | None = None, quota: int | None = None, memory: int | No
 
 
 def brief(step: Step) -> str:
-    """A step in a word or two."""
+    """Return a step in a word or two."""
     if isinstance(step, NotifyRuntime):
         return f"notify {step.resource}"
     if isinstance(step, WritePodCgroup):

@@ -1,4 +1,4 @@
-"""What the pod's status says about its resources."""
+"""The resources in the pod's status."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def cross_product(lists: Sequence[Listed], everything: int) -> tuple[set[int], s
 
 
 def winner(merger: Merger, lists: Sequence[Listed], everything: int, order: Order) -> Hint:
-    """The best of all merged hints (cpu-topology 9.4, 9.5)."""
+    """Return the best of all merged hints (cpu-topology 9.4, 9.5)."""
     if merger.single_numa_node:
         lists = [
             tuple(hint for hint in hints if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1))
@@ -89,7 +89,8 @@ def _listed(hints: ResourceHints) -> Listed:
 
 
 def every_state(nodes: int) -> Iterator[tuple[ResourceHints, Listed]]:
-    """The hints of one resource in every state of so many nodes of two units, for every request, and their list."""
+    """Return the hints of one resource in every state of so many nodes of two units, for every request, and their
+    list."""
     yield [], _listed([])
     for frees in product(range(3), repeat=nodes):
         for amount in range(1, sum(frees) + 1):

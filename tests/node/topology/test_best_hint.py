@@ -1,4 +1,4 @@
-"""The best of many hints, and how a search goes on when it may not look any further."""
+"""The best of many hints, and the result of a search whose budget has run out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a search has to be given up: a good answer, the same every time, and a word about it."""
+"""Searches whose budget runs out: a good answer, the same every time, and a note about it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ POLICIES = ("best-effort", "restricted", "single-numa-node")
 
 
 def brute_force(policy: str, nodes: int, distances: list[list[int]], closest: bool, lists: list[list[Hint]]) -> Hint:
-    """The rules (cpu-topology 9.3 to 9.5) word for word: all choices, all merged hints, the total order."""
+    """Apply the rules (cpu-topology 9.3 to 9.5) word for word: all choices, all merged hints, the total order."""
     everything = (1 << nodes) - 1
     if policy == "single-numa-node":
         lists = [[h for h in hints if h.preferred and (h.mask is None or h.mask.bit_count() == 1)] for hints in lists]
@@ -112,7 +112,7 @@ def test_gaps_in_node_ids() -> None:
 
 
 def outcome(merger: Merger, providers: list[ProviderHints]) -> tuple[Hint, bool] | str:
-    """What a merge comes to, or the defect it meets."""
+    """Return the result of a merge, or the defect it meets."""
     try:
         return merger.merge(providers).verdict
     except UpstreamDefectError as defect:
