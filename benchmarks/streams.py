@@ -84,7 +84,7 @@ async def measured(agents: int, rate: float) -> Cost:
         try:
             assert player.stdout is not None
             await player.stdout.readline()
-            while len(journals.nodes) < agents or not all(map(journals.fresh, journals.nodes)):
+            while len(journals.nodes) < agents or not all(map(journals.is_fresh, journals.nodes)):
                 await asyncio.sleep(0.2)
             speaking = await _busy(_SECONDS / 2)
             memory = (resident() - before) / agents

@@ -26,9 +26,9 @@ from e2e.scheduling import Pods, eventually, extender, pod, profile
 from e2e.sharedplane import prepare_namespace
 from podslice.cluster.apiclient import PODS as ALL_PODS
 from podslice.cluster.apiclient import RUNNING, HTTPClusterApi
-from podslice.cluster.placing import NodeWord
+from podslice.cluster.object_table import ObjectTable, PodChange, Trouble, synchronous
+from podslice.cluster.placements import NodeReport
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
-from podslice.cluster.watching import ObjectTable, PodNews, Trouble, at_once
 from podslice.cluster.wiring import wire
 from podslice.service.clusterobjects import ScheduledPod, read_pod
 from podslice.service.http.apiconnection import ApiConnection
@@ -119,7 +119,7 @@ class HollowCluster:
         self.ahead = 0.0
         """Seconds by which the service's clock has jumped."""
         self.troubles: list[str] = []
-        self.disputes: list[NodeWord] = []
+        self.disputes: list[NodeReport] = []
         self.watch = bound_pods(api, nodes.pod_news, self._trouble)
 
     def start_scheduler(self) -> None:
@@ -195,7 +195,7 @@ class HollowCluster:
                 yield f"{name}: CPUs {twice} have two owners"
         if self.service is None:
             return
-        held = self.service.placing.model.held()
+        held = self.service.placing.model.holds()
         if held:
             yield f"{len(held)} holds are left"
         apart = list(self.apart())
@@ -218,13 +218,13 @@ class HollowCluster:
                 yield name
 
 
-def bound_pods(api: HTTPClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
+def bound_pods(api: HTTPClusterApi, news: PodChange, trouble: Trouble) -> ObjectTable[ScheduledPod]:
     """Pods that have a node and may still run, as kubelets watch them."""
     return ObjectTable(
         api,
         ALL_PODS,
         f"{RUNNING},spec.nodeName!=",
-        read=at_once(read_pod),
+        read=synchronous(read_pod),
         key=lambda pod: pod.uid,
         news=news,
         trouble=trouble,

@@ -87,7 +87,7 @@ class HollowJournals:
         self.nodes.clear()
         self.events = JournalEvents()
 
-    def fresh(self, node: str) -> bool:
+    def is_fresh(self, node: str) -> bool:
         """True where digests meet."""
         line = self.nodes.get(node)
         return line is not None and line.replica.proven
@@ -96,7 +96,7 @@ class HollowJournals:
         """Everybody is heard at once."""
         return 0.0
 
-    def plan(self, node: str, plan: object) -> bool:
+    def send_plan(self, node: str, plan: object) -> bool:
         """These nodes decide by themselves."""
         return node in self.nodes
 

@@ -29,7 +29,7 @@ from e2e.hollow_nodes import Fault, HollowJournals, HollowNode
 from podslice.cluster.extender.messages import BindRequest, FilterRequest
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel, ModelLimits
-from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
+from podslice.cluster.placements import NodeReport, PlacementEvents, Placements
 from podslice.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
@@ -176,7 +176,7 @@ class Life:
         self.journals.restart()
         self.journals.events.applied.add(self._applied)
         for name in self.nodes:
-            self.placing.node_news(None, ScheduledNode(name))
+            self.placing.node_changed(None, ScheduledNode(name))
         if self.r.random() < 0.5:
             self._list()
             self.journals.catch_up(self.nodes)
@@ -187,13 +187,13 @@ class Life:
     def _applied(self, name: str, stamped: Stamped, applied: ApplyResult) -> None:
         self._look(name, stamped, applied)
         replica = self.journals.nodes[name].replica
-        self.placing.journal(name, stamped, applied, replica)
+        self.placing.apply_event(name, stamped, applied, replica)
         if isinstance(stamped.event, WholeState) and replica.state is not None:
             for uid in self.unheard & replica.state.pods.keys():
                 self.unheard.discard(uid)
                 self.binding_outcomes["told by a whole state"] += 1
 
-    def _told(self, word: NodeWord) -> None:
+    def _told(self, word: NodeReport) -> None:
         if word.uid in self.unheard:
             self.unheard.discard(word.uid)
             self.binding_outcomes[word.told.fate] += 1
@@ -205,17 +205,17 @@ class Life:
         self.news.clear()
         self.seen.clear()
         for uid in sorted(self.placing.pods.keys() - self.pods.keys()):
-            self.placing.pod_news(self.placing.pods[uid], None)
+            self.placing.pod_changed(self.placing.pods[uid], None)
         for pod in self.pods.values():
             self._see(pod.uid, pod.data())
-        self.placing.listed(self.now)
+        self.placing.drop_missed(self.now)
 
     def _see(self, uid: str, data: bytes) -> None:
         new, old = read_pod(data), self.seen.get(uid) or self.placing.pods.get(uid)
         if old is not None and new.has_same_spec(old):
             new.adopt(old)
         self.seen[uid] = new
-        self.placing.pod_news(old, new)
+        self.placing.pod_changed(old, new)
 
     # What happens
 
@@ -247,7 +247,7 @@ class Life:
             if data is not None:
                 self._see(uid, data)
             elif uid in self.seen:
-                self.placing.pod_news(self.seen.pop(uid), None)
+                self.placing.pod_changed(self.seen.pop(uid), None)
 
     def schedule(self) -> None:
         """kube-scheduler's turn: the nominated node alone, or all of them, then bind."""
@@ -333,7 +333,7 @@ class Life:
 
     def foreign(self) -> None:
         """Another scheduler binds a pod where nobody of ours is on the way; its kubelet may refuse it."""
-        busy = {one.node for one in self.placing.model.held()} | {one.node for one in self.bound.values()}
+        busy = {one.node for one in self.placing.model.holds()} | {one.node for one in self.bound.values()}
         free = [name for name in self.nodes if name not in busy]
         if free:
             pod = self._new(service=False)
@@ -382,7 +382,7 @@ class Life:
         self.placing.confirm(name, confirmed=False)
         for _ in range(self.r.randrange(50)):
             self.step_quietly()
-        self.placing.confirm(name, confirmed=self.journals.fresh(name))
+        self.placing.confirm(name, confirmed=self.journals.is_fresh(name))
 
     def step_quietly(self) -> None:
         """Something that is no fault."""
@@ -424,8 +424,8 @@ class Life:
         self.problems += self._wrong()
 
     def _wrong(self) -> Iterator[str]:
-        if self.placing.model.held():
-            yield f"{len(self.placing.model.held())} holds are left"
+        if self.placing.model.holds():
+            yield f"{len(self.placing.model.holds())} holds are left"
         for name, node in self.nodes.items():
             if node.doubly_owned():
                 yield f"{name}: CPUs {node.doubly_owned()} have two owners"

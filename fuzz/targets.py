@@ -36,7 +36,7 @@ from podslice.cluster.journal.callers import CallerError, TokenCallers
 from podslice.cluster.model.model import ClusterModel
 from podslice.cluster.page.app import ClusterPage
 from podslice.cluster.page.watcher import ClusterWatcher
-from podslice.cluster.placing import PlacementEvents, Placements
+from podslice.cluster.placements import PlacementEvents, Placements
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kernel.cgroup2 import cgroup_path
 from podslice.isolation.kernel_facts import interrupt_counts
@@ -192,7 +192,7 @@ def extender(data: bytes) -> None:
         return data
 
     with contextlib.suppress(CallerError):
-        assert asyncio.run(TokenCallers(answer, {"agent"}).node_of("token"))
+        assert asyncio.run(TokenCallers(answer, {"agent"}).find_node("token"))
 
 
 def _asked(data: bytes, placements: Placements) -> None:
@@ -207,9 +207,9 @@ def _asked(data: bytes, placements: Placements) -> None:
             read(data)
     with contextlib.suppress(ApiError):
         pod = read_pod(data)
-        placements.pod_news(None, pod)
-        placements.nominable(pod)
-        placements.pod_news(pod, None)
+        placements.pod_changed(None, pod)
+        placements.can_nominate(pod)
+        placements.pod_changed(pod, None)
 
 
 def page(data: bytes) -> None:
@@ -234,7 +234,7 @@ def _empty() -> Placements:
 def _placements() -> Placements:
     """Of a service that knows one node."""
     placements = _empty()
-    placements.node_news(None, read_node(b'{"metadata":{"name":"n0"}}'))
+    placements.node_changed(None, read_node(b'{"metadata":{"name":"n0"}}'))
     placements.model.add_node("n0", KNOWN.rules, KNOWN.state)
     return placements
 

@@ -185,7 +185,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     scene.look()
     for stamped in scene.events[count:]:
         bench.journals.feed("a", encode(stamped))
-    assert bench.placing.model.held() == ()
+    assert bench.placing.model.holds() == ()
     assert bench.placing.model.counts["agreed"] == 1
     assert bench.placing.filter(asked(second, ["a"])).nodes == ["a"]
 

@@ -14,9 +14,9 @@ from podslice.cluster.extender.messages import FilterRequest, read_filter
 from podslice.cluster.journal.sources import ReplicaSource
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel, ModelLimits
-from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
+from podslice.cluster.object_table import Trouble
+from podslice.cluster.placements import NodeReport, PlacementEvents, Placements
 from podslice.cluster.service import ClusterService, ServiceSettings
-from podslice.cluster.watching import Trouble
 from podslice.cluster.wiring import wire
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.service.clusterobjects import ScheduledPod, read_node, read_pod
@@ -91,7 +91,7 @@ class Bench:
         self.now = 0.0
         self.rooms = 0
         self.binding_outcomes: list[str] = []
-        self.disputes: list[NodeWord] = []
+        self.disputes: list[NodeReport] = []
         self.names = names
         self.policy = policy
         self.nodes = HollowNodes(names, None, like=LIKE)
@@ -115,16 +115,16 @@ class Bench:
         self.placing.events.room_freed.add(self._room)
         self.placing.events.binding_outcome.add(self._told)
         self.journals.events.applied.add(
-            lambda name, stamped, applied: self.placing.journal(
+            lambda name, stamped, applied: self.placing.apply_event(
                 name, stamped, applied, self.journals.nodes[name].replica
             )
         )
         for name in self.names:
-            self.placing.node_news(None, read_node(json.dumps(node_object(name)).encode()))
+            self.placing.node_changed(None, read_node(json.dumps(node_object(name)).encode()))
         for pod in self._pods.values():
-            self.placing.pod_news(None, pod)
+            self.placing.pod_changed(None, pod)
 
-    def _told(self, word: NodeWord) -> None:
+    def _told(self, word: NodeReport) -> None:
         self.binding_outcomes.append(word.told.fate)
         if word.told.fate in ("disputed", "refused"):
             self.disputes.append(word)
@@ -137,12 +137,12 @@ class Bench:
         new = seen(document)
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
-        self.placing.pod_news(old, new)
+        self.placing.pod_changed(old, new)
         if node_hears:
             self.nodes.pod_news(None if old is None or not old.node else old, new)
 
     def gone(self, name: str) -> None:
         """The pod is deleted."""
         old = self._pods.pop(f"uid-{name}")
-        self.placing.pod_news(old, None)
+        self.placing.pod_changed(old, None)
         self.nodes.pod_news(old, None)

@@ -18,7 +18,7 @@ from podslice.api.pod.spec import pod_from_dict
 from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.watcher import ClusterWatcher
-from podslice.cluster.placing import PlacementEvents, Placements
+from podslice.cluster.placements import PlacementEvents, Placements
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
@@ -75,7 +75,7 @@ class PageCluster:
             for number, count in enumerate(cpus):
                 assert node.admit(guaranteed(f"{name}-{number}", count)).admitted
             state = node.state
-        self.placing.node_news(None, read_node(json.dumps(node_object(name, **spec)).encode()))
+        self.placing.node_changed(None, read_node(json.dumps(node_object(name, **spec)).encode()))
         self.placing.replicas[name] = StillReplica(self.like.rules, state)  # type: ignore[assignment]
         self.placing.model.add_node(name, self.like.rules, state)
 
@@ -83,7 +83,7 @@ class PageCluster:
         """A pod that waits."""
         document = pod_object(name, str(cpus), **spec)
         document["metadata"]["creationTimestamp"] = "2026-11-22T10:00:00Z"
-        self.placing.pod_news(None, seen(document))
+        self.placing.pod_changed(None, seen(document))
         return document
 
     def runs(self, name: str, node: str, priority: int = 0) -> None:

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from podslice.cluster.packed import LARGEST_KEY, PackedTable
-from podslice.cluster.pods import ClusterPods, Numbered
+from podslice.cluster.cluster_pods import ClusterPods, Numbered
+from podslice.cluster.packed_table import LARGEST_KEY, PackedTable
 from podslice.replica.uids import is_among, pack_uid, pack_uids, unpack_uid, unpack_uids
 from podslice.values.errors import InputError
 from tests.cluster.bench import Bench, mirror_object, pod_object, seen
@@ -77,9 +77,9 @@ def test_numbers_are_used_again() -> None:
     """When nobody has a value any more."""
     numbered: Numbered[str] = Numbered()
     assert [numbered.take(one) for one in ("a", "b", "a")] == [0, 1, 0]
-    numbered.leave(0)
+    numbered.release(0)
     assert numbered.value(0) == "a"
-    numbered.leave(0)
+    numbered.release(0)
     assert (numbered.take("c"), numbered.value(0)) == (0, "c")
 
 
@@ -141,8 +141,8 @@ def test_nothing_is_kept_of_pods_that_run() -> None:
     assert list(pods.awake()) == []
     running = pod_object("p", "8", "a")
     running["status"]["phase"] = "Running"
-    bench.placing.pod_news(pods["uid-p"], seen(running))
+    bench.placing.pod_changed(pods["uid-p"], seen(running))
     assert list(pods.awake()) == []
     assert [pod.uid for pod in bench.placing.on_node("a")] == ["uid-p"]
-    bench.placing.pod_news(pods["uid-p"], None)
+    bench.placing.pod_changed(pods["uid-p"], None)
     assert (len(pods), bench.placing.on_node("a")) == (0, [])

@@ -27,14 +27,14 @@ def beat(scene: LyingScene, name: str) -> None:
 
 def looked(scene: LyingScene) -> None:
     """What the service does twice a second."""
-    asyncio.run(scene.service.placing.confirm_all(scene.journals.fresh))
+    asyncio.run(scene.service.placing.confirm_all(scene.journals.is_fresh))
 
 
 def test_an_object_confirms_nothing() -> None:
     """A node of which only its NodeState is known takes no pod that wants something for itself, from the moment it is
     read; once its own stream says the same it does."""
     scene, name = LyingScene(), "seeded"
-    scene.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
+    scene.service.nodes.on_change(None, read_node(json.dumps(node_object(name)).encode()))
     scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.whole_state())
     assert scene.journals.nodes[name].replica.proven
     document = pod_object("p")
@@ -51,7 +51,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     scene.now += 2 * STALE_SECONDS
     looked(scene)
     nominator = scene.service.nominator
-    scene.service.pods.news(None, seen(pod_object("p")))
+    scene.service.pods.on_change(None, seen(pod_object("p")))
     pod = nominator._next()
     assert pod is not None
     nominator._nominate(pod)

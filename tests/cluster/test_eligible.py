@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from podslice.cluster.extender.eligible import Places, takes
+from podslice.cluster.extender.eligible import Places, is_eligible
 from podslice.service.clusterobjects import (
     LARGEST_AHEAD,
     MOST_TERMS,
@@ -48,18 +48,18 @@ def node(name: str = "n", labels: dict[str, str] | None = None, **spec: Any) -> 
 def test_taints(tolerations: list[dict[str, str]], tolerated: bool) -> None:
     """A taint keeps out who does not tolerate it by key, value and effect; a preference keeps nobody out."""
     terms = seen(pod_object("p", tolerations=tolerations)).terms
-    assert takes(node(taints=[GPU]), terms) is tolerated
-    assert takes(node(taints=[GPU | {"effect": "PreferNoSchedule"}]), terms)
+    assert is_eligible(node(taints=[GPU]), terms) is tolerated
+    assert is_eligible(node(taints=[GPU | {"effect": "PreferNoSchedule"}]), terms)
 
 
 def test_cordons_and_labels() -> None:
     """A cordoned node takes nobody but who tolerates that; a selector wants every label."""
     plain, selecting = seen(pod_object("p")).terms, seen(pod_object("q", nodeSelector={"a": "1", "b": "2"})).terms
-    assert not takes(node(unschedulable=True), plain)
+    assert not is_eligible(node(unschedulable=True), plain)
     cordon = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
-    assert takes(node(unschedulable=True), seen(pod_object("r", tolerations=cordon)).terms)
-    assert takes(node(labels={"a": "1", "b": "2", "c": "3"}), selecting)
-    assert not takes(node(labels={"a": "1"}), selecting)
+    assert is_eligible(node(unschedulable=True), seen(pod_object("r", tolerations=cordon)).terms)
+    assert is_eligible(node(labels={"a": "1", "b": "2", "c": "3"}), selecting)
+    assert not is_eligible(node(labels={"a": "1"}), selecting)
 
 
 def test_all_nodes_need_no_list() -> None:
@@ -91,14 +91,14 @@ def test_pods_that_are_not_nominated(spec: dict[str, Any]) -> None:
     """Whose place depends on other objects goes the ordinary way; so does a pod with a host port, and one that wants
     nothing for itself."""
     bench = Bench("a")
-    assert bench.placing.nominable(seen(pod_object("p")))
-    assert not bench.placing.nominable(seen(pod_object("p", **spec)))
+    assert bench.placing.can_nominate(seen(pod_object("p")))
+    assert not bench.placing.can_nominate(seen(pod_object("p", **spec)))
     port = pod_object("p")
     port["spec"]["containers"][0]["ports"] = [{"containerPort": 1, "hostPort": 1}]
-    assert not bench.placing.nominable(seen(port))
-    assert not bench.placing.nominable(seen(shared_pod("p")))
+    assert not bench.placing.can_nominate(seen(port))
+    assert not bench.placing.can_nominate(seen(shared_pod("p")))
     emptied = pod_object("p", volumes=[{"name": "v", "emptyDir": {}}])
-    assert bench.placing.nominable(seen(emptied))
+    assert bench.placing.can_nominate(seen(emptied))
 
 
 def test_many_terms_are_not_looked_at() -> None:

@@ -128,7 +128,7 @@ def test_bind_that_fails(broken: str) -> None:
     else:
         asked.api.refuse = 403 if broken == "refused" else 409
     assert asked.bind("p", node) == {"Error": "podslice: no answer in time" if broken == "away" else "refused"}
-    assert len(asked.bench.placing.model.held()) == (0 if broken == "refused" else 1)
+    assert len(asked.bench.placing.model.holds()) == (0 if broken == "refused" else 1)
     withdrawn = [plan for _, plan in asked.plans if isinstance(plan, PlanWithdrawn)]
     assert len(withdrawn) == (1 if broken == "refused" else 0)
 
@@ -147,11 +147,11 @@ def test_asked_again_after_an_unknown_bind() -> None:
         assert (answer["NodeNames"], answer["FailedNodes"]) == ([node], {})
     asked.api.broken = ""
     asked.bench.tell(pod_object("p", node=node))
-    held = asked.bench.placing.model.held()
+    held = asked.bench.placing.model.holds()
     answer = json.loads(asked.ask("filter", filter_body(pod_object("p"), [other, node])).body)
     assert answer["Error"] == f"the pod is bound already, to node {node}"
     assert asked.bind("p", other)["Error"] == f"the pod is bound already, to node {node}"
-    assert asked.bench.placing.model.held() == held
+    assert asked.bench.placing.model.holds() == held
 
 
 def test_too_many_bindings() -> None:
@@ -220,4 +220,4 @@ def test_hostile_pods(pod: Any) -> None:
     answer = json.loads(asked.ask("filter", filter_body(pod, ["a"])).body)
     assert answer["NodeNames"] == []
     assert answer["Error"].startswith("podslice: ")
-    assert asked.bench.placing.model.held() == ()
+    assert asked.bench.placing.model.holds() == ()

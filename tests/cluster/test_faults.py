@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from podslice.cluster.model.verdicts import NOT_CONFIRMED
+from podslice.cluster.model.signature_column import NOT_CONFIRMED
 from podslice.replica.events import WholeState, encode
 from tests.cluster.bench import Bench, asked, mirror_object, pod_object, seen
 from tests.cluster.fake_api import Json
@@ -31,7 +31,7 @@ def starts(bench: Bench, document: Json) -> None:
 def quiet(bench: Bench) -> None:
     """Nothing is held, and the replica is the node."""
     node, replica = bench.nodes.nodes[NODE], bench.journals.nodes[NODE].replica
-    assert bench.placing.model.held() == ()
+    assert bench.placing.model.holds() == ()
     assert replica.proven
     assert replica.digest == node.journal.digest
     assert bench.placing.model.node(NODE).base.cpus == node.node.state.cpu.default
@@ -45,7 +45,7 @@ def test_a_pod_leaves_while_others_are_bound(order: tuple[int, int], leaves: int
     bench = Bench(NODE)
     bench.tell(pod_object("runs", "4", NODE))
     coming = [bound(bench, "two", "2"), bound(bench, "three", "3")]
-    assert len(bench.placing.model.held()) == 2
+    assert len(bench.placing.model.holds()) == 2
     for at in range(3):
         if at == leaves:
             bench.gone("runs")
@@ -64,7 +64,7 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     bench.tell(pod_object("runs", "7", NODE))
     coming = bound(bench, "p", "8")
     bench.tell(pod_object("static", "8", NODE, schedulerName=""))
-    (hold,) = bench.placing.model.held()
+    (hold,) = bench.placing.model.holds()
     assert (hold.uid, hold.bound, hold.fits) == ("uid-p", True, False)
     assert not bench.placing.filter(asked(pod_object("late", "1"), [NODE])).nodes
     starts(bench, coming)
@@ -117,7 +117,7 @@ def test_static_pods(first: str) -> None:
         starts(bench, own)
     assert (bench.disputes, bench.placing.model.node(NODE).base.cpus.bit_count()) == ([], free - 4)
     quiet(bench)
-    bench.placing.pod_news(bench.placing.pods["uid-mirror"], None)
+    bench.placing.pod_changed(bench.placing.pods["uid-mirror"], None)
     bench.nodes.pod_news(seen(own), None)
     quiet(bench)
     assert bench.placing.model.node(NODE).state.cpus.bit_count() == free
@@ -156,7 +156,7 @@ def test_another_version() -> None:
     node.restart()
     bench.journals.feed(NODE, encode(node.journal.whole_state()))
     assert bench.placing.filter(asking).nodes == [NODE]
-    assert {hold.uid for hold in bench.placing.model.held()} == {"uid-p", "uid-q"}
+    assert {hold.uid for hold in bench.placing.model.holds()} == {"uid-p", "uid-q"}
 
 
 def test_the_clock_jumps() -> None:
@@ -168,7 +168,7 @@ def test_the_clock_jumps() -> None:
     assert bench.placing.filter(asked(pod_object("held", "4"), [NODE])).nodes == [NODE]
     bench.now += 3600.0
     assert bench.placing.expire() == ["uid-held"]
-    assert [hold.uid for hold in bench.placing.model.held()] == ["uid-bound"]
+    assert [hold.uid for hold in bench.placing.model.holds()] == ["uid-bound"]
     assert not bench.placing.model.bind("uid-held", NODE, bench.now, seen(pod_object("held", "4")).pod).error
     for document in (coming, pod_object("held", "4", NODE)):
         starts(bench, document)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from podslice.cluster.journal.nodestates import SWEEP_SECONDS, GoneStates, SeenState
-from podslice.cluster.watching import ObjectTable, node_table
+from podslice.cluster.journal.node_states import SWEEP_SECONDS, GoneStates, SeenState
+from podslice.cluster.object_table import ObjectTable, node_table
 from podslice.service.clusterobjects import read_node
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.podlist import ApiError

@@ -15,9 +15,9 @@ from e2e.hollow_nodes import VERSION, HollowNode
 from fuzz.campaign import LIMIT_SECONDS, mutated
 from msgspec.structs import replace
 
-from podslice.cluster.journal import toldsize
+from podslice.cluster.journal import replica_size
 from podslice.cluster.journal.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
-from podslice.cluster.journal.toldsize import MOST_TOLD, ToldSize
+from podslice.cluster.journal.replica_size import MOST_REPLICA, ReplicaSize
 from podslice.cluster.model.columns import MOST_NAMES, MOST_ZONES
 from podslice.node.holding import Holding, digest
 from podslice.node.node import Node
@@ -50,7 +50,7 @@ class LyingScene:
         self.service = wired(FakeClusterApi(), self.journals, clock=lambda: self.now)
         self.nodes = {name: HollowNode(name, LIKE, number + 1) for number, name in enumerate((GOOD, BAD))}
         for name, node in self.nodes.items():
-            self.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
+            self.service.nodes.on_change(None, read_node(json.dumps(node_object(name)).encode()))
             entry = self.journals._entry(name)
             entry.stream, entry.heard = NodeStream(), 0.0
             self.say(name, encode_message(node.journal.whole_state()))
@@ -80,7 +80,7 @@ class LyingScene:
     def held(self, name: str, cpus: str = "4") -> ScheduledPod:
         """A new pod, which is held for the honest node."""
         pod = self.pods[name] = seen(pod_object(name, cpus))
-        self.service.pods.news(None, pod)
+        self.service.pods.on_change(None, pod)
         placing = self.service.placing
         assert placing.model.choose(pod.pod, self.now, names=[GOOD]) == GOOD
         return pod
@@ -88,13 +88,13 @@ class LyingScene:
     def honest(self) -> None:
         """What is known of the honest node is the truth, and it is trusted."""
         node, model = self.nodes[GOOD], self.service.placing.model
-        assert self.journals.fresh(GOOD)
+        assert self.journals.is_fresh(GOOD)
         assert self.journals.nodes[GOOD].replica.digest == digest(node.node.state)
         assert model.node(GOOD).confirmed
         assert model.node(GOOD).base.cpus == node.node.state.cpu.default
-        assert {hold.node for hold in model.held()} <= {GOOD}
+        assert {hold.node for hold in model.holds()} <= {GOOD}
         planned = 0
-        for hold in model.held():
+        for hold in model.holds():
             holding = model.plan(hold.uid)
             assert holding is not None
             cpus = 0
@@ -156,7 +156,7 @@ def test_about_pods_of_other_nodes(which: int) -> None:
     assert hold is not None
     assert hold.node == GOOD
     assert not model.bind(pod.uid, GOOD, scene.now, pod.pod).error
-    scene.service.pods.news(pod, seen(pod_object("p", node=GOOD)))
+    scene.service.pods.on_change(pod, seen(pod_object("p", node=GOOD)))
     scene.lie(list(other_nodes_pods(scene, pod.uid))[which], 2)
     scene.honest()
     node = scene.nodes[GOOD]
@@ -174,7 +174,7 @@ def test_a_told_admission_of_anothers_pod() -> None:
     scene = LyingScene()
     pod = scene.held("p", "8")
     assert not scene.service.placing.model.bind(pod.uid, GOOD, 0.0, pod.pod).error
-    scene.service.pods.news(pod, seen(pod_object("p", "8", GOOD)))
+    scene.service.pods.on_change(pod, seen(pod_object("p", "8", GOOD)))
     _, stamped = scene.nodes[BAD].admit(pod.pod)
     scene.say(BAD, encode_message(stamped))
     assert scene.journals.nodes[BAD].replica.proven
@@ -224,7 +224,7 @@ def test_beats_of_nobody() -> None:
     scene = LyingScene()
     for beat in (Beat(5, 10**15, "", ""), Beat(2, 10**15, "x", "y"), Beat(0, -1, "", "")):
         scene.say(BAD, encode_message(beat))
-        assert not scene.journals.fresh(BAD)
+        assert not scene.journals.is_fresh(BAD)
         scene.honest()
 
 
@@ -281,7 +281,7 @@ def test_memory_does_not_grow(which: str) -> None:
 def test_what_was_told_is_counted() -> None:
     """What pods that left and resources that went had told counts no more; beyond the bound a state is due, and counts
     alone."""
-    size, pod = ToldSize(), seen(pod_object("p")).pod
+    size, pod = ReplicaSize(), seen(pod_object("p")).pod
     for _ in range(3):
         assert size.add(PodAdmitted(pod, Holding(())), 1000)
         assert size.add(DevicesChanged({"a": PoolMessage()}), 100)
@@ -289,7 +289,7 @@ def test_what_was_told_is_counted() -> None:
     assert size.add(PodRemoved("uid-p"), 50)
     assert size.add(DevicesChanged(gone=("a",)), 50)
     assert size.total == 0
-    assert not size.add(PodRefused("u", "no"), MOST_TOLD + 1)
+    assert not size.add(PodRefused("u", "no"), MOST_REPLICA + 1)
     scene = LyingScene()
     state = scene.nodes[BAD].journal.whole_state().event
     assert size.add(state, 10)
@@ -300,7 +300,7 @@ def test_pods_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that takes one pod after the other and lets none go is asked for its state when more was told than fits,
     is not trusted before it comes, and is afterwards."""
     scene = LyingScene()
-    monkeypatch.setattr(toldsize, "MOST_TOLD", 20_000)
+    monkeypatch.setattr(replica_size, "MOST_REPLICA", 20_000)
     node, replica = scene.nodes[BAD], scene.journals.nodes[BAD].replica
     for turn in range(60):
         _, stamped = node.admit(seen(pod_object(f"endless-{turn}", "500m")).pod)
@@ -312,7 +312,7 @@ def test_pods_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not scene.service.placing.model.node(BAD).confirmed
     scene.honest()
     scene.say(BAD, encode_message(node.journal.whole_state()))
-    assert scene.journals.fresh(BAD)
+    assert scene.journals.is_fresh(BAD)
 
 
 ODD = (None, True, 0, -1, 1 << 62, 1 << 64, 1 << 70, 1 << 14000, 0.5, "", "x", "0-16383", "uid-p", [], {}, {"": {}})
@@ -376,5 +376,5 @@ def test_mutated_messages() -> None:
     scene.honest()
     scene.nodes[BAD].restart()
     scene.say(BAD, encode_message(scene.nodes[BAD].journal.whole_state()))
-    assert scene.journals.fresh(BAD)
+    assert scene.journals.is_fresh(BAD)
     assert scene.service.placing.model.node(BAD).confirmed

@@ -9,7 +9,7 @@ import pytest
 from podslice.cluster.extender.messages import (
     FilterAnswer,
     MessageError,
-    ToldVictims,
+    NodeVictims,
     read_bind,
     read_filter,
     read_preempt,
@@ -35,7 +35,7 @@ def test_requests() -> None:
     assert (bytes(found.pod), found.nodes) == (POD, ["n2", "n0", "n1"])
     assert read_bind(BIND) == ("a", "default", "e2b9541b-47a7-4641-97f6-d6775313430b", "n2")
     preempt = read_preempt(PREEMPT)
-    assert (bytes(preempt.pod), preempt.victims) == (POD, {"n0": ToldVictims(("u1", "u2"), 1), "n1": ToldVictims(())})
+    assert (bytes(preempt.pod), preempt.victims) == (POD, {"n0": NodeVictims(("u1", "u2"), 1), "n1": NodeVictims(())})
 
 
 def test_answers() -> None:
@@ -50,7 +50,7 @@ def test_answers() -> None:
     assert json.loads(write_scores([("a", 3), ("b", 99), ("c", -1)])) == [
         {"Host": "a", "Score": 3}, {"Host": "b", "Score": 10}, {"Host": "c", "Score": 0},
     ]  # fmt: skip
-    assert json.loads(write_victims({"a": ToldVictims(("u",), 2), "b": ToldVictims(())})) == {
+    assert json.loads(write_victims({"a": NodeVictims(("u",), 2), "b": NodeVictims(())})) == {
         "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2}}
     }
 

@@ -30,8 +30,8 @@ def sampled() -> list[Sample]:
     """What the service has from its start, once it was asked something."""
     service = wired(FakeClusterApi(), Bench("a").journals)
     for verb in ("filter", "prioritize", "preempt", "bind"):
-        service.metrics.called(verb, 0.001, "one")
-    service.metrics.trouble("pods")
+        service.metrics.record_call(verb, 0.001, "one")
+    service.metrics.count_trouble("pods")
     families = text_string_to_metric_families(service.metrics.text().decode())
     return [sample for family in families for sample in family.samples]
 
@@ -134,11 +134,11 @@ def test_what_is_held_written_and_waited_for() -> None:
     bench, api = Bench("a"), FakeClusterApi()
     service = wired(api, bench.journals, clock=lambda: bench.now)
     bench.journals.catch_up(["a"])
-    service.nodes.news(None, read_node(json.dumps(node_object("a")).encode()))
+    service.nodes.on_change(None, read_node(json.dumps(node_object("a")).encode()))
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
     pending = seen(pod_object("p"))
-    service.pods.news(None, pending)
+    service.pods.on_change(None, pending)
     assert service.placing.choose(pending) == "a"
     bench.now = 7.0
     api.refuse = 409
@@ -147,7 +147,7 @@ def test_what_is_held_written_and_waited_for() -> None:
     text = service.metrics.text().decode()
     assert "podslice_cluster_oldest_hold_seconds 7.0" in text
     asyncio.run(bind)
-    service.pods.news(pending, seen(pod_object("p", node="a")))
+    service.pods.on_change(pending, seen(pod_object("p", node="a")))
     text = service.metrics.text().decode()
     assert 'podslice_cluster_api_writes_total{kind="bind",result="refused"} 1.0' in text
     assert 'podslice_cluster_placing_seconds_bucket{le="10.0"} 1.0' in text

@@ -18,7 +18,7 @@ def _claim(kind: str, node: str) -> dict[str, object]:
 
 
 def _held(bench: Bench, uid: str) -> list[str]:
-    return [hold.node for hold in bench.placing.model.held() if hold.uid == uid]
+    return [hold.node for hold in bench.placing.model.holds() if hold.uid == uid]
 
 
 @pytest.mark.parametrize("kind", ["annotation", "complete"])

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from podslice import Node
 from podslice.cluster.model.eviction import Evictable
 from podslice.cluster.model.room import SIZES, Room
-from podslice.cluster.page.app import ClusterPage, asked_pod, on_loop, read_pods
-from podslice.cluster.page.history import FragmentationHistory, room_now
+from podslice.cluster.page.app import ClusterPage, on_loop, read_asked_pod, read_pods
+from podslice.cluster.page.history import FragmentationHistory, measure_room_now
 from podslice.cluster.page.slices import Slices
 from podslice.cluster.page.survey import NOT_LOOKED_AT
-from podslice.cluster.page.waysout import CrowdedNode, ways_on, ways_out
+from podslice.cluster.page.ways_out import CrowdedNode, ways_on, ways_out
 from podslice.cluster_view.answers import FragmentationPoint, NodeTile, PodFit
 from podslice.node.decide import release
 from podslice.service.http.guard import Request
@@ -134,7 +134,7 @@ def test_pods_that_share(site: ServedCluster, cluster: PageCluster) -> None:
     found = fit(site, "500m")
     assert (found["exclusive"], found["fitting"], found["best"]) == (False, 3, [])
     document = shared_pod("quiet")
-    cluster.placing.pod_news(None, seen(document))
+    cluster.placing.pod_changed(None, seen(document))
     (row,) = answer(site, "pending", "PendingPodList")["items"]
     assert (row["name"], row["state"]) == ("quiet", "shared")
 
@@ -257,7 +257,7 @@ def test_only_changes_are_told(site: ServedCluster, cluster: PageCluster) -> Non
     same = answer(site, f"nodes?since={first['revision']}", "ClusterNodes")
     assert (same["whole"], same["items"], same["gone"]) == (False, [], [])
     assert status(site, "nodes", **{"If-None-Match": f'"{first["revision"]}"'}) == 304
-    cluster.placing.node_news(cluster.placing.places.nodes["full"], None)
+    cluster.placing.node_changed(cluster.placing.places.nodes["full"], None)
     cluster.placing.model.confirm_node("empty", confirmed=False)
     cluster.now += 1
     later = answer(site, f"nodes?since={first['revision']}", "ClusterNodes")
@@ -292,7 +292,7 @@ def test_maps_after_a_life_are_those_from_scratch() -> None:
         name = f"n{r.randrange(8)}"
         place = cluster.placing.places.nodes.get(name)
         if place is not None and r.random() < 0.3:
-            cluster.placing.node_news(place, None)
+            cluster.placing.node_changed(place, None)
         else:
             cluster.node(name, *(r.randrange(1, 4) for _ in range(r.randrange(4))), unschedulable=r.random() < 0.2)
         if step % r.randrange(1, 4) == 0:
@@ -369,7 +369,7 @@ def test_others_have_their_turn(cluster: PageCluster) -> None:
 
         cluster.watcher._slicing = lambda: Slices(1.0, clock=lambda: float(next(times)), pause=pause)
         (loaded,) = read_pods(json.dumps(manifest("2")).encode())
-        look = await cluster.watcher.fit(asked_pod(loaded))
+        look = await cluster.watcher.fit(read_asked_pod(loaded))
         await cluster.watcher.nodes("")
         return look.fit
 
@@ -421,4 +421,4 @@ def test_quantities_of_ways_are_text(cluster: PageCluster) -> None:
     (way,) = (way for way in ways_on(guaranteed("asked", 6), crowded(cluster, "full"), {}) if way.kind == "request")
     assert {edit.before for edit in way.edits} == {"6"}
     assert all(Quantity.parse(edit.after) for edit in way.edits)
-    assert room_now(cluster.placing.model).nodes == 4
+    assert measure_room_now(cluster.placing.model).nodes == 4

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from podslice.cluster.page.history import room_now
+from podslice.cluster.page.history import measure_room_now
 from tests.cluster.bench import pod_object
 from tests.cluster.pagebench import PageCluster, ServedCluster, crowd, served
 from tests.serve.browser import CHROMIUM, Browser
@@ -31,7 +31,7 @@ def cluster() -> PageCluster:
     for number, cpus in enumerate((8, 8, 8, 24, 24, 30, 96, 12)):
         found.wait(f"job-{number}", cpus, priority=number % 3 * 100)
     for step in range(120):
-        room = room_now(found.placing.model)
+        room = measure_room_now(found.placing.model)
         taken = 4 * (step - 60) * step % 9973
         found.watcher.history.take(room._replace(free=room.free - taken), 1_700_000_100 - 30.0 * (120 - step))
     return found
@@ -158,7 +158,7 @@ def test_changes_are_followed(browser: Browser, cluster: PageCluster) -> None:
     cluster.now += 10
     browser.wait_for("document.querySelector('#node-0 span').textContent === '94 free'")
     browser.wait_for("nodes.has('node-99999')")
-    cluster.placing.node_news(cluster.placing.places.nodes["node-99999"], None)
+    cluster.placing.node_changed(cluster.placing.places.nodes["node-99999"], None)
     cluster.now += 10
     browser.wait_for("!nodes.has('node-99999')")
 

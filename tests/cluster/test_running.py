@@ -15,7 +15,7 @@ from e2e.certificates import OPENSSL, make
 
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.page.listening import PageListening
-from podslice.cluster.page.serving import PageHost
+from podslice.cluster.page.page_host import PageHost
 from podslice.cluster.running import Certificate, ClusterOptions, check
 from podslice.replica.rulebook import Rulebook
 from podslice.values.errors import InputError

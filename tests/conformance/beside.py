@@ -25,7 +25,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from podslice.agent.journal import NodeJournal
 from podslice.agent.reporter import JournalStream
 from podslice.cluster.apiclient import HTTPClusterApi
-from podslice.cluster.watching import pod_table
+from podslice.cluster.object_table import pod_table
 from podslice.node.node import Node
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.pacing import BackOff

@@ -43,7 +43,7 @@ from tests.conformance.test_topologies import KIND, LEASES
 
 SOON_GONE = (
     "-c",
-    "import podslice.cluster.journal.nodestates as states; states.SWEEP_SECONDS = 1.0; "
+    "import podslice.cluster.journal.node_states as states; states.SWEEP_SECONDS = 1.0; "
     "from podslice.entry import main; main()",
 )
 """The program, which need not wait minutes for a node that has left."""

@@ -73,7 +73,7 @@ def test_fewer_are_enough(programs: None, tmp_path: Path) -> None:
         eventually(lambda: pods.unscheduled("never-0"))
         for name in [*never, *some]:
             pods.delete(name)
-        eventually(lambda: not service.placing.model.held(), "something is held for pods that are gone")
+        eventually(lambda: not service.placing.model.holds(), "something is held for pods that are gone")
         whole = gang(api, "whole", 4)
         eventually(lambda: all(pods.node(name) for name in whole), "there is room, and the gang does not run")
 

@@ -161,7 +161,7 @@ def test_two_own_schedulers(programs: None, tmp_path: Path) -> None:
             await asyncio.to_thread(create_for_both, cluster, "another")
             await until(lambda: cluster.nodes.admitted + len(cluster.nodes.refused) == 80)
             assert await cluster.quiet() == []
-            await until(lambda: not other.placing.model.held())
+            await until(lambda: not other.placing.model.holds())
             for name, node in cluster.nodes.nodes.items():
                 assert journals.nodes[name].replica.digest == node.journal.digest
             for counts, own in ((cluster.counts(), "ours"), (other.placing.model.counts, "theirs")):

@@ -19,7 +19,7 @@ from podslice.agent.journal import NodeJournal
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.journal.callers import CallerError, TokenCallers
 from podslice.cluster.journal.journals import Journals
-from podslice.cluster.journal.nodestates import node_states
+from podslice.cluster.journal.node_states import node_states
 from podslice.node.holding import digest
 from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, build_status, read_node_state
 from podslice.replica.rulebook import Rulebook
@@ -149,7 +149,7 @@ def test_tokens_name_their_node(cluster: Cluster, admin: Api, own_node: str, tok
         api = HTTPClusterApi(KubeConfig.from_dict(cluster.kubeconfig()).get())
         callers = TokenCallers(api.ask, {ACCOUNT})
         try:
-            assert await callers.node_of(token) == own_node
+            assert await callers.find_node(token) == own_node
             for wrong, said in (
                 (token_of(admin), "not valid for audience"),
                 (token_of(admin, audiences=["podslice-cluster"]), "not bound to a pod on a node"),
@@ -158,7 +158,7 @@ def test_tokens_name_their_node(cluster: Cluster, admin: Api, own_node: str, tok
                 ("", "no token"),
             ):
                 with pytest.raises(CallerError, match=said):
-                    await callers.node_of(wrong)
+                    await callers.find_node(wrong)
         finally:
             await api.close()
 
@@ -167,7 +167,7 @@ def test_tokens_name_their_node(cluster: Cluster, admin: Api, own_node: str, tok
 
 async def while_valid(callers: TokenCallers, token: str) -> None:
     async with asyncio.timeout(PATIENCE):
-        while await callers.node_of(token):
+        while await callers.find_node(token):
             await asyncio.sleep(0.2)
 
 
@@ -179,7 +179,7 @@ def test_a_token_ends_with_its_pod(cluster: Cluster, admin: Api, deployed: None)
         api = HTTPClusterApi(KubeConfig.from_dict(cluster.kubeconfig()).get())
         callers = TokenCallers(api.ask, {ACCOUNT})
         try:
-            assert await callers.node_of(token) == NODE
+            assert await callers.find_node(token) == NODE
             admin.call("DELETE", path)
             with pytest.raises(CallerError, match="not valid"):
                 await while_valid(callers, token)
@@ -204,7 +204,7 @@ def test_the_service_begins_with_the_objects(cluster: Cluster, admin: Api, own_n
             second = journal_of("a", "b")
             await asyncio.to_thread(write, cluster, token, own_node, status(second))
             await until(lambda: known(journals, own_node) == digest_of(second))
-            assert not journals.fresh(own_node)
+            assert not journals.is_fresh(own_node)
             assert troubles == []
         finally:
             task.cancel()

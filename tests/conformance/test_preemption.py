@@ -99,7 +99,7 @@ def test_nobody_of_equal_priority(programs: None, tmp_path: Path) -> None:
         service = cluster.service
         assert service is not None
         eventually(lambda: 'evictions_total{fate="spared"} 1.0' in service.metrics.text().decode())
-        eventually(lambda: not service.placing.model.held())
+        eventually(lambda: not service.placing.model.holds())
         assert all(pods.node(name) for name in names)
 
     playing(tmp_path, ["n00000"], scene)

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
 
-from podslice.cluster.page.history import room_now
+from podslice.cluster.page.history import measure_room_now
 from tests.agent.test_daemon import api_pod
 from tests.cluster.bench import pod_object, seen
 from tests.cluster.pagebench import PageCluster, served
@@ -64,12 +64,12 @@ def documented_service() -> PageCluster:
     """The same two nodes as the service knows them, a pod that no node takes, and two looks at the room there was."""
     cluster = PageCluster("pack:2 numa:1(memory=64GiB) core:8 pu:2", unix=1_795_337_900.0)
     cluster.node("n7", 4, 11)
-    cluster.watcher.history.take(room_now(cluster.placing.model), 1_795_334_400)
+    cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_795_334_400)
     cluster.node("n8", 10, 10)
-    cluster.watcher.history.take(room_now(cluster.placing.model), 1_795_336_200)
+    cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_795_336_200)
     trainer = pod_object("trainer", "20")
     trainer["metadata"]["namespace"] = "shop"
-    cluster.placing.pod_news(None, seen(trainer))
+    cluster.placing.pod_changed(None, seen(trainer))
     return cluster
 
 

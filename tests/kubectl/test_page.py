@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.cluster.page.history import room_now
+from podslice.cluster.page.history import measure_room_now
 from podslice.cluster_view import client as page
 from podslice.kubectl.client import Reply
 from podslice.reading.yaml import load_documents
@@ -39,7 +39,7 @@ def crowded_cluster() -> PageCluster:
         cluster.wait(name, 6)
     cluster.wait("small", 2, priority=5)
     for step in range(10):
-        cluster.watcher.history.take(room_now(cluster.placing.model), 1_700_000_000 + 30.0 * step)
+        cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_700_000_000 + 30.0 * step)
     return cluster
 
 

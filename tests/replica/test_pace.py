@@ -130,7 +130,7 @@ def test_a_connection_that_is_gone_shows_whatever_the_pace(
         await until(lambda: met(service, agent))
         assert service.journals.pace.seconds == LONGEST
         wire.cut()
-        await until(lambda: not service.journals.hears("n1"))
+        await until(lambda: not service.journals.has_stream("n1"))
         service.port = whole
         await agent.close()
         await wire.close()

@@ -141,7 +141,7 @@ def served(
 
 def met(service: Service, agent: Agent, name: str = "n1") -> bool:
     entry = service.journals.nodes.get(name)
-    return entry is not None and service.journals.fresh(name) and entry.replica.digest == digest(agent.node.state)
+    return entry is not None and service.journals.is_fresh(name) and entry.replica.digest == digest(agent.node.state)
 
 
 @pytest.mark.process
@@ -159,7 +159,7 @@ def test_events_arrive_and_digests_meet(
         assert agent.journal.streams == {agent.stream.target}
         await agent.close()
         assert agent.journal.streams == set()
-        await until(lambda: not service.journals.fresh("n1"))
+        await until(lambda: not service.journals.is_fresh("n1"))
 
     service = served(certificates, test, monkeypatch)
     assert [applied.outcome for _, _, applied in service.applied] == ["adopted", *["equal"] * 5]
@@ -199,7 +199,7 @@ def test_service_and_stream_come_back(
         agent.admit("p1")
         await until(lambda: met(service, agent))
         await agent.close()
-        await until(lambda: not service.journals.fresh("n1"))
+        await until(lambda: not service.journals.is_fresh("n1"))
         heard = len(service.applied)
         agent.admit("p2")
         agent.task = asyncio.ensure_future(agent.stream.run(BackOff(0.05, 0.1)))
@@ -241,12 +241,12 @@ def test_plans_go_down(certificates: Certificates, tmp_path: Path, monkeypatch: 
     plan = PlanGiven("p1", Holding((ContainerHolding(3),)), 1, 2, "x")
 
     async def test(service: Service) -> None:
-        assert not service.journals.plan("n1", plan)
+        assert not service.journals.send_plan("n1", plan)
         agent = Agent(service, tmp_path)
         await until(lambda: met(service, agent))
-        assert service.journals.plan("n1", plan)
+        assert service.journals.send_plan("n1", plan)
         await until(lambda: agent.journal._plans.get("p1") == plan)
-        service.journals.plan("n1", PlanWithdrawn("p1"))
+        service.journals.send_plan("n1", PlanWithdrawn("p1"))
         await until(lambda: not agent.journal._plans)
         await agent.close()
 
@@ -301,7 +301,7 @@ def test_a_lying_agent_breaks_its_own_node_only(
         await lie(service, b"{")
         await lie(service, encode_message(Hello("n2", VERSION)))
         await lie(service, encode_message(Beat(5, 10**15, "", "")))
-        assert not service.journals.fresh("n2")
+        assert not service.journals.is_fresh("n2")
         agent.admit("p1")
         await until(lambda: met(service, agent))
         await agent.close()
@@ -381,24 +381,24 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
     assert journal.journal is not None
     service = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None, clock=lambda: now[0])
     service.seed("n1", journal.journal.whole_state())
-    assert not service.fresh("n1"), "an object of the API server is no stream"
+    assert not service.is_fresh("n1"), "an object of the API server is no stream"
     entry = service.nodes["n1"]
     entry.stream, entry.heard = module.NodeStream(), 0.0
-    assert service.fresh("n1")
+    assert service.is_fresh("n1")
     now[0] = 10.1
-    assert not service.fresh("n1")
+    assert not service.is_fresh("n1")
 
 
 def test_a_large_message_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who tells a large state keeps nobody waiting while it is read; a small one is read at once."""
     readers: list[int] = []
-    decoded = module._decoded
+    decoded = module._decode
 
     def reading(data: bytes, common: SharedValues | None = None) -> Up:
         readers.append(threading.get_ident())
         return decoded(data, common)
 
-    monkeypatch.setattr(module, "_decoded", reading)
+    monkeypatch.setattr(module, "_decode", reading)
     journals = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
     data = encode_message(Beat(1, 2, "a", "b"))
     large = data + b" " * module.LARGE_MESSAGE
@@ -466,12 +466,12 @@ def test_every_replica_of_the_service_is_told(
         task = asyncio.ensure_future(streams.run())
         await until(lambda: met(service, agent) and met(other, agent))
         addresses.pop()
-        await until(lambda: not other.journals.fresh("n1"))
+        await until(lambda: not other.journals.is_fresh("n1"))
         assert met(service, agent)
         addresses.clear()
         await until(lambda: troubles)
         assert troubles[0] == "podslice-cluster.svc:9097: no such name"
-        assert service.journals.fresh("n1"), "a name server that is away cuts no stream"
+        assert service.journals.is_fresh("n1"), "a name server that is away cuts no stream"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await until(lambda: agent.journal.on_event == [])

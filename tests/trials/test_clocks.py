@@ -71,9 +71,9 @@ TELLING = {
     "agent/api_server/rejecting.py": "the time of a mark is told",
     "agent/api_server/topologylease.py": "the time of a renewal is told",
     "status/command.py": "how long ago is told",
-    "cluster/loglines.py": "the time of a line is told",
+    "cluster/log_lines.py": "the time of a line is told",
     "cluster/page/watcher.py": "the times of a curve are told",
-    "cluster/nominate/requeuing.py": "a number that is another each time",
+    "cluster/nominate/requeuer.py": "a number that is another each time",
 }
 
 

@@ -14,7 +14,7 @@ from podslice.render.ansi import echo
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
-    from podslice.cluster.loglines import LogLevel
+    from podslice.cluster.log_lines import LogLevel
 
 _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "lightkube", "numpy")
 _AGENT = "system:serviceaccount:podslice:podslice-agent"

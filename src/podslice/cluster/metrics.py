@@ -10,9 +10,9 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from podslice.cluster.journal.sources import ReplicaSource
-from podslice.cluster.nominate.nominating import Nominator
-from podslice.cluster.nominate.requeuing import Waker
-from podslice.cluster.placing import NodeWord, Placements
+from podslice.cluster.nominate.nominator import Nominator
+from podslice.cluster.nominate.requeuer import Requeuer
+from podslice.cluster.placements import NodeReport, Placements
 from podslice.replica.events import Stamped
 from podslice.replica.replica import ApplyResult
 from podslice.service.clusterobjects import ScheduledPod
@@ -25,7 +25,7 @@ WRITES = ("bind", "nominate", "evict", "wake", "event")
 
 
 class ClusterMetrics:
-    """One registry. `gauges` are asked at each scrape."""
+    """One registry. `add_gauges` are asked at each scrape."""
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -71,28 +71,28 @@ class ClusterMetrics:
             self.events.labels(outcome)
         self._verbs = {verb: self.calls.labels(verb) for verb in ("filter", "prioritize", "preempt", "bind")}
 
-    def called(self, verb: str, seconds: float, result: str) -> None:
+    def record_call(self, verb: str, seconds: float, result: str) -> None:
         """A call of the scheduler was answered."""
         self._verbs[verb].observe(seconds)
         self.results.labels(verb, result).inc()
 
-    def written(self, kind: str, result: str) -> None:
+    def count_write(self, kind: str, result: str) -> None:
         """Count a write to the API server."""
         self.writes.labels(kind, result).inc()
 
-    def applied(self, node: str, stamped: Stamped, applied: ApplyResult) -> None:
+    def count_event(self, node: str, stamped: Stamped, applied: ApplyResult) -> None:
         """Count an event of a node."""
         self.events.labels(applied.outcome).inc()
 
-    def binding_outcome(self, outcome: NodeWord) -> None:
+    def count_binding_outcome(self, outcome: NodeReport) -> None:
         """Count what became of a pod that was sent to a node."""
         self.placements.labels(outcome.told.fate).inc()
 
-    def victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+    def count_victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         """Count what became of a pod that was to leave for another."""
         self.evictions.labels(fate).inc()
 
-    def gauges(self, found: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
+    def add_gauges(self, found: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
         """Numbers that are asked at each scrape, by name, with what they mean."""
         for name, (meaning, value) in found.items():
             Gauge(f"podslice_cluster_{name}", meaning, registry=self.registry).set_function(value)
@@ -101,7 +101,7 @@ class ClusterMetrics:
         """The whole as Prometheus reads it."""
         return generate_latest(self.registry)
 
-    def trouble(self, kind: str) -> None:
+    def count_trouble(self, kind: str) -> None:
         """Something went wrong."""
         _kind(self.troubles, kind).inc()
 
@@ -118,7 +118,7 @@ class PlacingTimes:
         self._metrics, self._schedulers, self._clock = metrics, schedulers, clock
         self._came: dict[str, float] = {}
 
-    def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def measure(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         """Begin with a pod that is seen pending, end with one that has a node or is gone."""
         pod = new or old
         if pod is None or pod.scheduler not in self._schedulers:
@@ -132,14 +132,14 @@ class PlacingTimes:
 
 
 def service_gauges(
-    placing: Placements, nominator: Nominator, waker: Waker, journals: ReplicaSource, clock: Callable[[], float]
+    placing: Placements, nominator: Nominator, requeuer: Requeuer, journals: ReplicaSource, clock: Callable[[], float]
 ) -> dict[str, tuple[str, Callable[[], float]]]:
     """Return the gauges of a service by name, with their help and how to read them."""
     model = placing.model
 
     def oldest_hold() -> float:
         now = clock()
-        return now - min((hold.since for hold in model.held()), default=now)
+        return now - min((hold.since for hold in model.holds()), default=now)
 
     return {
         "nodes": ("Nodes of the cluster.", lambda: len(placing.places.nodes)),
@@ -147,7 +147,7 @@ def service_gauges(
             "Nodes whose model has the digests of the node.",
             lambda: sum(one.proven for one in placing.replicas.values()),
         ),
-        "holds": ("Pods on their way to a node.", lambda: len(model.held())),
+        "holds": ("Pods on their way to a node.", lambda: len(model.holds())),
         "oldest_hold_seconds": ("Age of the oldest hold.", oldest_hold),
         "journal_silence_seconds": (
             "Since the node with a stream that has said nothing longest said something.",
@@ -156,7 +156,7 @@ def service_gauges(
         "pods_waiting": ("Pods that no node takes, or whose turn has not come.", lambda: nominator.waiting),
         "pods_refused": (
             "Pods that no node takes and that are not nominated ahead; they are woken once one does.",
-            lambda: waker.waiting,
+            lambda: requeuer.waiting,
         ),
         "pods_nominated": ("Pods that are nominated and not bound yet.", lambda: len(nominator.ahead)),
     }

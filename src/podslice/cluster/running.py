@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.journal.callers import TokenCallers
 from podslice.cluster.journal.journals import Journals
-from podslice.cluster.loglines import LogLevel, LogLines
+from podslice.cluster.log_lines import LogLevel, LogLines
+from podslice.cluster.loop_turn import TURN_SECONDS
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
-from podslice.cluster.placing import NodeWord
+from podslice.cluster.placements import NodeReport
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
-from podslice.cluster.turns import TURN_SECONDS
 from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
 from podslice.service.http.access import is_loopback, parse_address
@@ -28,7 +28,7 @@ from podslice.values.errors import InputError
 from podslice.version import UNPACKAGED, running_version
 
 if TYPE_CHECKING:
-    from podslice.cluster.page.serving import PageHost
+    from podslice.cluster.page.page_host import PageHost
 
 
 _NEW_OBJECTS = 10_000
@@ -177,14 +177,14 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
     def trouble(where: str, what: str) -> None:
         log.warning("trouble", where=where, what=what)
 
-    def disputed(word: NodeWord) -> None:
+    def disputed(word: NodeReport) -> None:
         told = word.told
         log.warning("dispute", node=word.node, pod=word.uid, fate=told.fate, expected=str(told.expected),
                     found=str(told.found))  # fmt: skip
 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
-    journals = Journals(Rulebook(), known_versions(options), caller=callers.node_of, trouble=trouble)
+    journals = Journals(Rulebook(), known_versions(options), caller=callers.find_node, trouble=trouble)
     service = wire(api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals)
     page: PageHost | None = None
     over = asyncio.Event()
@@ -208,7 +208,7 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
 
 def page_host(service: ClusterService, trouble: Callable[[str, str], None]) -> PageHost:
     """The page, which is not imported where nobody wants it."""
-    from podslice.cluster.page.serving import PageHost
+    from podslice.cluster.page.page_host import PageHost
 
     return PageHost(service.placing, failed=trouble)
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from podslice.cluster.extender.extender import Extender
 from podslice.cluster.metrics import ClusterMetrics
 from podslice.cluster.model.holds import PlanPolicy
-from podslice.cluster.nominate.evicting import Evictor
-from podslice.cluster.nominate.nominating import NominationLimits, Nominator
-from podslice.cluster.nominate.requeuing import Waker
-from podslice.cluster.placing import Placements
-from podslice.cluster.watching import ObjectTable
+from podslice.cluster.nominate.evictor import Evictor
+from podslice.cluster.nominate.nominator import NominationLimits, Nominator
+from podslice.cluster.nominate.requeuer import Requeuer
+from podslice.cluster.object_table import ObjectTable
+from podslice.cluster.placements import Placements
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod
 from podslice.service.health import Check, Health, liveness, readiness
 from podslice.service.http.get_server import WebServer
@@ -25,7 +25,7 @@ from podslice.service.http.post_server import PostServer
 from podslice.service.supervise import Supervisor
 
 if TYPE_CHECKING:
-    from podslice.cluster.journal.nodestates import SeenState
+    from podslice.cluster.journal.node_states import SeenState
 
 HOLD_SECONDS = 30.0
 """What a scheduler may take from a nomination or a filter to its bind, on a busy machine too."""
@@ -95,7 +95,7 @@ class ClusterService:
     states: ObjectTable[SeenState] | None
     nominator: Nominator
     evictor: Evictor
-    waker: Waker
+    requeuer: Requeuer
     extender: Extender
     loops: Mapping[str, Callable[[], Awaitable[None]]]
     posts: PostServer

@@ -15,23 +15,23 @@ from collections.abc import Callable
 from functools import partial
 
 from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.counted_api import CountedApi
 from podslice.cluster.extender.extender import Extender
 from podslice.cluster.extender.messages import LARGEST_REQUEST
 from podslice.cluster.journal.feed import JournalFeed, Upkeep
 from podslice.cluster.journal.journals import Journals
-from podslice.cluster.journal.nodestates import GoneStates, node_states
+from podslice.cluster.journal.node_states import GoneStates, node_states
 from podslice.cluster.journal.sources import ReplicaSource
 from podslice.cluster.metrics import ClusterMetrics, PlacingTimes, service_gauges
 from podslice.cluster.model.model import ClusterModel, ModelLimits
-from podslice.cluster.nominate.evicting import Evictor
-from podslice.cluster.nominate.nominating import NominationLimits, Nominator
+from podslice.cluster.nominate.evictor import Evictor
+from podslice.cluster.nominate.nominator import NominationLimits, Nominator
 from podslice.cluster.nominate.queues import PendingQueues
-from podslice.cluster.nominate.requeuing import Waker
-from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
-from podslice.cluster.podevents import PodEvents
+from podslice.cluster.nominate.requeuer import Requeuer
+from podslice.cluster.object_table import Trouble, node_table, pod_table
+from podslice.cluster.placements import NodeReport, PlacementEvents, Placements
+from podslice.cluster.pod_events import PodEvents
 from podslice.cluster.service import ClusterService, ServiceHealth, ServiceSettings
-from podslice.cluster.watching import Trouble, node_table, pod_table
-from podslice.cluster.writes import CountedApi
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod
 from podslice.service.http.get_server import WebServer, metrics_routes
 from podslice.service.http.post_server import PostServer
@@ -48,23 +48,23 @@ def wire(
     settings: ServiceSettings,
     *,
     trouble: Trouble,
-    disputed: Callable[[NodeWord], object],
+    disputed: Callable[[NodeReport], object],
     seeded: Journals | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ClusterService:
     """Make the whole service. `trouble` is called with failures, `disputed` with binding outcomes other than expected;
     `seeded` are the same journals where NodeState objects are to be read into them."""
     metrics = ClusterMetrics()
-    written = CountedApi(api, metrics.written)
+    written = CountedApi(api, metrics.count_write)
 
     def failed(where: str, what: str) -> None:
-        metrics.trouble(where)
+        metrics.count_trouble(where)
         trouble(where, what)
 
     def request_failed(path: str, error: Exception) -> None:
         failed("extender", f"{path}: {type(error).__name__}: {str(error)[:300]}")
 
-    def report_dispute(outcome: NodeWord) -> None:
+    def report_dispute(outcome: NodeReport) -> None:
         if outcome.is_dispute:
             disputed(outcome)
 
@@ -85,7 +85,7 @@ def wire(
     states = None if seeded is None else node_states(api, seeded, trouble=trouble, after=(nodes,))
     pods = pod_table(
         api, pod_changes, failed, objects=placing.pods, after=(nodes,) if states is None else (nodes, states),
-        listed=placing.listed, clock=clock,
+        listed=placing.drop_missed, clock=clock,
     )  # fmt: skip
 
     # What is written to it
@@ -96,28 +96,28 @@ def wire(
         failed=partial(failed, "nominate"), limits=NominationLimits(ahead=settings.ahead),
     )  # fmt: skip
     evictor = Evictor(placing, nominator, written, told=victim_outcome, failed=partial(failed, "evict"), clock=clock)
-    waker = Waker(placing, nominator, written, failed=partial(failed, "wake"), clock=clock)
+    requeuer = Requeuer(placing, nominator, written, failed=partial(failed, "wake"), clock=clock)
     queues = PendingQueues(
-        placing, nominator, evictor, waker, pods,
+        placing, nominator, evictor, requeuer, pods,
         nominate=settings.nominate, evict=settings.evict, requeue=settings.wake,
     )  # fmt: skip
 
     # What hears what, in this order
-    pod_changes.add(times.pod_changed, placing.pod_news, queues.pod_changed)
-    node_changes.add(placing.node_news, feed.node_changed)
-    journals.events.applied.add(metrics.applied, feed.applied)
-    journals.events.heard.add(feed.heard)
-    events.pending.add(queues.pending)
-    events.refused.add(queues.refused)
+    pod_changes.add(times.measure, placing.pod_changed, queues.drop_settled)
+    node_changes.add(placing.node_changed, feed.forget_gone)
+    journals.events.applied.add(metrics.count_event, feed.apply)
+    journals.events.heard.add(feed.confirm)
+    events.pending.add(queues.add)
+    events.refused.add(queues.add_refused)
     events.room_reserved.add(nominator.reserve)
     events.settled.add(nominator.drop)
-    events.room_freed.add(nominator.room)
-    events.binding_outcome.add(metrics.binding_outcome, report_dispute, pod_events.binding_outcome)
-    victim_outcome.add(metrics.victim_outcome, pod_events.victim_outcome)
+    events.room_freed.add(nominator.unblock)
+    events.binding_outcome.add(metrics.count_binding_outcome, report_dispute, pod_events.emit_dispute)
+    victim_outcome.add(metrics.count_victim_outcome, pod_events.emit_preemption)
 
     # Who asks, and what runs
-    extender = Extender(placing, written, ahead=nominator.ahead, send=journals.plan, watch=metrics.called)
-    metrics.gauges(service_gauges(placing, nominator, waker, journals, clock))
+    extender = Extender(placing, written, ahead=nominator.ahead, send=journals.send_plan, watch=metrics.record_call)
+    metrics.add_gauges(service_gauges(placing, nominator, requeuer, journals, clock))
     supervisor = Supervisor(failed)
     health = ServiceHealth(nodes, pods, supervisor)
     loops = {"nodes": nodes.run, "pods": pods.run, "looks": upkeep.run, "events": pod_events.run}
@@ -129,10 +129,10 @@ def wire(
     if settings.evict:
         loops["evictions"] = evictor.run
     if settings.wake:
-        loops["waking"] = waker.run
+        loops["requeues"] = requeuer.run
     return ClusterService(
         settings=settings, metrics=metrics, placing=placing, nodes=nodes, pods=pods, states=states,
-        nominator=nominator, evictor=evictor, waker=waker, extender=extender, loops=loops,
+        nominator=nominator, evictor=evictor, requeuer=requeuer, extender=extender, loops=loops,
         posts=PostServer(extender.handlers(), largest=LARGEST_REQUEST, failed=request_failed),
         web=WebServer(metrics_routes(metrics.text, health.alive, health.ready)), supervisor=supervisor,
     )  # fmt: skip

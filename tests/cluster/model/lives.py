@@ -45,7 +45,7 @@ class Life:
 
     def arrive(self) -> None:
         pod = self.cluster.pod()
-        if self.model.wants(pod):
+        if self.model.wants_exclusive(pod):
             self.waiting[pod.metadata.uid] = pod
             if self.r.random() < 0.5:
                 self.model.choose(pod, self.now)
@@ -62,7 +62,7 @@ class Life:
             self.ask(self.r.choice(list(self.waiting.values())))
 
     def bind(self) -> None:
-        held = [one for one in self.model.held() if not one.bound]
+        held = [one for one in self.model.holds() if not one.bound]
         if held:
             one = self.r.choice(held)
             pod = self.waiting[one.uid]
@@ -80,7 +80,7 @@ class Life:
         node = self.cluster.nodes[name]
         plan = self.plans.pop(uid, None) if self.policy == "honour" else None
         told = (node.admit(pod) if plan is None else admit_as_planned(node, pod, plan).decision).admitted
-        heard = self.model.admitted if told else self.model.refused
+        heard = self.model.apply_admission if told else self.model.apply_refusal
         self.binding_outcomes[heard(name, uid, node.state, self.now).fate] += 1
 
     def remove(self) -> None:
@@ -90,13 +90,13 @@ class Life:
         if node.pods and not any(other == name for other, _ in self.bound.values()):
             uid = self.r.choice(node.pods)
             node.remove(uid)
-            self.model.removed(name, uid, node.state)
+            self.model.apply_removal(name, uid, node.state)
 
     def delete(self) -> None:
         if self.bound:
             uid = self.r.choice(list(self.bound))
             del self.bound[uid]
-            self.model.deleted(uid, self.now)
+            self.model.apply_deletion(uid, self.now)
 
     def restart(self) -> None:
         """The node's agent starts again and tells its state."""
@@ -108,9 +108,9 @@ class Life:
         truth = ClusterModel(self.model.limits)
         for name, node in self.cluster.nodes.items():
             truth.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
-        for one in self.model.held():
+        for one in self.model.holds():
             truth.assigned(called(one.signature.pod, one.uid), one.node, self.now)
-            truth.held()[-1].plan = one.plan
+            truth.holds()[-1].plan = one.plan
             truth.changed(one.node, self.cluster.nodes[one.node].state)
         for name in self.cluster.nodes:
             mine, true = self.model.node(name), truth.node(name)
@@ -126,7 +126,7 @@ class Life:
             self.start()
         self.now += 1000.0
         self.model.expire(self.now)
-        assert self.model.held() == ()
+        assert self.model.holds() == ()
         for name, node in self.cluster.nodes.items():
             mine = self.model.node(name)
             assert mine.state is mine.base

@@ -40,9 +40,9 @@ def test_held_everywhere_until_bind() -> None:
     assert [model.node(name).state is fresh[name] for name in NAMES] == [False, False, False, True]
     assert model.bind("p", "n1", 1.0).error == ""
     assert [model.node(name).state is fresh[name] for name in NAMES] == [True, False, True, True]
-    assert [(one.uid, one.node, one.bound) for one in model.held()] == [("p", "n1", True)]
+    assert [(one.uid, one.node, one.bound) for one in model.holds()] == [("p", "n1", True)]
     assert starts(model, nodes["n1"], pod, "n1") == "agreed"
-    assert model.held() == ()
+    assert model.holds() == ()
 
 
 def test_the_scheduler_binds_by_itself() -> None:
@@ -53,10 +53,10 @@ def test_the_scheduler_binds_by_itself() -> None:
         pod, to = make_pod("p", ("c", "4")), "n3" if way == "elsewhere" else "n2"
         model.advise(pod, NAMES[:3], 0.0)
         if way != "node":
-            model.assigned(pod, to, 1.0)
+            model.apply_assignment(pod, to, 1.0)
         assert starts(model, nodes[to], pod, to) == "agreed"
         assert [model.node(name).state is fresh[name] for name in NAMES] == [name != to for name in NAMES]
-        assert model.held() == ()
+        assert model.holds() == ()
 
 
 def test_what_falls_falls_everywhere() -> None:
@@ -72,7 +72,7 @@ def test_what_falls_falls_everywhere() -> None:
     assert model.expire(15.0) == ["p"]
     assert free() == NAMES
     model.advise(pod, NAMES[:3], 20.0)
-    model.deleted("p", 21.0)
+    model.apply_deletion("p", 21.0)
     assert free() == NAMES
     model.advise(pod, NAMES[:3], 30.0)
     model.advise(pod, ["n3"], 31.0)
@@ -90,6 +90,6 @@ def test_a_refusal_settles_it() -> None:
     model, nodes = cluster("4", "4", "4", "4")
     fresh = {name: model.node(name).state for name in NAMES}
     model.advise(make_pod("p", ("c", "4")), NAMES[:3], 0.0)
-    assert model.refused("n1", "p", nodes["n1"].state, 1.0).fate == "refused"
+    assert model.apply_refusal("n1", "p", nodes["n1"].state, 1.0).fate == "refused"
     assert [model.node(name).state is fresh[name] for name in NAMES] == [True] * 4
-    assert model.held() == ()
+    assert model.holds() == ()

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from podslice import Node
-from podslice.cluster.model.eviction import Evictable, Eviction, cheapest, victims_on
+from podslice.cluster.model.eviction import Evictable, Eviction, choose_cheapest, find_victims
 from podslice.cluster.model.model import ClusterModel
 from podslice.node.decide import release, shape_of
 from podslice.values.errors import UpstreamDefectError
@@ -31,7 +31,7 @@ def test_drawn_nodes() -> None:
                 pod = cluster.pod()
                 if admits(node, pod):
                     continue
-                found = victims_on(node.rules, node.state, shape_of(node.rules, pod), running, below=10)
+                found = find_victims(node.rules, node.state, shape_of(node.rules, pod), running, below=10)
                 lower = [one for one in running if one.priority < 10]
                 if found is None:
                     hopeless += 1
@@ -60,11 +60,11 @@ def without(node: Node, leaving: object) -> Node:
 def test_the_cheapest_node() -> None:
     """The node whose most important victim matters least; then the smaller sum, fewer pods, those that began last."""
     low, high = Evictable("low", 1, 5.0), Evictable("high", 7, 1.0)
-    assert cheapest([]) is None
-    assert cheapest([("a", (high,)), ("b", (low, low, low))]) == Eviction("b", ("low",) * 3)
-    assert cheapest([("a", (low, low)), ("b", (low,))]) == Eviction("b", ("low",))
+    assert choose_cheapest([]) is None
+    assert choose_cheapest([("a", (high,)), ("b", (low, low, low))]) == Eviction("b", ("low",) * 3)
+    assert choose_cheapest([("a", (low, low)), ("b", (low,))]) == Eviction("b", ("low",))
     late = Evictable("late", 1, 9.0)
-    assert cheapest([("a", (low,)), ("b", (late,))]) == Eviction("b", ("late",))
+    assert choose_cheapest([("a", (low,)), ("b", (late,))]) == Eviction("b", ("late",))
 
 
 def test_room_is_kept() -> None:
@@ -84,7 +84,7 @@ def test_room_is_kept() -> None:
     assert found == Eviction("n1", ("c",))
     assert model.filter(pod, ["n1"], 0.0).nodes == []
     other.remove("c")
-    model.removed("n1", "c", other.state)
+    model.apply_removal("n1", "c", other.state)
     assert model.filter(make_pod("thief", ("c", "6")), ["n1"], 1.0).nodes == []
     assert model.filter(pod, ["n1"], 1.0).nodes == ["n1"]
     assert model.bind("big", "n1", 1.0).error == ""

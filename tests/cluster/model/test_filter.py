@@ -46,7 +46,7 @@ def test_brute_force(profile: str, seeds: int) -> None:
             if is_critical(pod):
                 continue
             nodes, reasons = ask(cluster.model, pod, *cluster.nodes)
-            if not cluster.model.wants(pod):
+            if not cluster.model.wants_exclusive(pod):
                 assert nodes == list(cluster.nodes)
                 continue
             for name, node in cluster.nodes.items():
@@ -88,7 +88,7 @@ def test_pods_without_wishes_pass() -> None:
     for pod in (burstable, make_pod("half", ("c", "500m"))):
         assert model.filter(pod, ["n0", "nobody-knows"], 0.0).nodes == ["n0", "nobody-knows"]
         assert model.bind(pod.metadata.uid, "nobody-knows", 0.0, pod).error == ""
-    assert model.held() == ()
+    assert model.holds() == ()
 
 
 def test_fails_closed() -> None:

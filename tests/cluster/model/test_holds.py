@@ -34,8 +34,8 @@ def starts(model: ClusterModel, node: Node, pod: Pod, name: str = "n0", now: flo
     """The kubelet starts a pod and the journal tells; its fate."""
     uid = pod.metadata.uid
     if node.admit(pod).admitted:
-        return model.admitted(name, uid, node.state, now).fate
-    return model.refused(name, uid, node.state, now).fate
+        return model.apply_admission(name, uid, node.state, now).fate
+    return model.apply_refusal(name, uid, node.state, now).fate
 
 
 def test_the_way_of_a_pod() -> None:
@@ -44,14 +44,14 @@ def test_the_way_of_a_pod() -> None:
     node, pod = single(), make_pod("p", ("c", "4"))
     model = cluster(node)
     assert model.choose(pod, 0.0) == "n0"
-    assert [(one.uid, one.node, one.bound) for one in model.held()] == [("p", "n0", False)]
+    assert [(one.uid, one.node, one.bound) for one in model.holds()] == [("p", "n0", False)]
     assert model.filter(pod, ["n0"], 1.0).nodes == ["n0"]
     verdict = model.bind("p", "n0", 2.0)
     assert verdict.error == ""
     assert starts(model, node, pod) == "agreed"
     assert verdict.plan is not None
     assert verdict.plan.cpus == node.view.owned_by("p")
-    assert model.held() == ()
+    assert model.holds() == ()
     assert model.node("n0").base is model.node("n0").state
 
 
@@ -77,7 +77,7 @@ def test_time_limit() -> None:
     assert model.expire(15.0) == ["alone"]
     assert model.expire(310.0) == ["member"]
     assert model.expire(1e9) == []
-    assert [one.uid for one in model.held()] == ["bound"]
+    assert [one.uid for one in model.holds()] == ["bound"]
 
 
 def test_a_newer_filter_replaces() -> None:
@@ -85,7 +85,7 @@ def test_a_newer_filter_replaces() -> None:
     model, pod = cluster(single(), single()), make_pod("p", ("c", "7"))
     assert model.filter(pod, ["n0"], 0.0).nodes == ["n0"]
     assert model.filter(pod, ["n1"], 0.0).nodes == ["n1"]
-    assert [one.node for one in model.held()] == ["n1"]
+    assert [one.node for one in model.holds()] == ["n1"]
     assert model.node("n0").base is model.node("n0").state
 
 
@@ -97,7 +97,7 @@ def test_a_group_begins_again() -> None:
         assert model.filter(make_pod(uid, ("c", "2")), ["n0"], 0.0, group="g").nodes == ["n0"]
     model.bind("b", "n0", 0.0)
     model.filter(make_pod("a", ("c", "2")), ["n0"], 1.0, group="g")
-    assert [one.uid for one in model.held()] == ["b", "a"]
+    assert [one.uid for one in model.holds()] == ["b", "a"]
 
 
 def test_a_group_falls_together() -> None:
@@ -110,12 +110,12 @@ def test_a_group_falls_together() -> None:
     assert model.filter(make_pod("d", ("c", "30")), ["n0"], 0.0, group="g").nodes == []
     assert model.expire(0.4) == []
     assert sorted(model.expire(0.6)) == ["a", "c"]
-    assert [one.uid for one in model.held()] == ["b"]
+    assert [one.uid for one in model.holds()] == ["b"]
     assert model.bind("a", "n0", 0.7, make_pod("a", ("c", "2"))).error == ""
     for uid in ("e", "f"):
         assert model.filter(make_pod(uid, ("c", "1")), ["n0"], 1.0, group="other").nodes == ["n0"]
-    model.deleted("e", 1.0)
-    assert [one.uid for one in model.held()] == ["b", "a"]
+    model.apply_deletion("e", 1.0)
+    assert [one.uid for one in model.holds()] == ["b", "a"]
 
 
 def test_a_group_without_room_makes_way() -> None:
@@ -129,7 +129,7 @@ def test_a_group_without_room_makes_way() -> None:
     assert model.choose(make_pod("other", ("c", half)), 0.0) is None
     model.filter(make_pod("c", ("c", half)), ["n0"], 0.0, group="g")
     assert model.filter(make_pod("third", ("c", half)), ["n0"], 0.0, group="h").nodes == ["n0"]
-    assert [one.uid for one in model.held()] == ["third"]
+    assert [one.uid for one in model.holds()] == ["third"]
 
 
 def test_a_group_waits_for_its_permit() -> None:
@@ -140,7 +140,7 @@ def test_a_group_waits_for_its_permit() -> None:
         assert model.filter(make_pod(uid, ("c", "2")), ["n0"], float(at), group="g").nodes == ["n0"]
     assert model.expire(309.0) == []
     assert sorted(model.expire(310.5)) == ["a", "b"]
-    assert model.held() == ()
+    assert model.holds() == ()
 
 
 def test_deleted() -> None:
@@ -148,14 +148,14 @@ def test_deleted() -> None:
     node = single()
     model = cluster(node)
     model.choose(make_pod("held", ("c", "2")), 0.0)
-    model.deleted("held", 1.0)
-    assert model.held() == ()
+    model.apply_deletion("held", 1.0)
+    assert model.holds() == ()
     for uid in ("told", "silent"):
         model.choose(make_pod(uid, ("c", "2")), 0.0)
         model.bind(uid, "n0", 0.0)
-        model.deleted(uid, 1.0)
-    model.removed("n0", "told", node.state)
-    assert [one.uid for one in model.held()] == ["silent"]
+        model.apply_deletion(uid, 1.0)
+    model.apply_removal("n0", "told", node.state)
+    assert [one.uid for one in model.holds()] == ["silent"]
     assert model.expire(31.0) == ["silent"]
 
 
@@ -164,7 +164,7 @@ def test_node_gone() -> None:
     model = cluster(single(), single())
     model.choose(make_pod("p", ("c", "2")), 0.0, names=["n1"])
     model.remove_node("n1")
-    assert model.held() == ()
+    assert model.holds() == ()
     assert model.filter(make_pod("q", ("c", "2")), ["n1"], 0.0).unresolvable.keys() == {"n1"}
     fresh = make_node("pack:1 numa:1(memory=64GB) core:8 pu:2")
     model.add_node("n1", fresh.rules, fresh.state)
@@ -181,7 +181,7 @@ def test_disputes() -> None:
     model.bind("p", "n0", 0.0)
     node.admit(make_pod("unheard-of", ("c", "4")))
     node.admit(pod)
-    told = model.admitted("n0", "p", node.state, 1.0)
+    told = model.apply_admission("n0", "p", node.state, 1.0)
     assert told.fate == "disputed"
     assert told.expected != told.found
     again = make_pod("again", ("c", "2"))
@@ -190,7 +190,7 @@ def test_disputes() -> None:
     assert model.filter(make_pod("other", ("c", "1")), ["n0"], 2.0).nodes == ["n0"]
     model.unbind("other")
     assert model.filter(again, ["n0"], 61.0).nodes == ["n0"]
-    assert model.refused("n0", "again", node.state, 62.0).fate == "refused"
+    assert model.apply_refusal("n0", "again", node.state, 62.0).fate == "refused"
     assert model.filter(make_pod("third", ("c", "2")), ["n0"], 63.0).nodes == []
 
 
@@ -217,14 +217,14 @@ def test_a_plan_of_the_service_before() -> None:
     node = single()
     for as_planned, fate in ((True, "honoured"), (False, "disputed")):
         model, asked = cluster(node, policy="honour"), make_pod("p", ("c", "2"))
-        model.assigned(asked, "n0", 0.0)
+        model.apply_assignment(asked, "n0", 0.0)
         other = Node.of(node.rules, node.state)
         other.admit(make_pod("first", ("c", "2")))
         plan = Node.of(node.rules, other.state)
         plan.admit(asked)
         moved = Node.of(node.rules, node.state)
         assert admit_as_planned(moved, asked, holding_of(plan.state, "p")).moved
-        assert model.admitted("n0", "p", moved.state, 1.0, as_planned=as_planned).fate == fate
+        assert model.apply_admission("n0", "p", moved.state, 1.0, as_planned=as_planned).fate == fate
 
 
 def test_kubelets_own_managers() -> None:
@@ -257,13 +257,13 @@ def test_others_pods() -> None:
     """Pods that others sent to a node count from the moment the API server knows; so do bound pods after a restart."""
     node, foreign = single(), make_pod("static", ("c", "7"))
     model = cluster(node)
-    model.assigned(foreign, "n0", 0.0)
-    model.assigned(foreign, "n0", 0.0)
-    model.assigned(make_pod("elsewhere", ("c", "7")), "unknown", 0.0)
-    assert [one.uid for one in model.held()] == ["static"]
+    model.apply_assignment(foreign, "n0", 0.0)
+    model.apply_assignment(foreign, "n0", 0.0)
+    model.apply_assignment(make_pod("elsewhere", ("c", "7")), "unknown", 0.0)
+    assert [one.uid for one in model.holds()] == ["static"]
     assert starts(model, node, foreign) == "agreed"
-    model.assigned(foreign, "n0", 5.0)
-    assert model.held() == ()
+    model.apply_assignment(foreign, "n0", 5.0)
+    assert model.holds() == ()
 
 
 @pytest.mark.slow
@@ -304,13 +304,13 @@ def test_plans(profile: str) -> None:
             pod = cluster.pod()
             name = cluster.model.choose(pod, 0.0)
             if name is None:
-                assert not cluster.model.held()
+                assert not cluster.model.holds()
                 continue
             plan = cluster.model.plan(pod.metadata.uid)
             node = cluster.nodes[name]
             assert node.admit(pod).admitted
             assert plan == holding_of(node.state, pod.metadata.uid)
-            assert cluster.model.admitted(name, pod.metadata.uid, node.state, 1.0).fate == "agreed"
+            assert cluster.model.apply_admission(name, pod.metadata.uid, node.state, 1.0).fate == "agreed"
             planned += 1
     assert planned > 30
 

@@ -31,20 +31,20 @@ class Life:
 
     def takes(self) -> set[str]:
         """Those that take such a pod, one asked after the other."""
-        return {name for name, cause in self.model.verdicts.each(self.signature, NAMES) if not cause}
+        return {name for name, cause in self.model.verdicts.ask_each(self.signature, NAMES) if not cause}
 
     def ask(self) -> None:
         """The scheduler asks about some nodes, and those that refuse are told to have."""
         asked = self.draw.sample(NAMES, self.draw.randint(1, len(NAMES)))
         refused = [name for name in asked if name not in self.takes()]
         self.refusing.update(refused)
-        self.openings.refused(refused)
+        self.openings.record_refusals(refused)
 
     def step(self) -> None:
         """Anything that may happen to a node, and nothing sometimes."""
         self.now += 1.0
         name, model = self.draw.choice(NAMES), self.model
-        if not model.has(name):
+        if not model.has_node(name):
             node = self.nodes[name] = single()
             model.add_node(name, node.rules, node.state)
             return
@@ -56,10 +56,10 @@ class Life:
                 self.refusing.discard(name)
             case 1 | 2:
                 node.admit(make_pod(f"p{self.pods}", ("c", str(self.draw.choice((3, 5, 7))))))
-                model.changed(name, node.state)
+                model.apply_change(name, node.state)
             case 3 if node.state.cpu.assignments:
                 node.remove(self.draw.choice(list(node.state.cpu.assignments)))
-                model.changed(name, node.state)
+                model.apply_change(name, node.state)
             case 4:
                 model.confirm_node(name, confirmed=not model.node(name).confirmed)
             case 5:
@@ -70,11 +70,11 @@ class Life:
 
     def look(self) -> set[str]:
         """Nodes that are told and take such a pod. None is told that did not refuse."""
-        told = self.openings.changed()
+        told = self.openings.take_changed()
         assert len(set(told)) == len(told)
         assert set(told) <= self.refusing
-        found = {name for name, cause in self.model.verdicts.each(self.signature, told) if not cause}
-        self.openings.refused([name for name in told if name not in found])
+        found = {name for name, cause in self.model.verdicts.ask_each(self.signature, told) if not cause}
+        self.openings.record_refusals([name for name in told if name not in found])
         return found
 
 
@@ -98,11 +98,11 @@ def test_nobody_heard() -> None:
     """What was told in vain is told again, though nothing has changed since."""
     life = Life(0)
     node = life.nodes["n0"] = single()
-    life.openings.refused(NAMES)
-    assert life.openings.changed() == []
+    life.openings.record_refusals(NAMES)
+    assert life.openings.take_changed() == []
     life.model.add_node("n0", node.rules, node.state)
-    assert life.openings.news
-    assert life.openings.changed() == ["n0"]
-    assert (life.openings.news, life.openings.changed()) == (False, [])
-    life.openings.unheard(["n0"])
-    assert life.openings.changed() == ["n0"]
+    assert life.openings.has_changes
+    assert life.openings.take_changed() == ["n0"]
+    assert (life.openings.has_changes, life.openings.take_changed()) == (False, [])
+    life.openings.retry(["n0"])
+    assert life.openings.take_changed() == ["n0"]

@@ -31,7 +31,7 @@ def verdicts(case: Json, recorded: Json) -> list[tuple[bool, bool]]:
         if new and kubelet.running and "ok" in outcome:
             pod, model = pod_from_dict(operation["pod"]), ClusterModel()
             model.add_node("n", kubelet.rules, kubelet.state)
-            if model.wants(pod) and model.node("n").kind.needs(model.classes.signature(pod)).exclusive:
+            if model.wants_exclusive(pod) and model.node("n").kind.needs(model.classes.signature(pod)).exclusive:
                 found.append((model.filter(pod, ["n"], 0.0).nodes == ["n"], outcome["ok"]))
         history.run(operation)
     return found

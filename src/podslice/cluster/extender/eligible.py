@@ -11,29 +11,29 @@ from podslice.service.clusterobjects import PlacementTerms, ScheduledNode, Taint
 
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 _CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-Kind = frozenset[Taint]
+TaintKind = frozenset[Taint]
 """The taints that keep pods out; nodes with equal ones are of one kind."""
 
 
-def kind_of(node: ScheduledNode) -> Kind:
+def taints_of(node: ScheduledNode) -> TaintKind:
     """What of a node keeps pods out that do not tolerate it; a cordon is a taint."""
     cordon = (_CORDON,) if node.unschedulable else ()
     return frozenset((*(taint for taint in node.taints if taint.effect in _KEEPS_OUT), *cordon))
 
 
-def lets_in(kind: Kind, terms: PlacementTerms) -> bool:
+def is_tolerated(kind: TaintKind, terms: PlacementTerms) -> bool:
     """True when such nodes let the pod in, whatever their labels are."""
     return bool(terms.excess) or all(map(terms.tolerations.tolerate, kind))
 
 
-def takes(node: ScheduledNode, terms: PlacementTerms) -> bool:
+def is_eligible(node: ScheduledNode, terms: PlacementTerms) -> bool:
     """True when labels, taints and cordons of the node let such a pod in."""
-    return _is_selected(node, terms) and lets_in(kind_of(node), terms)
+    return _is_selected(node, terms) and is_tolerated(taints_of(node), terms)
 
 
-def why_not(node: ScheduledNode, terms: PlacementTerms) -> str:
+def exclusion_reason(node: ScheduledNode, terms: PlacementTerms) -> str:
     """What of a node keeps such a pod out, in kube-scheduler's words; empty where it is let in."""
-    if takes(node, terms):
+    if is_eligible(node, terms):
         return ""
     if not _is_selected(node, terms):
         return "node(s) didn't match Pod's node affinity/selector"
@@ -54,12 +54,12 @@ class Places:
 
     def __init__(self) -> None:
         self.nodes: dict[str, ScheduledNode] = {}
-        self._kinds: dict[Kind, dict[str, ScheduledNode]] = {}
+        self._kinds: dict[TaintKind, dict[str, ScheduledNode]] = {}
 
     def put(self, node: ScheduledNode) -> None:
         self._forget(node.name)
         self.nodes[node.name] = node
-        self._kinds.setdefault(kind_of(node), {})[node.name] = node
+        self._kinds.setdefault(taints_of(node), {})[node.name] = node
 
     def drop(self, name: str) -> None:
         self._forget(name)
@@ -68,14 +68,14 @@ class Places:
     def _forget(self, name: str) -> None:
         known = self.nodes.get(name)
         if known is not None:
-            kind = kind_of(known)
+            kind = taints_of(known)
             del self._kinds[kind][name]
             if not self._kinds[kind]:
                 del self._kinds[kind]
 
     def among(self, terms: PlacementTerms) -> list[str] | None:
         """Names of the nodes that let such a pod in; None for all there are."""
-        allowed = [nodes for kind, nodes in self._kinds.items() if lets_in(kind, terms)]
+        allowed = [nodes for kind, nodes in self._kinds.items() if is_tolerated(kind, terms)]
         if terms.selector:
             return [name for nodes in allowed for name, node in nodes.items() if _is_selected(node, terms)]
         if len(allowed) == len(self._kinds):

@@ -27,7 +27,7 @@ from podslice.cluster.extender.messages import (
     write_scores,
     write_victims,
 )
-from podslice.cluster.placing import Placements
+from podslice.cluster.placements import Placements
 from podslice.node.answers import PodHolding
 from podslice.replica.stream_messages import PlanGiven, PlanWithdrawn
 from podslice.service.http.apiconnection import AnswerError
@@ -126,7 +126,7 @@ class Extender:
         began = self._clock()
         try:
             request = read_preempt(body)
-            victims = self._placing.worthwhile(request)
+            victims = self._placing.filter_victims(request)
         except (MessageError, PodsliceError):
             self._watch("preempt", self._clock() - began, "error")
             return PostAnswer(b"", 400)

@@ -43,7 +43,7 @@ class BindRequest(NamedTuple):
     node: str
 
 
-class ToldVictims(NamedTuple):
+class NodeVictims(NamedTuple):
     """UIDs of the pods that would go from a node, and how many PodDisruptionBudgets that breaks."""
 
     pods: tuple[str, ...]
@@ -54,7 +54,7 @@ class PreemptRequest(NamedTuple):
     """The candidates of the scheduler's own preemption, by node."""
 
     pod: msgspec.Raw
-    victims: dict[str, ToldVictims]
+    victims: dict[str, NodeVictims]
 
 
 class FilterAnswer(NamedTuple):
@@ -107,7 +107,7 @@ _ENCODER = msgspec.json.Encoder()
 
 def read_filter(body: bytes) -> FilterRequest:
     """The body of filter and prioritize. Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
-    args = _decoded(_ARGS, body)
+    args = _decode(_ARGS, body)
     if args.node_names is None:
         raise MessageError("NodeNames is null: set nodeCacheCapable: true in the scheduler's extender")
     return FilterRequest(_object(args.pod), args.node_names)
@@ -115,7 +115,7 @@ def read_filter(body: bytes) -> FilterRequest:
 
 def read_bind(body: bytes) -> BindRequest:
     """Raises `MessageError`; names are safe as parts of a path afterwards."""
-    args = _decoded(_BIND, body)
+    args = _decode(_BIND, body)
     for member, value in (("PodName", args.name), ("PodNamespace", args.namespace), ("Node", args.node)):
         if not NAME_FORM.match(value):
             raise MessageError(f"{member}: {value[:80]!r} is not the name of an object")
@@ -126,11 +126,11 @@ def read_bind(body: bytes) -> BindRequest:
 
 def read_preempt(body: bytes) -> PreemptRequest:
     """Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
-    args = _decoded(_PREEMPT, body)
+    args = _decode(_PREEMPT, body)
     if args.victims is None:
         raise MessageError("NodeNameToMetaVictims is null: set nodeCacheCapable: true in the scheduler's extender")
     victims = {
-        node: ToldVictims(tuple(pod.uid for pod in found.pods or ()), found.violations)
+        node: NodeVictims(tuple(pod.uid for pod in found.pods or ()), found.violations)
         for node, found in args.victims.items()
     }
     return PreemptRequest(_object(args.pod), victims)
@@ -159,7 +159,7 @@ def write_bind(error: str = "") -> bytes:
     return _ENCODER.encode({"Error": one_line(error)})
 
 
-def write_victims(victims: Mapping[str, ToldVictims]) -> bytes:
+def write_victims(victims: Mapping[str, NodeVictims]) -> bytes:
     """A node without victims would fail the scheduler's whole attempt: it is left out."""
     return _ENCODER.encode(
         {
@@ -183,7 +183,7 @@ def _object(data: msgspec.Raw) -> msgspec.Raw:
     return data
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         str(memoryview(body), "utf-8")
         return decoder.decode(body)

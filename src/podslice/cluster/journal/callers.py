@@ -58,7 +58,7 @@ class TokenCallers:
         self._audience = audience
         self._reviews = asyncio.Semaphore(_REVIEWS)
 
-    async def node_of(self, token: str) -> str:
+    async def find_node(self, token: str) -> str:
         """The node whose agent has this token. Raises `CallerError`, `ApiError`."""
         if not token or len(token) > _LARGEST_TOKEN:
             raise CallerError("there is no token")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from podslice.cluster.journal.sources import ReplicaSource
-from podslice.cluster.placing import Placements
+from podslice.cluster.placements import Placements
 from podslice.replica.events import Stamped
 from podslice.replica.replica import ApplyResult
 from podslice.service.clusterobjects import ScheduledNode
@@ -19,16 +19,16 @@ class JournalFeed:
     def __init__(self, placing: Placements, journals: ReplicaSource) -> None:
         self._placing, self._journals = placing, journals
 
-    def applied(self, node: str, stamped: Stamped, applied: ApplyResult) -> None:
+    def apply(self, node: str, stamped: Stamped, applied: ApplyResult) -> None:
         """Take in an event after the node's replica did."""
-        self._placing.journal(node, stamped, applied, self._journals.nodes[node].replica)
-        self.heard(node)
+        self._placing.apply_event(node, stamped, applied, self._journals.nodes[node].replica)
+        self.confirm(node)
 
-    def heard(self, node: str) -> None:
+    def confirm(self, node: str) -> None:
         """Confirm the node, or not, as its stream is now."""
-        self._placing.confirm(node, confirmed=self._journals.fresh(node))
+        self._placing.confirm(node, confirmed=self._journals.is_fresh(node))
 
-    def node_changed(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
+    def forget_gone(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         """Forget a node that left the cluster."""
         if new is None and old is not None:
             self._journals.forget(old.name)
@@ -50,4 +50,4 @@ class Upkeep:
                 pod = self._placing.pods.get(uid)
                 if pod is not None and not pod.node:
                     events.pending(pod)
-            await self._placing.confirm_all(self._journals.fresh)
+            await self._placing.confirm_all(self._journals.is_fresh)

@@ -26,8 +26,8 @@ import grpc
 
 from podslice.cluster.journal.callers import CallerError
 from podslice.cluster.journal.pace import SHORTEST, BeatPace
+from podslice.cluster.journal.replica_size import ReplicaSize
 from podslice.cluster.journal.sources import JournalEvents
-from podslice.cluster.journal.toldsize import ToldSize
 from podslice.node.holding import Digest
 from podslice.replica.differences import differences
 from podslice.replica.events import Stamped, WholeState
@@ -108,7 +108,7 @@ class NodeEntry:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.lines: LineLimit | None = None
-        self.size: ToldSize | None = None
+        self.size: ReplicaSize | None = None
         """None before its own stream has told anything."""
         self.stream: NodeStream | None = None
         self.heard = _NEVER
@@ -177,7 +177,7 @@ class Journals:
 
     # What others ask
 
-    def fresh(self, node: str) -> bool:
+    def is_fresh(self, node: str) -> bool:
         """True when the replica is the node as it is now: its stream is there and not silent, and digests meet."""
         entry = self.nodes.get(node)
         if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
@@ -190,7 +190,7 @@ class Journals:
         heard = [entry.heard for entry in self.nodes.values() if entry.stream is not None and entry.heard > 0]
         return self._clock() - min(heard) if heard else 0.0
 
-    def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
+    def send_plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
         """Send a plan down a node's stream; False where there is none."""
         entry = self.nodes.get(node)
         if entry is None or entry.stream is None:
@@ -198,7 +198,7 @@ class Journals:
         entry.stream.put(plan)
         return True
 
-    def hears(self, node: str) -> bool:
+    def has_stream(self, node: str) -> bool:
         """True where the node's own stream is there."""
         entry = self.nodes.get(node)
         return entry is not None and entry.stream is not None
@@ -209,11 +209,11 @@ class Journals:
         entry = self._entry(node)
         return None if entry.stream is not None else self._apply(node, entry, stamped, 0, ready)
 
-    async def beside(self, work: Callable[[Rulebook], T]) -> T:
+    async def run_in_thread(self, work: Callable[[Rulebook], T]) -> T:
         """Work with the rulebook of the thread, in its turn, while the loop goes on."""
-        return await self._in_thread(lambda: work(self._beside))
+        return await self._run_in_thread(lambda: work(self._beside))
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Futures that wait for each other end only when garbage is looked for, so they do not get what was found."""
         found: list[T] = []
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: found.append(work()))
@@ -272,10 +272,10 @@ class Journals:
             node = await self._caller(token)
             await self._check_hello(node, context)
         except CallerError as error:
-            self._of_a_stranger(context, error)
+            self._log_stranger(context, error)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         except PodsliceError as error:
-            self._of_a_stranger(context, error)
+            self._log_stranger(context, error)
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:500])
         finally:
             self._strangers[peer] -= 1
@@ -301,7 +301,7 @@ class Journals:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
-                self._said(node, one)
+                self._log_end(node, one)
         finally:
             for task in tasks:
                 task.cancel()
@@ -311,7 +311,7 @@ class Journals:
                 entry.stream, entry.agrees = None, False
                 self.events.heard(node)
 
-    def _of_a_stranger(self, context: Any, error: PodsliceError) -> None:
+    def _log_stranger(self, context: Any, error: PodsliceError) -> None:
         """Whoever reaches the port can be refused very often; the log has some lines of it."""
         more = self._stranger_lines.add(self._clock())
         if more is not None:
@@ -321,7 +321,7 @@ class Journals:
         self._streams += more
         self.pace.follow(self._streams, self._clock())
 
-    def _said(self, node: str, task: asyncio.Future[Any]) -> None:
+    def _log_end(self, node: str, task: asyncio.Future[Any]) -> None:
         error = task.exception()
         if error is not None:
             self._trouble("agent", f"{node}: {str(error)[:300] or type(error).__name__}")
@@ -330,7 +330,7 @@ class Journals:
         """Raises `CallerError` for an agent that speaks for another node."""
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                message = _decoded(await context.read())
+                message = _decode(await context.read())
         except TimeoutError:
             raise CallerError("says nothing") from None
         if not isinstance(message, Hello):
@@ -374,13 +374,13 @@ class Journals:
     async def _message(self, data: Any) -> ReadMessage:
         """A large one is read beside the loop, in its turn. Raises `InputError`."""
         if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
-            return ReadMessage(_decoded(data, self._rulebook.common))
-        return await self._in_thread(lambda: self._work_out(data))
+            return ReadMessage(_decode(data, self._rulebook.common))
+        return await self._run_in_thread(lambda: self._work_out(data))
 
     def _work_out(self, data: bytes) -> ReadMessage:
         """Raises `InputError`."""
         began = time.perf_counter()
-        message = _decoded(data, self._beside.common)
+        message = _decode(data, self._beside.common)
         told = message.event if isinstance(message, Stamped) else None
         ready = self._beside.prepare(told) if isinstance(told, WholeState) else None
         return ReadMessage(message, ready, max(time.perf_counter() - began, 1e-9))
@@ -390,7 +390,7 @@ class Journals:
     ) -> ApplyResult:
         applied = entry.replica.apply(stamped, ready)
         if size:
-            entry.size = entry.size or ToldSize()
+            entry.size = entry.size or ReplicaSize()
         if entry.size is not None and not entry.size.add(stamped.event, size):
             entry.replica.await_whole_state()
         entry.agrees = entry.replica.proven
@@ -425,22 +425,22 @@ class Journals:
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
             with contextlib.suppress(PodsliceError):
-                if await self._still(token, node):
+                if await self._is_valid(token, node):
                     continue
-                raise _gone()
+                raise _token_error()
 
-    async def _still(self, token: str, node: str) -> bool:
+    async def _is_valid(self, token: str, node: str) -> bool:
         try:
             return await self._caller(token) == node
         except CallerError:
             return False
 
 
-def _gone() -> Exception:
+def _token_error() -> Exception:
     return ConnectionError("its token does not count any more")
 
 
-def _decoded(data: Any, common: SharedValues | None = None) -> Up:
+def _decode(data: Any, common: SharedValues | None = None) -> Up:
     """Raises `InputError`."""
     if not isinstance(data, bytes):
         raise InputError("ended before it began", path="message")

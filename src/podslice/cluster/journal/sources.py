@@ -37,13 +37,13 @@ class ReplicaSource(Protocol):
     @property
     def nodes(self) -> Mapping[str, ReplicaEntry]: ...
 
-    def fresh(self, node: str) -> bool:
+    def is_fresh(self, node: str) -> bool:
         """True when the replica is the node as it is now."""
 
     def silence(self) -> float:
         """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
 
-    def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
+    def send_plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
         """Send a plan to a node; False where it is not heard."""
 
     def forget(self, node: str) -> None:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.node.answers import PodHolding
 
-Fate: TypeAlias = Literal["agreed", "honoured", "foreign", "disputed", "refused"]
+OutcomeKind: TypeAlias = Literal["agreed", "honoured", "foreign", "disputed", "refused"]
 """What the journal said of a pod: the node came to what was expected, by itself or by the plan; nobody here had sent
 the pod; it came to something else; it refused a pod that was sent."""
 
@@ -18,9 +18,9 @@ class BindVerdict(NamedTuple):
     plan: PodHolding | None = None
 
 
-class Told(NamedTuple):
+class BindingOutcome(NamedTuple):
     """What became of a pod on a node. `expected` and `found`: what it was to have and what it has, if it differs."""
 
-    fate: Fate
+    fate: OutcomeKind
     expected: PodHolding | None = None
     found: PodHolding | None = None

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from podslice.cluster.model.classes import FreeCounts
-from podslice.cluster.model.needs import bounded
+from podslice.cluster.model.needs import clamp
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NO_KIND = -1
@@ -43,7 +43,7 @@ class NodeTable:
     """`row` by name, and `coded`, the same as eight bytes, of which thousands are joined faster than numbers are made.
     `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its agent stands for
     its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
-    `device_names`: `devices` that are free; for each of `sum_names`: what the node's pods use as it was `told`, what is
+    `device_names`: `devices` that are free; for each of `sum_names`: what the node's pods use as it was `reported`, what is
     `used` with those on their way, and its `room`. `stamp` is when a row was written, `since` when its node came."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class NodeTable:
         self.cpus: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
         self.memory: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
         self.devices: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
-        self.told: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.reported: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
         self.room: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
 
@@ -75,8 +75,8 @@ class NodeTable:
         self.kind[row] = kind
         self.room[:, row] = 0
         for line, amount in self._amounts("sum_names", room):
-            self._reach("room", line)
-            self.room[line, row] = bounded(amount)
+            self._ensure_line("room", line)
+            self.room[line, row] = clamp(amount)
         return row
 
     def _new_row(self, name: str) -> int:
@@ -94,7 +94,7 @@ class NodeTable:
         return row
 
     def _grow(self) -> None:
-        for name in ("kind", "confirmed", "stamp", "since", "cpus", "memory", "devices", "told", "used", "room"):
+        for name in ("kind", "confirmed", "stamp", "since", "cpus", "memory", "devices", "reported", "used", "room"):
             column: Ints = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
 
@@ -103,7 +103,7 @@ class NodeTable:
         row = self.row.pop(name)
         del self.coded[name]
         self.kind[row], self.confirmed[row] = NO_KIND, 0
-        for column in (self.cpus, self.memory, self.devices, self.told, self.used, self.room):
+        for column in (self.cpus, self.memory, self.devices, self.reported, self.used, self.room):
             column[:, row] = 0
         self.names[row] = ""
         self._unused.append(row)
@@ -114,7 +114,7 @@ class NodeTable:
         self.clock += 1
         self.stamp[row] = self.clock
 
-    def written_since(self, clock: int) -> list[str]:
+    def names_written_since(self, clock: int) -> list[str]:
         """Names of the nodes whose row was written after this reading of the clock, those that left not among them."""
         rows = np.flatnonzero(self.stamp[: self.count] > clock)
         return [self.names[row] for row in rows.tolist() if self.names[row]]
@@ -123,43 +123,43 @@ class NodeTable:
         """What is free of a node now."""
         width = min(max(len(counts.cpus), len(counts.memory)), MOST_ZONES)
         for name, values in (("cpus", counts.cpus), ("memory", counts.memory)):
-            self._reach(name, width - 1)
+            self._ensure_line(name, width - 1)
             column: Ints = getattr(self, name)
             column[:, row] = 0
             column[: min(len(values), MOST_ZONES), row] = _zones(values)
         if counts.devices or self.device_names:
             self.devices[:, row] = 0
             amounts = self._amounts("device_names", counts.devices)
-            self._reach("devices", len(self.device_names) - 1)
+            self._ensure_line("devices", len(self.device_names) - 1)
             for line, amount in amounts:
                 self.devices[line, row] = amount
         self.touch(row)
 
-    def tell(self, row: int, sums: Mapping[str, int]) -> None:
+    def write_reported(self, row: int, sums: Mapping[str, int]) -> None:
         """What the pods of a node ask for in all, as it says itself."""
-        self.told[:, row] = 0
+        self.reported[:, row] = 0
         for line, amount in self._amounts("sum_names", sums):
-            self._reach("told", line)
-            self.told[line, row] = bounded(amount)
+            self._ensure_line("reported", line)
+            self.reported[line, row] = clamp(amount)
 
     def write_sums(self, row: int, coming: Mapping[str, int]) -> None:
         """What is used of a node: what it told, and what those on their way to it ask for."""
         asked = self._amounts("sum_names", coming)
-        self._reach("used", len(self.told) - 1)
+        self._ensure_line("used", len(self.reported) - 1)
         self.used[:, row] = 0
-        self.used[: len(self.told), row] = self.told[:, row]
+        self.used[: len(self.reported), row] = self.reported[:, row]
         for line, amount in asked:
-            self._reach("used", line)
-            self.used[line, row] += bounded(amount)
+            self._ensure_line("used", line)
+            self.used[line, row] += clamp(amount)
 
     def _amounts(self, kind: str, amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
         """Amounts by line."""
         names: dict[str, int] = getattr(self, kind)
         if len(names) > self._crowded[kind]:
-            names = self._give_back(kind, names)
+            names = self._drop_unused_lines(kind, names)
         return [(names.setdefault(name, len(names)), amount) for name, amount in islice(amounts.items(), MOST_NAMES)]
 
-    def _give_back(self, kind: str, names: dict[str, int]) -> dict[str, int]:
+    def _drop_unused_lines(self, kind: str, names: dict[str, int]) -> dict[str, int]:
         """Drop the lines of names of which no node has any, and look again when there are twice as many names."""
         tables: list[Ints] = [getattr(self, name) for name in _LINES[kind]]
         kept = [name for name, line in names.items() if any(len(one) > line and one[line].any() for one in tables)]
@@ -172,7 +172,7 @@ class NodeTable:
         self._crowded[kind] = max(_KEPT_NAMES, 2 * len(found))
         return found
 
-    def _reach(self, name: str, line: int) -> None:
+    def _ensure_line(self, name: str, line: int) -> None:
         """A line of that number is there."""
         table: Ints = getattr(self, name)
         lacking = line + 1 - len(table)
@@ -181,11 +181,11 @@ class NodeTable:
             setattr(self, name, np.concatenate([table, more]))
 
 
-_LINES = {"device_names": ("devices",), "sum_names": ("told", "used", "room")}
+_LINES = {"device_names": ("devices",), "sum_names": ("reported", "used", "room")}
 """Which tables have a line for each of these names."""
 
 
 def _zones(values: Sequence[int]) -> list[int]:
     """What each NUMA node has, so many of them; the last has what all further ones have."""
     first = values if len(values) <= MOST_ZONES else (*values[: MOST_ZONES - 1], sum(values[MOST_ZONES - 1 :]))
-    return [bounded(value) for value in first]
+    return [clamp(value) for value in first]

@@ -34,7 +34,7 @@ class Eviction(NamedTuple):
     victims: tuple[str, ...]
 
 
-def victims_on(
+def find_victims(
     rules: NodeRules, state: NodeState, pod: Shape, running: Iterable[Evictable], *, below: int
 ) -> tuple[Evictable, ...] | None:
     """Which of the pods with a priority below that have to leave; None where it does not help if all do, nobody where
@@ -52,7 +52,7 @@ def victims_on(
     return tuple(reversed(leaving))
 
 
-def cheapest(found: Sequence[tuple[str, tuple[Evictable, ...]]]) -> Eviction | None:
+def choose_cheapest(found: Sequence[tuple[str, tuple[Evictable, ...]]]) -> Eviction | None:
     """Of several nodes the one whose most important victim matters least, then their sum, then the fewest, then those
     that began last (kube-scheduler's order)."""
     if not found:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 
 
 class Gang:
-    """One group's latest simulation: who was `asked` about, and for whom a node is `held`."""
+    """One group's latest simulation: who was `asked` about, and for whom a node is `held_members`."""
 
     __slots__ = ("asked", "held")
 
@@ -39,7 +39,7 @@ class Gangs:
                 self.short.pop(old, None)
         return known
 
-    def begins(self, uid: str, group: str) -> bool:
+    def start_simulation(self, uid: str, group: str) -> bool:
         """A member is asked about: True where that begins another simulation."""
         gang = self[group]
         again = uid in gang.asked
@@ -49,7 +49,7 @@ class Gangs:
         gang.asked.add(uid)
         return again
 
-    def held(self, group: str) -> list[str]:
+    def held_members(self, group: str) -> list[str]:
         """UIDs of members for whom a node is held."""
         gang = self._known.get(group)
         return [] if gang is None else list(gang.held)
@@ -65,7 +65,7 @@ class Gangs:
         if gang is not None:
             gang.held.pop(uid, None)
 
-    def falls_short(self, group: str) -> None:
+    def mark_short(self, group: str) -> None:
         """A member of the simulation found no node."""
         if self[group].asked:
             self.short[group] = None

@@ -33,7 +33,7 @@ _MOST_ORDERS = 6
 _MOST_TRIES = 128
 """Answers for the orders of pods with plans. Three different pods need 39 at most."""
 FOREVER = float("inf")
-_NOBODY: Mapping[str, Hold] = MappingProxyType({})
+_NO_HOLDS: Mapping[str, Hold] = MappingProxyType({})
 
 
 class Hold:
@@ -77,11 +77,11 @@ class AnyPlans:
         self._tries = _MOST_TRIES
         self._good: set[tuple[int, frozenset[int]]] = set()
 
-    def admitted(self, state: FleetState) -> bool:
+    def are_admitted(self, state: FleetState) -> bool:
         """True when all are, in every order, with any of the plans taken; False too where that is too much to try."""
-        return self._admitted(state, frozenset(range(len(self._coming))))
+        return self._are_admitted(state, frozenset(range(len(self._coming))))
 
-    def _admitted(self, state: FleetState, left: frozenset[int]) -> bool:
+    def _are_admitted(self, state: FleetState, left: frozenset[int]) -> bool:
         if not left or (state.number, left) in self._good:
             return True
         for number in left:
@@ -90,10 +90,10 @@ class AnyPlans:
                 return False
             pod = self._coming[number]
             alone = self._classes.admit(self._kind, state, pod.signature)
-            if alone.holding is None or not self._admitted(alone.state, left - {number}):
+            if alone.holding is None or not self._are_admitted(alone.state, left - {number}):
                 return False
             planned = None if pod.plan is None else self._kind.answers.take(state, pod.plan)
-            if planned is not None and not self._admitted(planned, left - {number}):
+            if planned is not None and not self._are_admitted(planned, left - {number}):
                 return False
         self._good.add((state.number, left))
         return True
@@ -113,7 +113,7 @@ class HeldNode:
         self.row = -1
         self.confirmed = True
         self.owners = b""
-        self.holds: Mapping[str, Hold] = _NOBODY
+        self.holds: Mapping[str, Hold] = _NO_HOLDS
         """In the order in which they came. Most nodes have none, and share this."""
         self.proven: FleetState | None = None
         """What the node said of itself when all orders of all its holds were last tried."""
@@ -128,7 +128,7 @@ class HeldNode:
         """A pod is not on its way any more; `replay` is still to come. Raises `KeyError`."""
         hold = self.holds[uid]
         left = {other: one for other, one in self.holds.items() if other != uid}
-        self.holds = left or _NOBODY
+        self.holds = left or _NO_HOLDS
         return hold
 
     def _place(self, classes: StateClasses, hold: Hold) -> None:
@@ -149,7 +149,7 @@ class HeldNode:
         for hold in self.holds.values():
             self._place(classes, hold)
 
-    def promise(self, classes: StateClasses, hold: Hold) -> PodHolding | None:
+    def fix_plan(self, classes: StateClasses, hold: Hold) -> PodHolding | None:
         """The pod is bound, maybe once more: what the node is told for it. Others were planned around what it was told
         before, so that stays as long as it is what the node will say."""
         hold.given = self.plan(classes, hold.uid)
@@ -188,23 +188,23 @@ class HeldNode:
         if answer.holding is None:
             alone = classes.admit(self.kind, self.base, signature)
             return RESERVED if alone.holding is not None else refused_by_managers(self.kind.rules, alone.reason)
-        if not all(hold.fits for hold in self.holds.values()) or self._plans_unknown:
+        if not all(hold.fits for hold in self.holds.values()) or self._has_unknown_plans:
             return RESERVED
         coming = [*self._coming(), Coming(signature, answer.holding)]
-        return "" if self._in_any_order(classes, coming) else RESERVED
+        return "" if self._fits_in_any_order(classes, coming) else RESERVED
 
-    def stands(self, classes: StateClasses) -> bool:
+    def fits_in_any_order(self, classes: StateClasses) -> bool:
         """True when the holds still fit in any order, though the node may have changed since they were let in. With
         fewer on their way, or some of them admitted first, they do as before."""
         if len(self.holds) < 2 or self.proven is self.base:
             return True
-        if self._plans_unknown or not self._in_any_order(classes, self._coming()):
+        if self._has_unknown_plans or not self._fits_in_any_order(classes, self._coming()):
             return False
         self.proven = self.base
         return True
 
     @property
-    def _plans_unknown(self) -> bool:
+    def _has_unknown_plans(self) -> bool:
         """True while a pod is bound that was told what to take by a service before this one, or by nobody: where it
         goes is only known once the node has spoken."""
         return self.policy == "honour" and any(hold.bound and hold.plan is None for hold in self.holds.values())
@@ -216,13 +216,13 @@ class HeldNode:
             for hold in self.holds.values()
         ]
 
-    def _in_any_order(self, classes: StateClasses, coming: list[Coming]) -> bool:
+    def _fits_in_any_order(self, classes: StateClasses, coming: list[Coming]) -> bool:
         """True when all are admitted, whatever order they come in; False too where there are too many orders."""
         left = Counter(one.signature for one in coming)
-        if not _few_orders(left):
+        if not _has_few_orders(left):
             return False
         if self.policy == "honour" and len(left) > 1:
-            return AnyPlans(classes, self.kind, coming).admitted(self.base)
+            return AnyPlans(classes, self.kind, coming).are_admitted(self.base)
         return all(self._admits_all(classes, order) for order in _orders(left, len(coming)))
 
     def _admits_all(self, classes: StateClasses, order: Iterable[Signature]) -> bool:
@@ -234,7 +234,7 @@ class HeldNode:
             state = answer.state
         return True
 
-    def asked(self) -> dict[str, int]:
+    def requested_sums(self) -> dict[str, int]:
         """What the pods on their way ask for in all."""
         total: dict[str, int] = {}
         for hold in self.holds.values():
@@ -243,7 +243,7 @@ class HeldNode:
         return total
 
 
-def _few_orders(coming: Counter[Signature]) -> bool:
+def _has_few_orders(coming: Counter[Signature]) -> bool:
     """True where the orders in which they can come are no more than can be tried."""
     orders = place = 0
     orders = 1

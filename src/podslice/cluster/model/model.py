@@ -32,13 +32,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from podslice.api.pod.spec import Pod
-from podslice.cluster.model.asking import Filtered, ModelLimits, Verdicts
-from podslice.cluster.model.binding_outcomes import BindVerdict, Fate, Told
+from podslice.cluster.model.binding_outcomes import BindingOutcome, BindVerdict, OutcomeKind
 from podslice.cluster.model.classes import StateClasses
-from podslice.cluster.model.eviction import Evictable, Eviction, cheapest, victims_on
-from podslice.cluster.model.heldpods import HeldPods
+from podslice.cluster.model.eviction import Evictable, Eviction, choose_cheapest, find_victims
+from podslice.cluster.model.held_pods import HeldPods
 from podslice.cluster.model.holds import RESERVED, HeldNode, Hold, PlanPolicy
-from podslice.cluster.model.verdicts import NOT_CONFIRMED
+from podslice.cluster.model.signature_column import NOT_CONFIRMED
+from podslice.cluster.model.verdicts import Filtered, ModelLimits, Verdicts
 from podslice.node.answers import PodHolding
 from podslice.node.decide import decide, release, shape_of
 from podslice.node.holding import Holding
@@ -47,7 +47,7 @@ from podslice.node.state import NodeState
 from podslice.replica.signature import Signature
 from podslice.replica.uids import is_among, pack_uids
 
-__all__ = ["BindVerdict", "ClusterModel", "Fate", "Filtered", "ModelLimits", "Told"]
+__all__ = ["BindVerdict", "BindingOutcome", "ClusterModel", "Filtered", "ModelLimits", "OutcomeKind"]
 
 BEST_SCORE = 10
 _NO_HOLD = "the node held for the pod is gone, and it does not fit any more: "
@@ -88,7 +88,7 @@ class ClusterModel:
         node = self._nodes.get(name)
         if node is None:
             return
-        self._held.lose(node)
+        self._held.remove_node(node)
         self.verdicts.remove(node)
         self.classes.leave(node.kind)
 
@@ -106,7 +106,9 @@ class ClusterModel:
 
     # The journal
 
-    def admitted(self, name: str, uid: str, state: NodeState, now: float, *, as_planned: bool = False) -> Told:
+    def apply_admission(
+        self, name: str, uid: str, state: NodeState, now: float, *, as_planned: bool = False
+    ) -> BindingOutcome:
         """The node has admitted a pod and is in this state now. Whatever it says, a pod on its way to another node is:
         only the API server's word moves it. `as_planned`: it says that it took a plan, which may be one of a service
         before this one."""
@@ -114,7 +116,7 @@ class ClusterModel:
         self._held.settle(uid, name)
         hold = node.holds.get(uid)
         found = node.kind.answers.holding_of(state, uid)._replace(uid="")
-        told = Told("foreign") if hold is None else self._compared(node, hold, found, as_planned=as_planned)
+        told = BindingOutcome("foreign") if hold is None else self._compare(node, hold, found, as_planned=as_planned)
         if hold is not None:
             self._held.end(node, uid)
         self.counts[told.fate] += 1
@@ -125,36 +127,36 @@ class ClusterModel:
         node.proven = node.base if proven else None
         return told
 
-    def _compared(self, node: HeldNode, hold: Hold, found: PodHolding, *, as_planned: bool) -> Told:
+    def _compare(self, node: HeldNode, hold: Hold, found: PodHolding, *, as_planned: bool) -> BindingOutcome:
         alone = self.classes.admit(node.kind, node.base, hold.signature).holding
         if alone is not None and alone._replace(uid="") == found:
-            return Told("agreed")
+            return BindingOutcome("agreed")
         if node.policy == "honour" and (as_planned if hold.plan is None else hold.plan._replace(uid="") == found):
-            return Told("honoured")
-        return Told("disputed", alone, found)
+            return BindingOutcome("honoured")
+        return BindingOutcome("disputed", alone, found)
 
-    def refused(self, name: str, uid: str, state: NodeState, now: float) -> Told:
+    def apply_refusal(self, name: str, uid: str, state: NodeState, now: float) -> BindingOutcome:
         """The node has refused a pod and is in this state now."""
         self._held.settle(uid, name)
         node, hold = self._nodes[name], self._held.pods.get(uid)
         if hold is None or hold.node != name:
             self._adopt(node, node.kind.rules, state)
-            return Told("foreign")
+            return BindingOutcome("foreign")
         self.counts["refused"] += 1
         self.verdicts.distrust(hold.signature, node, now)
         self._held.end(node, uid)
         self._adopt(node, node.kind.rules, state)
-        return Told("refused", None if hold.answer is None else hold.answer.holding)
+        return BindingOutcome("refused", None if hold.answer is None else hold.answer.holding)
 
-    def removed(self, name: str, uid: str, state: NodeState) -> None:
+    def apply_removal(self, name: str, uid: str, state: NodeState) -> None:
         """A pod is gone from the node, which is in this state now."""
         self._held.settle(uid, name)
         hold = self._held.pods.get(uid)
         if hold is not None and hold.node == name:
             self._held.end(self._nodes[name], uid)
-        self.changed(name, state)
+        self.apply_change(name, state)
 
-    def changed(self, name: str, state: NodeState, rules: NodeRules | None = None) -> None:
+    def apply_change(self, name: str, state: NodeState, rules: NodeRules | None = None) -> None:
         """The node is in this state now, whatever happened; with other `rules` where its machine changed."""
         node = self._nodes[name]
         self._adopt(node, rules or node.kind.rules, state)
@@ -164,26 +166,26 @@ class ClusterModel:
     def filter(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> Filtered:
         """Which of these nodes take the pod. It is held where one is left; whatever was held for it falls."""
         signature = self.classes.signature(pod)
-        if not self._concerns(signature):
+        if not self._can_be_exclusive(signature):
             return Filtered(list(names))
         self.expire(now)
         uid = pod.metadata.uid
-        self._held.begin(uid, group)
-        stays = self._held.asked_before(uid, names)
-        if stays and self._held.stays(uid, stays, now):
+        self._held.begin_simulation(uid, group)
+        stays = self._held.pinned_node(uid, names)
+        if stays and self._held.keep_hold(uid, stays, now):
             return Filtered([stays])
-        waits = self._held.waits(uid)
+        waits = self._held.is_awaiting_victims(uid)
         if not waits:
             self._held.drop(uid)
-        found = self.verdicts.among(signature, names)
-        if not found.nodes and self._held.makes_way(group):
-            found = self.verdicts.among(signature, names)
+        found = self.verdicts.filter_nodes(signature, names)
+        if not found.nodes and self._held.release_short_groups(group):
+            found = self.verdicts.filter_nodes(signature, names)
         if found.nodes and waits:
             self._held.drop(uid)
         if len(found.nodes) == 1:
             self._held.hold(uid, signature, found.nodes[0], now, group=group)
         elif group and not found.nodes:
-            self._held.falls_short(group, now)
+            self._held.mark_short(group, now)
         return found
 
     def prioritize(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
@@ -199,11 +201,11 @@ class ClusterModel:
         the pod is held on each of these until somebody else has chosen."""
         scores = dict.fromkeys(names, 0)
         signature = self.classes.signature(pod)
-        if not self._concerns(signature):
+        if not self._can_be_exclusive(signature):
             return scores
         self.expire(now)
         self._held.drop(pod.metadata.uid)
-        for place, name in self.verdicts.places(signature, names):
+        for place, name in self.verdicts.rank_places(signature, names):
             scores[name] = max(1, BEST_SCORE - place)
             self._held.hold(pod.metadata.uid, signature, name, now, group=group)
         return scores
@@ -212,12 +214,12 @@ class ClusterModel:
         """The best proven node, of these or of all, that gives the pod something for itself, and is held for it. None
         where there is none; the filter may still name nodes where it would only share."""
         signature = self.classes.signature(pod)
-        if not self._concerns(signature):
+        if not self._can_be_exclusive(signature):
             return None
         self.expire(now)
         self._held.drop(pod.metadata.uid)
         name = self.verdicts.best(signature, names)
-        if name is None and self._held.makes_way(group):
+        if name is None and self._held.release_short_groups(group):
             name = self.verdicts.best(signature, names)
         if name is not None:
             self._held.hold(pod.metadata.uid, signature, name, now, group=group)
@@ -238,21 +240,21 @@ class ClusterModel:
         `limits.evictions` nodes are looked at, those with most CPUs on one NUMA node first; none that is kept for
         another pod whose victims have yet to leave."""
         signature = self.classes.signature(pod)
-        if not self._concerns(signature):
+        if not self._can_be_exclusive(signature):
             return None
         uid = pod.metadata.uid
         self.expire(now)
         self._held.drop(uid)
         found = []
-        for node in self.verdicts.refusing(signature, names):
+        for node in self.verdicts.refusing_nodes(signature, names):
             here = running(node.name)
             if not all(hold.fits for hold in node.holds.values()):
                 continue
             state = node.with_holds(states(node.name))
-            victims = victims_on(node.kind.rules, state, shape_of(node.kind.rules, pod), here, below=below)
+            victims = find_victims(node.kind.rules, state, shape_of(node.kind.rules, pod), here, below=below)
             if victims or (victims is not None and any(one.going for one in here)):
                 found.append((node.name, victims))
-        chosen = cheapest(found)
+        chosen = choose_cheapest(found)
         if chosen is not None:
             self.await_room(pod, chosen.node, now)
         return chosen
@@ -272,17 +274,17 @@ class ClusterModel:
         """The scheduler has made room for the pod on a node: what its victims leave is held for it. False where the
         pod gets nothing for itself there, or nothing is known of the node."""
         uid, signature = pod.metadata.uid, self.classes.signature(pod)
-        if name not in self._nodes or not self._concerns(signature):
+        if name not in self._nodes or not self._can_be_exclusive(signature):
             return False
         self._held.drop(uid)
         self._held.hold(uid, signature, name, now, group="")
-        return self._held.evicting(uid, now)
+        return self._held.await_victims(uid, now)
 
     def keep_room(self, uid: str, now: float) -> bool:
         """Victims are still leaving: their room is kept a while longer. False where nothing is held for the pod."""
         return self._held.keep_room(uid, now)
 
-    def wants(self, pod: Pod) -> bool:
+    def wants_exclusive(self, pod: Pod) -> bool:
         """True for a pod that could get something for itself on some node; others are none of our business."""
         return self._wants(pod)
 
@@ -294,7 +296,7 @@ class ClusterModel:
         if hold is None or hold.node != name:
             if pod is None:
                 return BindVerdict(_UNKNOWN_POD)
-            if not self._takes_something(name, pod):
+            if not self._gets_exclusive(name, pod):
                 return BindVerdict()
             self.counts["lost"] += 1
             filtered = self.filter(pod, [name], now, group="" if hold is None else hold.group)
@@ -304,12 +306,12 @@ class ClusterModel:
         node = self._nodes[name]
         if not node.confirmed:
             return BindVerdict(NOT_CONFIRMED)
-        if not hold.fits or not (hold.bound or node.stands(self.classes)):
+        if not hold.fits or not (hold.bound or node.fits_in_any_order(self.classes)):
             self._held.drop(uid)
             return BindVerdict(_NO_HOLD + RESERVED)
         self._held.bind(hold)
         self.counts["bound"] += 1
-        return BindVerdict("", node.promise(self.classes, hold))
+        return BindVerdict("", node.fix_plan(self.classes, hold))
 
     def plan(self, uid: str) -> Holding | None:
         """What each container of a pod on its way is to have, for a node that takes plans; None where it would be
@@ -323,7 +325,7 @@ class ClusterModel:
 
     # Pods
 
-    def assigned(self, pod: Pod, name: str, now: float) -> None:
+    def apply_assignment(self, pod: Pod, name: str, now: float) -> None:
         """The API server says that the pod is on a node, whoever sent it: it is held until the node has spoken."""
         self._held.settle(pod.metadata.uid, name)
         uid, node, hold = pod.metadata.uid, self._nodes.get(name), self._held.pods.get(pod.metadata.uid)
@@ -335,9 +337,9 @@ class ClusterModel:
             return
         self._held.hold(uid, self.classes.signature(pod), name, now, group="", bound=True)
 
-    def deleted(self, uid: str, now: float) -> None:
+    def apply_deletion(self, uid: str, now: float) -> None:
         """The pod is gone from the API server. What its node may still be about to start stays held for a while."""
-        self._held.deleted(uid, now)
+        self._held.apply_deletion(uid, now)
 
     def expire(self, now: float) -> list[str]:
         """Drop what nobody came back for."""
@@ -345,7 +347,7 @@ class ClusterModel:
         self.verdicts.trust(now)
         return gone
 
-    def has(self, name: str) -> bool:
+    def has_node(self, name: str) -> bool:
         """True for a node that has told its state."""
         return name in self._nodes
 
@@ -361,21 +363,21 @@ class ClusterModel:
         """Where a pod is on its way to; None for one that nothing is held for."""
         return self._held.pods.get(uid)
 
-    def held(self) -> tuple[Hold, ...]:
+    def holds(self) -> tuple[Hold, ...]:
         """The pods on their way, in the order in which they were held."""
         return tuple(self._held.pods.values())
 
     # Whom it concerns
 
     def _wants(self, pod: Pod) -> bool:
-        return self._concerns(self.classes.signature(pod))
+        return self._can_be_exclusive(self.classes.signature(pod))
 
-    def _takes_something(self, name: str, pod: Pod) -> bool:
+    def _gets_exclusive(self, name: str, pod: Pod) -> bool:
         """True where such a pod has something for itself on this node, as far as anybody knows."""
         signature, node = self.classes.signature(pod), self._nodes.get(name)
-        return self._concerns(signature) and (node is None or node.kind.needs(signature).exclusive)
+        return self._can_be_exclusive(signature) and (node is None or node.kind.needs(signature).exclusive)
 
-    def _concerns(self, signature: Signature) -> bool:
+    def _can_be_exclusive(self, signature: Signature) -> bool:
         wants = signature.wants
         return wants.cpus or wants.devices or (wants.memory and self.classes.binds_memory)
 

@@ -37,10 +37,10 @@ from podslice.values.reasons import (
 
 _MEMORY = "memory"
 _MOST = 1 << 60
-_NOBODY = Others((), {})
+_NO_PODS = Others((), {})
 
 
-def bounded(amount: int) -> int:
+def clamp(amount: int) -> int:
     """An amount as columns hold it: sums of two do not overflow, and no real one comes near."""
     return max(-_MOST, min(amount, _MOST))
 
@@ -80,14 +80,14 @@ def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject
         memory=memory,
         units=tuple(dict.fromkeys(_units(rules, pod, cpus, memory))),
         devices=devices,
-        asked=_counted(room, seen.requests) if rules.predicates else {},
+        asked=_counted_requests(room, seen.requests) if rules.predicates else {},
     )
 
 
-def _counted(room: NodeObject, requests: Mapping[str, int]) -> dict[str, int]:
+def _counted_requests(room: NodeObject, requests: Mapping[str, int]) -> dict[str, int]:
     known = room.amounts or {}
     asked = {
-        name: bounded(size) for name, size in requests.items() if size and (name in known or not may_be_unknown(name))
+        name: clamp(size) for name, size in requests.items() if size and (name in known or not may_be_unknown(name))
     }
     return {PODS: 1, **asked}
 
@@ -101,7 +101,7 @@ def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
             return problem.message
     if not rules.predicates:
         return ""
-    alone = general_predicates(pod_on_node(pod.spec, rules.gates, rules.quirks), _NOBODY, room).refusal
+    alone = general_predicates(pod_on_node(pod.spec, rules.gates, rules.quirks), _NO_PODS, room).refusal
     if alone is not None and alone.reason.startswith(out_of("")):
         return f"node too small: {alone.facts['resource']}"
     if alone is not None:
@@ -125,8 +125,8 @@ def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
     largest = max((one.exclusive_cpus for one in pod.containers), default=0)
     if pod.managed:
         whole = pod.cpus if rules.config.aligns_pods else 0
-        return bounded(max(whole, largest)), bounded(max(whole, largest))
-    return bounded(pod.cpus), bounded(pod.cpus if rules.config.aligns_pods else largest)
+        return clamp(max(whole, largest)), clamp(max(whole, largest))
+    return clamp(pod.cpus), clamp(pod.cpus if rules.config.aligns_pods else largest)
 
 
 def _width(rules: NodeRules, cpus: int) -> int:
@@ -141,14 +141,14 @@ def _memory(rules: NodeRules, pod: AdmissionPod) -> int:
     largest = max((_bytes(rules, pod, one) for one in pod.containers), default=0)
     if pod.managed:
         return largest
-    return bounded(max(largest, sum(_bytes(rules, pod, one) for one in pod.containers if not one.init)))
+    return clamp(max(largest, sum(_bytes(rules, pod, one) for one in pod.containers if not one.init)))
 
 
 def _bytes(rules: NodeRules, pod: AdmissionPod, container: AdmissionContainer) -> int:
     """Bytes on NUMA nodes that a container has for itself."""
     if not rules.memory.static or not pod.guaranteed or pod.ignored or (pod.managed and not container.guaranteed):
         return 0
-    return bounded((container.memory or {}).get(_MEMORY, 0))
+    return clamp((container.memory or {}).get(_MEMORY, 0))
 
 
 def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Iterator[tuple[int, int]]:
@@ -159,7 +159,7 @@ def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Itera
         yield cpus, memory
         return
     for one in pod.containers:
-        own = bounded(one.exclusive_cpus) if cpus else 0, _bytes(rules, pod, one)
+        own = clamp(one.exclusive_cpus) if cpus else 0, _bytes(rules, pod, one)
         if any(own):
             yield own
 
@@ -171,7 +171,7 @@ def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, in
         apps = sum(one.limits.get(name, 0) for one in pod.containers if not one.init)
         most = max([apps, *(one.limits.get(name, 0) for one in pod.containers if one.init)])
         if most:
-            found[name] = bounded(most)
+            found[name] = clamp(most)
     return found
 
 

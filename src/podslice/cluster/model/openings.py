@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podslice.cluster.model.asking import Verdicts
 from podslice.cluster.model.columns import Ints
+from podslice.cluster.model.verdicts import Verdicts
 from podslice.replica.signature import Signature
 
 
@@ -33,11 +33,11 @@ class Openings:
         self._seen = verdicts.table.clock
 
     @property
-    def news(self) -> bool:
+    def has_changes(self) -> bool:
         """True where any node has changed since it was last looked."""
         return self._seen != self._verdicts.table.clock
 
-    def refused(self, names: Sequence[str]) -> None:
+    def record_refusals(self, names: Sequence[str]) -> None:
         """These nodes were asked, and do not take such a pod."""
         rows = self._verdicts.rows(names)
         known = rows[rows >= 0]
@@ -46,7 +46,7 @@ class Openings:
         if len(known) < len(rows):
             self._unknown.update(name for name, row in zip(names, rows.tolist(), strict=True) if row < 0)
 
-    def changed(self) -> list[str]:
+    def take_changed(self) -> list[str]:
         """Names of nodes that refused and were written since it was last looked, as far as they may take such a pod."""
         table = self._verdicts.table
         self._grow()
@@ -55,13 +55,13 @@ class Openings:
             self._refused[table.row[name]] = table.clock
         rows = np.flatnonzero((table.stamp > self._seen) & (self._refused > table.since))
         self._seen = table.clock
-        rows = self._verdicts.possible(self.signature, rows)
+        rows = self._verdicts.possible_rows(self.signature, rows)
         self._refused[rows] = 0
         return [table.names[row] for row in rows.tolist()]
 
-    def unheard(self, names: Sequence[str]) -> None:
-        """They are as they were before `changed` told of them."""
-        self.refused(names)
+    def retry(self, names: Sequence[str]) -> None:
+        """They are as they were before `take_changed` told of them."""
+        self.record_refusals(names)
         self._seen = -1
 
     def _grow(self) -> None:

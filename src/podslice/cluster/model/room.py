@@ -31,7 +31,7 @@ class Room(NamedTuple):
     scattered: tuple[tuple[str, int, int], ...]
 
 
-def room_of(table: NodeTable, ownable: Sequence[int], *, most: int) -> Room:
+def measure_room(table: NodeTable, ownable: Sequence[int], *, most: int) -> Room:
     """`ownable`: CPUs of a node by the number of its kind; at most so many nodes are named."""
     kinds = table.kind[: table.count]
     rows = np.flatnonzero((kinds != NO_KIND) & (table.confirmed[: table.count] != 0))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podslice.cluster.nominate.evicting import Evictor
-from podslice.cluster.nominate.nominating import Nominator
-from podslice.cluster.nominate.requeuing import Waker
-from podslice.cluster.placing import Placements
-from podslice.cluster.watching import ObjectTable
+from podslice.cluster.nominate.evictor import Evictor
+from podslice.cluster.nominate.nominator import Nominator
+from podslice.cluster.nominate.requeuer import Requeuer
+from podslice.cluster.object_table import ObjectTable
+from podslice.cluster.placements import Placements
 from podslice.service.clusterobjects import ScheduledPod
 
 
@@ -20,37 +20,37 @@ class PendingQueues:
         placing: Placements,
         nominator: Nominator,
         evictor: Evictor,
-        waker: Waker,
+        requeuer: Requeuer,
         pods: ObjectTable[ScheduledPod],
         *,
         nominate: bool,
         evict: bool,
         requeue: bool,
     ) -> None:
-        self._placing, self._nominator, self._evictor, self._waker, self._pods = (
-            placing, nominator, evictor, waker, pods
+        self._placing, self._nominator, self._evictor, self._requeuer, self._pods = (
+            placing, nominator, evictor, requeuer, pods
         )  # fmt: skip
         self._nominate, self._evict, self._requeue = nominate, evict, requeue
 
-    def pending(self, pod: ScheduledPod) -> None:
+    def add(self, pod: ScheduledPod) -> None:
         """Take in a pod that waits for a node. A pod of the first list that its scheduler has refused is taken for
         refused by all nodes: the service did not see the call."""
-        if self._nominate and self._placing.nominable(pod):
+        if self._nominate and self._placing.can_nominate(pod):
             self._nominator.add(pod)
         if self._evict:
             self._evictor.consider(pod)
         if self._nominator.has(pod.uid):
-            self._waker.drop(pod.uid)
+            self._requeuer.drop(pod.uid)
         elif self._requeue and pod.refused and not self._pods.ready:
-            self._waker.found(pod)
+            self._requeuer.add_listed(pod)
 
-    def refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
+    def add_refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
         """Take in a pod that none of these nodes takes; one that is nominated ahead needs no requeue."""
-        if self._requeue and self._placing.waits(pod) and not self._nominator.has(pod.uid):
-            self._waker.refused(pod, names)
+        if self._requeue and self._placing.is_waiting(pod) and not self._nominator.has(pod.uid):
+            self._requeuer.add_refused(pod, names)
 
-    def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def drop_settled(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         """Requeue a pod no more once it is gone, bound, or no scheduler of ours places it."""
         pod = new or old
-        if pod is not None and (new is None or new.ended or not self._placing.waits(new)):
-            self._waker.drop(pod.uid, placed=new is not None and bool(new.node))
+        if pod is not None and (new is None or new.ended or not self._placing.is_waiting(new)):
+            self._requeuer.drop(pod.uid, placed=new is not None and bool(new.node))

@@ -23,7 +23,7 @@ from podslice.api.manifests.manifest import LoadedPod, load_pods_text
 from podslice.cluster.page.shell import node_fragment, shell
 from podslice.cluster.page.survey import AskedPod
 from podslice.cluster.page.watcher import ClusterWatcher, FitLook, PendingKind
-from podslice.cluster.page.waysout import CrowdedNode, ways_out
+from podslice.cluster.page.ways_out import CrowdedNode, ways_out
 from podslice.cluster_view.answers import PendingPodList, PodFit, PodFitList, WayOut
 from podslice.node.answers import with_uid
 from podslice.service.clusterobjects import read_terms
@@ -145,7 +145,7 @@ class ClusterPage:
         look = self._ask(self._watcher.pending(stuck=wanted))
         ways = self._ways_of_kinds(look.stuck) if wanted else {}
         items = tuple(replace(one, way=ways.get(one.uid)) for one in look.items)
-        return _tagged(request, PendingPodList(look.total, wanted, items))
+        return _with_etag(request, PendingPodList(look.total, wanted, items))
 
     def fit(self, request: Request, query: Mapping[str, str]) -> Response:
         """Where pods of a manifest could go, or one that waits; with `ways` what would help where they can go
@@ -157,7 +157,7 @@ class ClusterPage:
         if len(request.body) > LARGEST_BODY:
             return plain(413, f"more than {LARGEST_BODY} bytes")
         loaded = read_pods(request.body)
-        looks = [self._ask(self._watcher.fit(one)) for one in map(asked_pod, loaded)]
+        looks = [self._ask(self._watcher.fit(one)) for one in map(read_asked_pod, loaded)]
         warnings = tuple(warning for one in loaded for warning in one.warnings)
         return _json(request, PodFitList(tuple(self._with_ways(one, wanted=wanted) for one in looks), warnings))
 
@@ -209,14 +209,14 @@ def read_pods(body: bytes) -> list[LoadedPod]:
     return loaded
 
 
-def asked_pod(loaded: LoadedPod) -> AskedPod:
+def read_asked_pod(loaded: LoadedPod) -> AskedPod:
     """What of a manifest's pod decides where it may go. Raises `PodsliceError`."""
     metadata = loaded.pod.metadata
     terms = read_terms(msgspec.json.encode({"spec": loaded.data.get("spec")}, enc_hook=float))  # NumberText
     return AskedPod(f"{metadata.namespace or 'default'}/{metadata.name}", loaded.pod, terms)
 
 
-def _tagged(request: Request, value: msgspec.Struct) -> Response:
+def _with_etag(request: Request, value: msgspec.Struct) -> Response:
     """The document, or nothing to those who have the same one."""
     tag = f'"{hashlib.blake2b(msgspec.json.encode(value), digest_size=8).hexdigest()}"'
     if request.headers.get("if-none-match") == tag:

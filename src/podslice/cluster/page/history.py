@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice.cluster.model.model import ClusterModel
-from podslice.cluster.model.room import SIZES, Room, room_of
+from podslice.cluster.model.room import SIZES, Room, measure_room
 from podslice.cluster_view.answers import ClusterFragmentation, FragmentationPoint, ScatteredNode, SizeRoom
 
 MOST_POINTS = 360
@@ -11,11 +11,11 @@ MOST_SCATTERED = 20
 SAMPLE_SECONDS = 30.0
 
 
-def room_now(model: ClusterModel) -> Room:
+def measure_room_now(model: ClusterModel) -> Room:
     """The room of all nodes that take pods."""
     kinds = (kind.rules.cpu for kind in model.classes.numbered)
     ownable = [(cpu.topology.all_cpus & ~cpu.reserved).bit_count() if cpu.static else 0 for cpu in kinds]
-    return room_of(model.verdicts.table, ownable, most=MOST_SCATTERED)
+    return measure_room(model.verdicts.table, ownable, most=MOST_SCATTERED)
 
 
 class FragmentationHistory:

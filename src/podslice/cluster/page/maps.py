@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from podslice.cluster.model.classes import NodeKind
 from podslice.cluster.model.holds import HeldNode
-from podslice.cluster.model.verdicts import NOT_CONFIRMED
+from podslice.cluster.model.signature_column import NOT_CONFIRMED
 from podslice.cluster.page.slices import Slices
-from podslice.cluster.placing import Placements
+from podslice.cluster.placements import Placements
 from podslice.cluster_view.answers import ClusterNodes, NodeTile
 from podslice.values.cpuset import Bits, iter_bits
 
@@ -42,7 +42,7 @@ class NodeMaps:
     async def look(self, slices: Slices) -> None:
         """Draw what is new. Others have their turn in between."""
         placing, table = self._placing, self._placing.model.verdicts.table
-        changed = set(table.written_since(self._clock))
+        changed = set(table.names_written_since(self._clock))
         self._clock = table.clock
         nodes = placing.places.nodes
         new: list[NodeTile] = []

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from podslice.api.pod.spec import Pod
-from podslice.cluster.extender.eligible import why_not
+from podslice.cluster.extender.eligible import exclusion_reason
 from podslice.cluster.page.slices import Slices
-from podslice.cluster.placing import Placements
+from podslice.cluster.placements import Placements
 from podslice.cluster_view.answers import FittingNode, PodFit, RefusingNodes
 from podslice.replica.signature import Signature
 from podslice.service.clusterobjects import PlacementTerms
@@ -55,26 +55,26 @@ async def survey(placing: Placements, asked: AskedPod, slices: Slices) -> Survey
     kept_out: dict[str, list[str]] = {}
     let_in: list[str] = []
     for name, node in list(placing.places.nodes.items()):
-        reason = why_not(node, asked.terms)
+        reason = exclusion_reason(node, asked.terms)
         (kept_out.setdefault(reason, []) if reason else let_in).append(name)
         await slices.turn()
-    if not model.wants(asked.pod):
-        return Survey(asked, signature, tuple(let_in), tuple(let_in), _counted(kept_out))
+    if not model.wants_exclusive(asked.pod):
+        return Survey(asked, signature, tuple(let_in), tuple(let_in), _by_count(kept_out))
     fitting: list[str] = []
-    for name, cause in model.verdicts.each(signature, let_in):
+    for name, cause in model.verdicts.ask_each(signature, let_in):
         (kept_out.setdefault(cause, []) if cause else fitting).append(name)
         await slices.turn()
-    return Survey(asked, signature, tuple(let_in), tuple(fitting), _counted(kept_out))
+    return Survey(asked, signature, tuple(let_in), tuple(fitting), _by_count(kept_out))
 
 
-def _counted(refused: dict[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _by_count(refused: dict[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     order = sorted(refused.items(), key=lambda one: (-len(one[1]), one[0]))
     return tuple((reason, tuple(names)) for reason, names in order)
 
 
-def fit_of(placing: Placements, found: Survey, held: str = "") -> PodFit:
+def fit_document(placing: Placements, found: Survey, held: str = "") -> PodFit:
     """The survey as a document, without ways out."""
-    exclusive = placing.model.wants(found.asked.pod)
+    exclusive = placing.model.wants_exclusive(found.asked.pod)
     notes = [] if found.asked.terms.simple else [NOT_LOOKED_AT]
     if not exclusive:
         notes.append(NOTHING_OWN)

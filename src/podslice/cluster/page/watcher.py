@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from podslice.cluster.model.eviction import Evictable
 from podslice.cluster.model.holds import HeldNode
-from podslice.cluster.page.history import SAMPLE_SECONDS, FragmentationHistory, room_now
+from podslice.cluster.page.history import SAMPLE_SECONDS, FragmentationHistory, measure_room_now
 from podslice.cluster.page.maps import NodeMaps
 from podslice.cluster.page.slices import Slices
-from podslice.cluster.page.survey import AskedPod, Survey, fit_of, survey
-from podslice.cluster.page.waysout import CrowdedNode
-from podslice.cluster.placing import Placements
+from podslice.cluster.page.survey import AskedPod, Survey, fit_document, survey
+from podslice.cluster.page.ways_out import CrowdedNode
+from podslice.cluster.placements import Placements
 from podslice.cluster_view.answers import ClusterFragmentation, ClusterNodes, PendingPod, PendingState, PodFit
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
@@ -93,7 +93,7 @@ class ClusterWatcher:
     async def run(self) -> None:
         """Remember how scattered free CPUs are, for ever."""
         while True:
-            self.history.take(room_now(self._placing.model), self._now())
+            self.history.take(measure_room_now(self._placing.model), self._now())
             await asyncio.sleep(SAMPLE_SECONDS)
 
     # Questions
@@ -102,13 +102,13 @@ class ClusterWatcher:
         """The maps that are other ones since a revision."""
         async with self._one:
             if self._clock() - self._drawn_at >= _MAPS_SECONDS:
-                await self._sliced(self._maps.look)
+                await self._run_sliced(self._maps.look)
                 self._drawn_at = self._clock()
             return self._maps.since(since)
 
     async def fragmentation(self) -> ClusterFragmentation:
         """How scattered free CPUs are and were."""
-        return self.history.document(room_now(self._placing.model), self._now())
+        return self.history.document(measure_room_now(self._placing.model), self._now())
 
     async def fit(self, asked: AskedPod, uid: str = "") -> FitLook:
         """Where a pod could go; with a UID one that there is already. Raises `PodsliceError` for one that cannot be
@@ -116,8 +116,8 @@ class ClusterWatcher:
         async with self._one:
             found = await self._fresh_survey(asked)
             hold = self._placing.model.hold_of(uid)
-            crowded = () if found.fitting or hold is not None else self._crowded(found)
-            return FitLook(fit_of(self._placing, found, "" if hold is None else hold.node), asked, crowded)
+            crowded = () if found.fitting or hold is not None else self._crowded_nodes(found)
+            return FitLook(fit_document(self._placing, found, "" if hold is None else hold.node), asked, crowded)
 
     async def fit_pending(self, name: str) -> FitLook:
         """Where a pod that waits could go; `name` is NAMESPACE/NAME. Raises `InputError` where none of that name
@@ -125,7 +125,7 @@ class ClusterWatcher:
         pod = next((one for one in self._pending() if f"{one.namespace}/{one.name}" == name), None)
         if pod is None:
             raise InputError(f"no pod {name[:300]!r} waits for a node", remedy="podslice cluster pending lists them")
-        return await self.fit(_asked(pod), pod.uid)
+        return await self.fit(_asked_pod(pod), pod.uid)
 
     async def pending(self, *, stuck: bool) -> PendingLook:
         """All pods that wait, with reasons; with `stuck` also what is needed to look for ways out."""
@@ -151,7 +151,7 @@ class ClusterWatcher:
     # Pending pods
 
     def _pending(self) -> Iterable[ScheduledPod]:
-        return [pod for pod in self._placing.pods.awake() if self._placing.waits(pod)]
+        return [pod for pod in self._placing.pods.awake() if self._placing.is_waiting(pod)]
 
     async def _look(self, waiting: list[ScheduledPod], total: int, *, stuck: bool) -> PendingLook:
         kinds: dict[Hashable, Survey] = {}
@@ -167,7 +167,7 @@ class ClusterWatcher:
         refused = {kind: one for kind, one in kinds.items() if not one.fitting} if stuck else {}
         crowded: dict[Hashable, PendingKind] = {}
         for kind, one in refused.items():
-            crowded[kind] = PendingKind(one.asked, self._crowded(one))
+            crowded[kind] = PendingKind(one.asked, self._crowded_nodes(one))
             await slices.turn()
         return PendingLook(total, items, {row.uid: crowded[kind] for row, kind in rows if kind in crowded})
 
@@ -175,19 +175,19 @@ class ClusterWatcher:
         """One line of the list, and the kind of the pod, None where it has none."""
         hold = self._placing.model.hold_of(pod.uid)
         try:
-            asked, kind = _asked(pod), self._placing.kind_of(pod)
-            if not self._placing.model.wants(asked.pod):
-                return _line(pod, "shared", "it wants nothing for itself"), kind
+            asked, kind = _asked_pod(pod), self._placing.kind_of(pod)
+            if not self._placing.model.wants_exclusive(asked.pod):
+                return _pending_pod(pod, "shared", "it wants nothing for itself"), kind
         except PodsliceError as error:
-            return _line(pod, "unreadable", str(error)), None
+            return _pending_pod(pod, "unreadable", str(error)), None
         if hold is not None:
-            return _line(pod, "nominated", f"room is kept for it on {hold.node}", hold.node), kind
+            return _pending_pod(pod, "nominated", f"room is kept for it on {hold.node}", hold.node), kind
         if kind not in kinds:
             if len(kinds) >= MOST_KINDS:
-                return _line(pod, "waiting", "too many kinds of pods wait to ask about all"), kind
+                return _pending_pod(pod, "waiting", "too many kinds of pods wait to ask about all"), kind
             kinds[kind] = await self._survey(asked)
         found = kinds[kind]
-        return _line(pod, "waiting" if found.fitting else "refused", found.text), kind
+        return _pending_pod(pod, "waiting" if found.fitting else "refused", found.text), kind
 
     # Surveys
 
@@ -211,18 +211,18 @@ class ClusterWatcher:
             self._surveys.popitem(last=False)
         return found
 
-    async def _sliced(self, work: Callable[[Slices], Awaitable[None]]) -> None:
+    async def _run_sliced(self, work: Callable[[Slices], Awaitable[None]]) -> None:
         slices = self._slicing()
         await work(slices)
         self.longest = max(self.longest, slices.longest)
 
-    def _crowded(self, found: Survey) -> tuple[CrowdedNode, ...]:
+    def _crowded_nodes(self, found: Survey) -> tuple[CrowdedNode, ...]:
         """Nodes that could take the pod if others made room: most free on one NUMA node, and most free in all."""
         verdicts = self._placing.model.verdicts
         allowed = found.allowed
         nodes: dict[str, HeldNode] = {}
         for together in (True, False):
-            for node in verdicts.refusing(found.signature, allowed, together=together)[:_CROWDED]:
+            for node in verdicts.refusing_nodes(found.signature, allowed, together=together)[:_CROWDED]:
                 nodes[node.name] = node
         return tuple(one for one in map(self._crowded_node, nodes.values()) if one is not None)
 
@@ -240,11 +240,11 @@ class ClusterWatcher:
         return tuple(Evictable(pod.uid, pod.priority, pod.started, pod.deleting) for pod in here)
 
 
-def _asked(pod: ScheduledPod) -> AskedPod:
+def _asked_pod(pod: ScheduledPod) -> AskedPod:
     return AskedPod(f"{pod.namespace}/{pod.name}", pod.pod, pod.terms)
 
 
-def _line(pod: ScheduledPod, state: PendingState, reason: str, node: str = "") -> PendingPod:
+def _pending_pod(pod: ScheduledPod, state: PendingState, reason: str, node: str = "") -> PendingPod:
     return PendingPod(
         pod.namespace, pod.name, pod.uid, pod.priority, pod.created, state, node, reason, like=0, way=None
     )

@@ -14,7 +14,7 @@ class LoopTurn:
     def __init__(self) -> None:
         self._ends = time.monotonic() + TURN_SECONDS
 
-    async def shared(self) -> None:
+    async def give_way(self) -> None:
         if time.monotonic() >= self._ends:
             await asyncio.sleep(0)
             self._ends = time.monotonic() + TURN_SECONDS

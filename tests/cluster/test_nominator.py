@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from podslice.cluster.nominate.nominating import NominationLimits, Nominator
+from podslice.cluster.nominate.nominator import NominationLimits, Nominator
 from podslice.service.clusterobjects import ScheduledPod
 from tests.clock import run
 from tests.cluster.bench import pod_object, seen
@@ -90,7 +90,7 @@ def test_full_cluster() -> None:
         await asyncio.sleep(1)
         assert line.asked == {"a": 1, "b": 1}
         line.places = 1
-        line.nominator.room()
+        line.nominator.unblock()
         await asyncio.sleep(1)
         assert names(line) == ["a-0"]
         assert line.asked == {"a": 3, "b": 2}
@@ -130,7 +130,7 @@ def test_refused_nominations() -> None:
         assert line.failures == ["connection refused"]
         assert line.nominator.waiting == 1
         line.api.broken, line.places = "", 1
-        line.nominator.room()
+        line.nominator.unblock()
         await asyncio.sleep(1)
         assert names(line) == ["a-2"]
 

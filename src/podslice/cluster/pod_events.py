@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from podslice.cluster.placing import NodeWord
+from podslice.cluster.placements import NodeReport
 from podslice.node.answers import PodHolding
 from podslice.service.apievents import ApiEvents, EventTaker
 from podslice.service.clusterobjects import ScheduledPod
@@ -42,7 +42,7 @@ class PodEvents:
         else:
             self._over += 1
 
-    def binding_outcome(self, word: NodeWord) -> None:
+    def emit_dispute(self, word: NodeReport) -> None:
         """Emit an event on a pod for which its node did otherwise than expected, and which is still there."""
         told, pod = word.told, self._pods.get(word.uid) if word.is_dispute else None
         if pod is None:
@@ -50,10 +50,10 @@ class PodEvents:
         if told.fate == "refused":
             self.emit(pod, "Warning", REFUSED, f"{word.node} refused the pod, which its model would have taken")
         else:
-            text = f"{word.node} gave the pod {_said(told.found)}, its model would have given {_said(told.expected)}"
+            text = f"{word.node} gave the pod {_describe(told.found)}, its model would have given {_describe(told.expected)}"
             self.emit(pod, "Warning", DISPUTED, text)
 
-    def victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+    def emit_preemption(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         """Emit an event on a victim that leaves for a pod of higher priority (`fate` is `evicted`)."""
         if fate != "evicted":
             return
@@ -61,5 +61,5 @@ class PodEvents:
         self.emit(victim, "Normal", EVICTED, text)
 
 
-def _said(holding: PodHolding | None) -> str:
+def _describe(holding: PodHolding | None) -> str:
     return "nothing" if holding is None else f"CPUs {format_bits(holding.cpus) or 'none'}"

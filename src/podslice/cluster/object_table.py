@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, 
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectData, ObjectPage, list_pages
-from podslice.cluster.packed import PackedTable
-from podslice.cluster.turns import LoopTurn
+from podslice.cluster.loop_turn import LoopTurn
+from podslice.cluster.packed_table import PackedTable
 from podslice.replica.uids import pack_uid
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.listwatch import ListWatch
@@ -45,7 +45,7 @@ class ReadChange(NamedTuple):
 
 
 class ObjectTable(Generic[V]):
-    """Objects of one kind by key, in `objects`. `read` may take its time, `news(old, new)` is told of each change; one
+    """Objects of one kind by key, in `objects`. `read` may take its time, `on_change(old, new)` is told of each change; one
     of the two is None where the object came or went. `ready` since the first list; `relists` counts lists. Tables of
     `after` are listed before this one, or have tried to. `listed` hears when a list began, once it is taken in."""
 
@@ -72,7 +72,7 @@ class ObjectTable(Generic[V]):
         self.relists = 0
         self.unreadable = 0
         self._api, self._path, self._selector = api, path, selector
-        self.news = news
+        self.on_change = news
         self._read, self._key, self._trouble, self._sleep = read, key, trouble, sleep
 
     async def run(self, back_off: BackOff | None = None) -> None:
@@ -88,7 +88,7 @@ class ObjectTable(Generic[V]):
 
     async def _watch(self, version: str) -> AsyncIterator[ReadChange]:
         async for kind, data, seen in self._api.watch(self._path, self._selector, version):
-            found = await self._readable(data) if kind in _KINDS else None
+            found = await self._read_or_none(data) if kind in _KINDS else None
             yield ReadChange(kind, found, seen)
 
     async def _list(self) -> str:
@@ -116,22 +116,22 @@ class ObjectTable(Generic[V]):
         turn = LoopTurn()
         page.items.reverse()
         while page.items:
-            found = await self._readable(page.items.pop())
+            found = await self._read_or_none(page.items.pop())
             if found is not None:
                 if seen is not None:
                     seen.put(pack_uid(self._key(found)), b"")
                 self.put(found)
-            await turn.shared()
+            await turn.give_way()
 
     async def _drop_all_but(self, seen: PackedTable) -> None:
         turn, gone = LoopTurn(), list[str]()
         for key in self.objects:
             if pack_uid(key) not in seen:
                 gone.append(key)
-            await turn.shared()
+            await turn.give_way()
         for key in gone:
             self.drop(key)
-            await turn.shared()
+            await turn.give_way()
 
     def _take(self, change: ReadChange) -> None:
         if change.found is None:
@@ -141,7 +141,7 @@ class ObjectTable(Generic[V]):
         else:
             self.put(change.found)
 
-    async def _readable(self, data: ObjectData) -> V | None:
+    async def _read_or_none(self, data: ObjectData) -> V | None:
         try:
             return await self._read(data)
         except ApiError as error:
@@ -154,27 +154,27 @@ class ObjectTable(Generic[V]):
         key = self._key(new)
         old = self.objects.get(key)
         self.objects[key] = new
-        self.news(old, new)
+        self.on_change(old, new)
 
     def drop(self, key: str) -> None:
         """An object is gone."""
         old = self.objects.pop(key, None)
         if old is not None:
-            self.news(old, None)
+            self.on_change(old, None)
 
 
-def at_once(read: Callable[[ObjectData], V]) -> Callable[[ObjectData], Awaitable[V]]:
+def synchronous(read: Callable[[ObjectData], V]) -> Callable[[ObjectData], Awaitable[V]]:
     async def reading(data: ObjectData) -> V:
         return read(data)
 
     return reading
 
 
-PodNews = Callable[[ScheduledPod | None, ScheduledPod | None], None]
-NodeNews = Callable[[ScheduledNode | None, ScheduledNode | None], None]
+PodChange = Callable[[ScheduledPod | None, ScheduledPod | None], None]
+NodeChange = Callable[[ScheduledNode | None, ScheduledNode | None], None]
 
 
-def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble, **options: Any) -> ObjectTable[ScheduledPod]:
+def pod_table(api: ClusterApi, news: PodChange, trouble: Trouble, **options: Any) -> ObjectTable[ScheduledPod]:
     """Pods that may still run, by UID. What is decoded of a specification is kept while it is the same."""
 
     def told(old: ScheduledPod | None, new: ScheduledPod | None) -> None:
@@ -183,15 +183,17 @@ def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble, **options: Any) 
         news(old, new)
 
     return ObjectTable(
-        api, PODS, RUNNING, read=at_once(read_pod), key=lambda pod: pod.uid, news=told, trouble=trouble, **options
+        api, PODS, RUNNING, read=synchronous(read_pod), key=lambda pod: pod.uid, news=told, trouble=trouble, **options
     )
 
 
-def node_table(api: ClusterApi, news: NodeNews, trouble: Trouble) -> ObjectTable[ScheduledNode]:
+def node_table(api: ClusterApi, news: NodeChange, trouble: Trouble) -> ObjectTable[ScheduledNode]:
     """Nodes by name. News that change nothing for a scheduler, such as heartbeats, are not told."""
 
     def told(old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         if old != new:
             news(old, new)
 
-    return ObjectTable(api, NODES, "", read=at_once(read_node), key=lambda node: node.name, news=told, trouble=trouble)
+    return ObjectTable(
+        api, NODES, "", read=synchronous(read_node), key=lambda node: node.name, news=told, trouble=trouble
+    )

@@ -12,8 +12,8 @@ import pytest
 from e2e.hollow_nodes import HollowJournals, HollowNodes
 
 from podslice.cluster.extender.messages import BindRequest
-from podslice.cluster.nominate.nominating import NominationLimits
-from podslice.cluster.nominate.requeuing import RequeueLimits
+from podslice.cluster.nominate.nominator import NominationLimits
+from podslice.cluster.nominate.requeuer import RequeueLimits
 from podslice.cluster.service import ServiceSettings
 from podslice.replica.events import encode
 from podslice.service.clusterobjects import ScheduledPod, read_node
@@ -48,7 +48,7 @@ class Scene:
         )  # fmt: skip
         self._pods: dict[str, ScheduledPod] = {}
         for name in names:
-            self.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
+            self.service.nodes.on_change(None, read_node(json.dumps(node_object(name)).encode()))
         self.journals.catch_up(names if heard is None else heard)
         self.service.pods.ready = True
 
@@ -57,7 +57,7 @@ class Scene:
         new = seen(document)
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
-        self.service.pods.news(old, new)
+        self.service.pods.on_change(old, new)
         self.nodes.pod_news(None if old is None or not old.node else old, new)
 
     def ask(self, document: Json, *names: str) -> list[str]:
@@ -98,7 +98,7 @@ class Scene:
 
 def playing(scene: Scene, test: Callable[[Scene], Awaitable[None]]) -> None:
     async def main() -> None:
-        task = asyncio.ensure_future(scene.service.waker.run())
+        task = asyncio.ensure_future(scene.service.requeuer.run())
         try:
             await test(scene)
         finally:
@@ -119,13 +119,13 @@ def test_room_that_only_the_journal_shows() -> None:
         scene.leave("b")
         assert await scene.seconds(2) == ["b"]
         assert await scene.seconds(400) == []
-        assert scene.service.placing.model.held() == ()
+        assert scene.service.placing.model.holds() == ()
         assert scene.service.metrics.registry.get_sample_value("podslice_cluster_pods_refused") == 1
         written = {"kind": "wake", "result": "done"}
         assert scene.service.metrics.registry.get_sample_value("podslice_cluster_api_writes_total", written) == 1
         assert scene.ask(picky("p")) == ["b"]
         scene.tell(picky("p", node="b"))
-        assert scene.service.waker.waiting == 0
+        assert scene.service.requeuer.waiting == 0
         scene.leave("a")
         assert await scene.seconds(10) == []
 
@@ -143,13 +143,13 @@ def test_who_is_not_woken() -> None:
         scene.refuse(pod_object("simple", "8"))
         scene.refuse(picky("foreign", schedulerName="other"))
         scene.refuse(picky("gone"))
-        scene.service.pods.news(scene._pods["uid-gone"], None)
+        scene.service.pods.on_change(scene._pods["uid-gone"], None)
         scene.ask(picky("late"), "b")
         scene.refuse(picky("odd", tolerations=5))
         scene.refuse(picky("elsewhere", priority=1), "a")
         scene.leave("b")
         assert await scene.seconds(10) == []
-        assert scene.service.waker.waiting == 1
+        assert scene.service.requeuer.waiting == 1
         scene.leave("a")
         assert await scene.seconds() == ["a"]
 
@@ -177,7 +177,7 @@ def test_lines_that_are_full() -> None:
         scene.fill()
         for number in range(2):
             scene.refuse(pod_object(f"p{number}", "8", priority=number))
-        assert (scene.service.nominator.waiting, scene.service.waker.waiting) == (1, 1)
+        assert (scene.service.nominator.waiting, scene.service.requeuer.waiting) == (1, 1)
         scene.leave("a")
         assert await scene.seconds() == ["a"]
 
@@ -305,7 +305,7 @@ def test_refused_before_the_service_began() -> None:
         odd = picky("odd", tolerations=5)
         scene.tell(odd | {"status": NOWHERE})
         scene.service.pods.ready = True
-        assert scene.service.waker.waiting == 3
+        assert scene.service.requeuer.waiting == 3
         assert await scene.seconds() == []
         scene.journals.catch_up(["b"])
         assert await scene.seconds() == ["b"]
@@ -368,17 +368,17 @@ def test_so_many_kinds() -> None:
     """Kinds beyond so many wait as long as the scheduler has them wait; each is forgotten with its last pod."""
 
     async def test(scene: Scene) -> None:
-        waker = scene.service.waker
+        waker = scene.service.requeuer
         waker.limits = RequeueLimits(kinds=2)
         scene.fill()
         for number in range(3):
             scene.refuse(picky(f"p{number}", priority=number))
         assert waker.waiting == 2
-        scene.service.pods.news(scene._pods["uid-p0"], None)
+        scene.service.pods.on_change(scene._pods["uid-p0"], None)
         assert scene.ask(picky("p2", priority=2)) == []
         assert waker.waiting == 2
         for number in (1, 2):
-            scene.service.pods.news(scene._pods[f"uid-p{number}"], None)
+            scene.service.pods.on_change(scene._pods[f"uid-p{number}"], None)
         assert (waker.waiting, len(waker._kinds)) == (0, 0)
 
     playing(Scene("a"), test)

@@ -13,7 +13,7 @@ import pytest
 from podslice import Node
 from podslice.cluster.journal import journals as module
 from podslice.cluster.journal.journals import Journals, NodeStream
-from podslice.cluster.journal.nodestates import node_states
+from podslice.cluster.journal.node_states import node_states
 from podslice.node.holding import digest
 from podslice.replica.events import Stamped, WholeState
 from podslice.replica.journal import Journal
@@ -156,7 +156,7 @@ def test_objects_are_worked_out_beside_the_loop() -> None:
         api, troubles = FakeClusterApi(), list[str]()
         journals = Journals(Rulebook(), {VERSION}, caller=nobody, trouble=lambda what, why: troubles.append(why))
         workers: list[str] = []
-        work = journals.beside
+        work = journals.run_in_thread
 
         async def beside(job: Callable[[Rulebook], object]) -> object:
             def told(rulebook: Rulebook) -> object:
@@ -165,7 +165,7 @@ def test_objects_are_worked_out_beside_the_loop() -> None:
 
             return await work(told)
 
-        journals.beside = beside  # type: ignore[method-assign, assignment]
+        journals.run_in_thread = beside  # type: ignore[method-assign, assignment]
         table = node_states(api, journals, trouble=lambda what, why: troubles.append(why))
         seen = await table._read(data)
         assert isinstance(seen.ready, PreparedState)

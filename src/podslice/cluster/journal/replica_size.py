@@ -17,10 +17,10 @@ from podslice.replica.events import (
     WholeState,
 )
 
-MOST_TOLD = 2 * MOST_BYTES
+MOST_REPLICA = 2 * MOST_BYTES
 
 
-class ToldSize:
+class ReplicaSize:
     """Of one node: the size of its latest state, and of what was told since by pod or resource."""
 
     __slots__ = ("_since", "total")
@@ -46,7 +46,7 @@ class ToldSize:
                 self._put(f"devices {resource}", 0)
             for resource in event.pools:
                 self._put(f"devices {resource}", size)
-        return self.total <= MOST_TOLD
+        return self.total <= MOST_REPLICA
 
     def _put(self, key: str, size: int) -> None:
         since = self._since or {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.page.watcher import ClusterWatcher
-from podslice.cluster.placing import Placements
+from podslice.cluster.placements import Placements
 from podslice.service.http.page_server import PageServer
 from podslice.service.supervise import Supervisor
 from podslice.service.tokens import read_access_token

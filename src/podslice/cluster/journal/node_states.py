@@ -12,7 +12,7 @@ from typing import Any
 
 from podslice.cluster.apiclient import ClusterApi, ObjectData
 from podslice.cluster.journal.journals import Journals
-from podslice.cluster.watching import ObjectTable, Trouble
+from podslice.cluster.object_table import ObjectTable, Trouble
 from podslice.replica.events import Stamped, WholeState
 from podslice.replica.nodestate import NODE_STATES, NamedState, read_node_name, read_node_state
 from podslice.replica.rulebook import PreparedState, Rulebook
@@ -42,9 +42,9 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
     async def read(data: ObjectData) -> SeenState:
         try:
             name = read_node_name(data)
-            if journals.hears(name):
+            if journals.has_stream(name):
                 return SeenState(name, None)
-            found, ready = await journals.beside(lambda rulebook: _worked_out(bytes(data), rulebook))
+            found, ready = await journals.run_in_thread(lambda rulebook: _read_and_prepare(bytes(data), rulebook))
         except InputError as error:
             raise ApiError(str(error)) from None
         if found.state is None:
@@ -61,7 +61,7 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
     )
 
 
-def _worked_out(data: bytes, rulebook: Rulebook) -> tuple[NamedState, PreparedState | str | None]:
+def _read_and_prepare(data: bytes, rulebook: Rulebook) -> tuple[NamedState, PreparedState | str | None]:
     """Raises `InputError`."""
     found = read_node_state(data, rulebook.common.decode)
     event = None if found.state is None else found.state.event

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from podslice.cluster.model.eviction import Evictable, Eviction
-from podslice.cluster.nominate.nominating import Nominator
-from podslice.cluster.placing import Placements
+from podslice.cluster.nominate.nominator import Nominator
+from podslice.cluster.placements import Placements
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.podlist import ApiError
@@ -56,7 +56,7 @@ class Preemption(NamedTuple):
     since: float
 
 
-Told = Callable[[str, ScheduledPod, ScheduledPod], object]
+VictimListener = Callable[[str, ScheduledPod, ScheduledPod], object]
 """What became of a victim (`evicted`, `spared`, `failed`), which, and for which pod."""
 
 
@@ -69,7 +69,7 @@ class Evictor:
         nominator: Nominator,
         api: EvictionApi,
         *,
-        told: Told,
+        told: VictimListener,
         failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -93,37 +93,37 @@ class Evictor:
         """For ever: one pod at a time, the most important first."""
         while True:
             await self._sleep(self.limits.pause)
-            self._tend()
+            self._update_open()
             pod = self._next()
             if pod is not None:
                 await self._make_room(pod)
 
     # Who waits
 
-    def _tend(self) -> None:
+    def _update_open(self) -> None:
         """Room is kept while victims leave; who has a node, or waited in vain, is looked after no longer."""
         now = self._clock()
         self._resting = {key: until for key, until in self._resting.items() if until > now}
         self._spared = {uid: until for uid, until in self._spared.items() if until > now}
         for uid, case in list(self.open.items()):
-            pod = self._waits(uid)
+            pod = self._waiting_pod(uid)
             leaving = [one for one in case.victims if one.uid in self._placing.pods]
             if pod is None:
                 del self.open[uid]
             elif leaving and now - case.since < self.limits.patience:
                 if not self._placing.model.keep_room(uid, now):
-                    self._close(uid)
+                    self._give_up(uid)
             elif self._placing.model.hold_of(uid) is None:
-                self._close(uid)
+                self._give_up(uid)
             elif pod.nominated != case.node and self._nominator.ahead.get(uid) == case.node:
-                self._nominator.wish(pod, case.node)
+                self._nominator.nominate_soon(pod, case.node)
 
-    def _close(self, uid: str) -> None:
+    def _give_up(self, uid: str) -> None:
         """It was in vain."""
         del self.open[uid]
         self._resting[uid] = self._clock() + self.limits.rest
 
-    def _waits(self, uid: str) -> ScheduledPod | None:
+    def _waiting_pod(self, uid: str) -> ScheduledPod | None:
         pod = self._placing.pods.get(uid)
         return None if pod is None or pod.node or pod.deleting else pod
 
@@ -133,17 +133,17 @@ class Evictor:
             return None
         best: ScheduledPod | None = None
         for uid in list(self._refused):
-            pod = self._waits(uid)
+            pod = self._waiting_pod(uid)
             if pod is None:
                 del self._refused[uid]
-            elif self._may(pod) and (best is None or pod.priority > best.priority):
+            elif self._can_preempt(pod) and (best is None or pod.priority > best.priority):
                 best = pod
         return best
 
-    def _may(self, pod: ScheduledPod) -> bool:
+    def _can_preempt(self, pod: ScheduledPod) -> bool:
         if pod.uid in self.open or pod.uid in self._resting or pod.uid in self._nominator.ahead or pod.nominated:
             return False
-        return self._placing.nominable(pod) and self._placing.kind_of(pod) not in self._resting
+        return self._placing.can_nominate(pod) and self._placing.kind_of(pod) not in self._resting
 
     # Who leaves
 
@@ -157,8 +157,8 @@ class Evictor:
         self._nominator.reserve(pod, choice.node)
         try:
             done = await self._evict(pod, victims, dry_run=True)
-            if done and self._waits(pod.uid) is not None:
-                self._nominator.wish(pod, choice.node)
+            if done and self._waiting_pod(pod.uid) is not None:
+                self._nominator.nominate_soon(pod, choice.node)
                 done = await self._evict(pod, victims, dry_run=False)
         except ApiError as error:
             self._failed(str(error))
@@ -207,7 +207,7 @@ class Evictor:
     def _give_back(self, pod: ScheduledPod) -> None:
         """The pod waits in line again, as everybody does."""
         self.open.pop(pod.uid, None)
-        waiting = self._waits(pod.uid)
+        waiting = self._waiting_pod(pod.uid)
         if waiting is not None and self._placing.model.hold_of(pod.uid) is not None:
             self._placing.model.unbind(pod.uid)
             self._nominator.drop(pod.uid)

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from podslice.cluster.model.asking import ModelLimits, Verdicts
 from podslice.cluster.model.classes import StateClasses
 from podslice.cluster.model.gangs import Gangs
 from podslice.cluster.model.holds import FOREVER, HeldNode, Hold
+from podslice.cluster.model.verdicts import ModelLimits, Verdicts
 from podslice.replica.signature import Signature
 
 
@@ -48,7 +48,7 @@ class HeldPods:
             self.pods[uid] = hold
         if not bound:
             self._gangs.hold(uid, group)
-            self._until(hold, now + self._patience(group))
+            self._set_deadline(hold, now + self._hold_seconds(group))
         self._verdicts.write(node)
 
     def bind(self, hold: Hold) -> None:
@@ -70,7 +70,7 @@ class HeldPods:
         self._forget(node.forget(uid))
         del self.pods[uid]
 
-    def lose(self, node: HeldNode) -> None:
+    def remove_node(self, node: HeldNode) -> None:
         """A node is gone, and with it the pods on their way to it alone."""
         for uid in list(node.holds):
             elsewhere = [one for one in (self.pods[uid], *self._further.pop(uid, ())) if one.node != node.name]
@@ -79,11 +79,11 @@ class HeldPods:
             else:
                 self._forget(self.pods.pop(uid))
 
-    def deleted(self, uid: str, now: float) -> None:
+    def apply_deletion(self, uid: str, now: float) -> None:
         """The pod is gone from the API server. What its node may still be about to start stays held for a while."""
         hold = self.pods.get(uid)
         if hold is not None and hold.bound:
-            self._until(hold, now + self._limits.deleted)
+            self._set_deadline(hold, now + self._limits.deleted)
         elif hold is not None and hold.group:
             self._release(hold.group)
         else:
@@ -126,37 +126,37 @@ class HeldPods:
 
     # How long
 
-    def _until(self, hold: Hold, until: float) -> None:
+    def _set_deadline(self, hold: Hold, until: float) -> None:
         hold.until = until
         heappush(self._deadlines, (until, hold.uid))
 
-    def _patience(self, group: str) -> float:
+    def _hold_seconds(self, group: str) -> float:
         if not group:
             return self._limits.hold
         return self._limits.undone if group in self._gangs.short else self._limits.group_hold
 
-    def asked_before(self, uid: str, names: Sequence[str]) -> str:
+    def pinned_node(self, uid: str, names: Sequence[str]) -> str:
         """The node that is asked for alone; or where the pod may be bound already, for all that the API server said."""
         hold = self.pods.get(uid)
         if hold is not None and hold.bound and hold.node in names:
             return hold.node
         return names[0] if len(names) == 1 else ""
 
-    def stays(self, uid: str, name: str, now: float) -> bool:
+    def keep_hold(self, uid: str, name: str, now: float) -> bool:
         """The scheduler asks for the very node that is held."""
         self.settle(uid, name)
         hold = self.pods.get(uid)
         if hold is None or hold.node != name or not hold.fits or not self._nodes[name].confirmed:
             return False
-        if not hold.bound and not self._nodes[name].stands(self._classes):
+        if not hold.bound and not self._nodes[name].fits_in_any_order(self._classes):
             return False
         if not hold.bound:
-            self._until(hold, now + self._patience(hold.group))
+            self._set_deadline(hold, now + self._hold_seconds(hold.group))
         return True
 
     # Where others have yet to leave
 
-    def evicting(self, uid: str, now: float) -> bool:
+    def await_victims(self, uid: str, now: float) -> bool:
         """Victims make room for the pod where it is held. False where nothing is held for it."""
         if uid not in self.pods:
             return False
@@ -168,37 +168,37 @@ class HeldPods:
         hold = self.pods.get(uid)
         if hold is None or uid not in self._evicting:
             return False
-        self._until(hold, now + self._limits.eviction_hold)
+        self._set_deadline(hold, now + self._limits.eviction_hold)
         return True
 
-    def waits(self, uid: str) -> bool:
+    def is_awaiting_victims(self, uid: str) -> bool:
         """True while the pod does not fit yet where others leave for it."""
         return uid in self._evicting and not self.pods[uid].fits
 
     # Gangs
 
-    def begin(self, uid: str, group: str) -> None:
+    def begin_simulation(self, uid: str, group: str) -> None:
         """The first member of a group that is filtered again begins another simulation: what is held for it falls."""
-        if group and self._gangs.begins(uid, group):
+        if group and self._gangs.start_simulation(uid, group):
             self._release(group)
 
-    def falls_short(self, group: str, now: float) -> None:
+    def mark_short(self, group: str, now: float) -> None:
         """A member found no node: the others' holds fall soon, unless they are bound."""
-        self._gangs.falls_short(group)
-        for uid in self._gangs.held(group):
-            self._until(self.pods[uid], now + self._limits.undone)
+        self._gangs.mark_short(group)
+        for uid in self._gangs.held_members(group):
+            self._set_deadline(self.pods[uid], now + self._limits.undone)
 
-    def makes_way(self, group: str) -> bool:
+    def release_short_groups(self, group: str) -> bool:
         """Another pod finds no node: groups that found none for all of theirs give up what is held. True where there
         were any."""
-        held = [other for other in self._gangs.short if other != group and self._gangs.held(other)]
+        held = [other for other in self._gangs.short if other != group and self._gangs.held_members(other)]
         for other in held:
             self._release(other)
         return bool(held)
 
     def _release(self, group: str) -> list[str]:
         """What is held for a group falls together, but for who is bound."""
-        members = self._gangs.held(group)
+        members = self._gangs.held_members(group)
         for uid in members:
             self.drop(uid)
         return members

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from podslice.cluster.model.model import Fate, Told
-from podslice.cluster.placing import NodeWord
-from podslice.cluster.podevents import BURST, PodEvents
+from podslice.cluster.model.model import BindingOutcome, OutcomeKind
+from podslice.cluster.placements import NodeReport
+from podslice.cluster.pod_events import BURST, PodEvents
 from podslice.node.answers import PodHolding
 from podslice.service.clusterobjects import ScheduledPod
 from tests.cluster.bench import pod_object, seen
@@ -56,21 +56,21 @@ def sent(emit: Callable[[PodEvents], None], wanted: int, *pods: ScheduledPod) ->
         ("disputed", "PodsliceDisputed", "n1 gave the pod CPUs 4-7, its model would have given CPUs 0-3"),
     ],
 )
-def test_a_dispute_is_told(fate: Fate, reason: str, message: str) -> None:
+def test_a_dispute_is_told(fate: OutcomeKind, reason: str, message: str) -> None:
     """One Warning on the pod that names the node, what it gave and what was expected."""
-    told = Told(fate, PodHolding(0b1111, (), ()), PodHolding(0b1111 << 4, (), ()))
+    told = BindingOutcome(fate, PodHolding(0b1111, (), ()), PodHolding(0b1111 << 4, (), ()))
     pod = seen(pod_object("a"))
-    events, dropped = sent(lambda to: to.binding_outcome(NodeWord("n1", pod.uid, told)), 1, pod)
+    events, dropped = sent(lambda to: to.emit_dispute(NodeReport("n1", pod.uid, told)), 1, pod)
     (event,) = events
     assert (event["type"], event["reason"], event["message"], dropped) == ("Warning", reason, message, 0)
     assert (event["involvedObject"]["name"], event["involvedObject"]["uid"]) == ("a", pod.uid)
 
 
 @pytest.mark.parametrize("fate", ["agreed", "honoured", "foreign"])
-def test_what_was_expected_is_not_told(fate: Fate) -> None:
+def test_what_was_expected_is_not_told(fate: OutcomeKind) -> None:
     """A pod that has what it was to have gets no event."""
     pod = seen(pod_object("a"))
-    assert sent(lambda to: to.binding_outcome(NodeWord("n1", pod.uid, Told(fate))), 0, pod) == ([], 0)
+    assert sent(lambda to: to.emit_dispute(NodeReport("n1", pod.uid, BindingOutcome(fate))), 0, pod) == ([], 0)
 
 
 def test_a_storm_is_cut() -> None:
@@ -80,7 +80,7 @@ def test_a_storm_is_cut() -> None:
 
     def emit(to: PodEvents) -> None:
         for pod in pods:
-            to.binding_outcome(NodeWord("n1", pod.uid, Told("refused")))
+            to.emit_dispute(NodeReport("n1", pod.uid, BindingOutcome("refused")))
 
     events, dropped = sent(emit, int(BURST), *pods)
     assert (len(events), dropped) == (BURST, 100 - BURST)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from e2e.hollow_nodes import Fault
 
-from podslice.cluster.extender.messages import BindRequest, PreemptRequest, ToldVictims
+from podslice.cluster.extender.messages import BindRequest, NodeVictims, PreemptRequest
 from podslice.cluster.model.holds import RESERVED
-from podslice.cluster.model.verdicts import NOT_CONFIRMED
+from podslice.cluster.model.signature_column import NOT_CONFIRMED
 from podslice.replica.events import encode
 from tests.cluster.bench import Bench, asked, pod_object, seen, shared_pod
 
@@ -31,12 +31,12 @@ def test_one_pod_from_filter_to_confirmed() -> None:
     bench = Bench("a")
     bench.tell(pod_object("p", "8"))
     assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
-    (hold,) = bench.placing.model.held()
+    (hold,) = bench.placing.model.holds()
     assert (hold.uid, hold.node, hold.bound) == ("uid-p", "a", False)
     assert bind(bench, "p", "a") == ""
     assert hold.bound
     bench.tell(pod_object("p", "8", "a"))
-    assert bench.placing.model.held() == ()
+    assert bench.placing.model.holds() == ()
     assert bench.placing.model.counts["agreed"] == 1
     refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]))
     assert refused.nodes == []
@@ -53,7 +53,7 @@ def test_held_node_first() -> None:
     other = "b" if chosen == "a" else "a"
     assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), {"uid-p": chosen}).nodes == [chosen]
     assert bench.placing.filter(asked(pod_object("p"), [other]), {"uid-p": chosen}).nodes == [other]
-    assert [hold.node for hold in bench.placing.model.held()] == [other]
+    assert [hold.node for hold in bench.placing.model.holds()] == [other]
 
 
 def test_a_pod_on_its_way_counts() -> None:
@@ -91,7 +91,7 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
         why, stamped = node.admit_as_planned(seen(pod_object(name, "2", "a")).pod, plans[name])
         assert why == ""
         bench.journals.feed("a", encode(stamped))
-    assert (bench.disputes, bench.placing.model.held()) == ([], ())
+    assert (bench.disputes, bench.placing.model.holds()) == ([], ())
 
 
 def test_plans_of_a_service_before() -> None:
@@ -105,12 +105,12 @@ def test_plans_of_a_service_before() -> None:
     assert bench.placing.filter(asked(pod_object("q", "2"), ["a"])).nodes == ["a"]
     bench.begin_again()
     bench.journals.catch_up(["a"])
-    (hold,) = bench.placing.model.held()
+    (hold,) = bench.placing.model.holds()
     assert (hold.uid, hold.bound, hold.plan) == ("uid-p", True, None)
     refused = bench.placing.filter(asked(pod_object("q", "2"), ["a"]))
     assert refused.unresolvable == {"a": RESERVED}
     bench.nodes.pod_news(None, seen(bound))
-    assert bench.placing.model.held() == ()
+    assert bench.placing.model.holds() == ()
     assert bench.placing.filter(asked(pod_object("q", "2"), ["a"])).nodes == ["a"]
 
 
@@ -124,14 +124,14 @@ def test_started_while_no_service_listened(again: bool) -> None:
     assert bind(bench, "p", "a") == ""
     bench.journals.fault = Fault(lose=1)
     bench.tell(pod_object("p", "8", "a"))
-    assert [hold.uid for hold in bench.placing.model.held()] == ["uid-p"]
+    assert [hold.uid for hold in bench.placing.model.holds()] == ["uid-p"]
     bench.journals.fault = Fault()
     bench.nodes.nodes["a"].restart()
     if again:
         bench.begin_again()
     bench.journals.catch_up(["a"])
     model = bench.placing.model
-    assert (model.held(), bench.binding_outcomes, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
+    assert (model.holds(), bench.binding_outcomes, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
     assert model.node("a").base.cpus == bench.nodes.nodes["a"].node.state.cpu.default
     assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
 
@@ -142,21 +142,21 @@ def test_bound_and_gone_while_the_watch_was_away() -> None:
     assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
     assert bind(bench, "p", "a") == ""
     bench.now += 1.0
-    bench.placing.listed(bench.now - 1.0)
+    bench.placing.drop_missed(bench.now - 1.0)
     bench.now += 40.0
     bench.placing.expire()
-    assert [hold.uid for hold in bench.placing.model.held()] == ["uid-p"], "the list began before it was bound"
-    bench.placing.listed(bench.now)
+    assert [hold.uid for hold in bench.placing.model.holds()] == ["uid-p"], "the list began before it was bound"
+    bench.placing.drop_missed(bench.now)
     bench.now += 40.0
     assert bench.placing.expire() == ["uid-p"]
-    assert bench.placing.model.held() == ()
+    assert bench.placing.model.holds() == ()
 
 
 def test_pods_of_others_count() -> None:
     """A pod that another scheduler bound, and a static pod, count from the watch on, and as the node says later."""
     bench = Bench("a")
     bench.tell(pod_object("p", "8", "a", schedulerName="default-scheduler"), node_hears=False)
-    assert [hold.bound for hold in bench.placing.model.held()] == [True]
+    assert [hold.bound for hold in bench.placing.model.holds()] == [True]
     assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
     bench.gone("p")
     bench.now = 31.0
@@ -168,9 +168,9 @@ def test_bound_before_the_node_is_known() -> None:
     """After a restart the watch may come before the node's journal: who is bound and not confirmed counts then."""
     bench = Bench("a", heard=False)
     bench.tell(pod_object("p", "8", "a"), node_hears=False)
-    assert bench.placing.model.held() == ()
+    assert bench.placing.model.holds() == ()
     bench.journals.catch_up(["a"])
-    assert [(hold.uid, hold.bound) for hold in bench.placing.model.held()] == [("uid-p", True)]
+    assert [(hold.uid, hold.bound) for hold in bench.placing.model.holds()] == [("uid-p", True)]
 
 
 def test_lost_and_doubled_events() -> None:
@@ -188,7 +188,7 @@ def test_lost_and_doubled_events() -> None:
     bench.journals.fault = Fault(double=1)
     bench.tell(pod_object("t", "2", "a"))
     assert bench.journals.outcomes["doubled"] == 1
-    assert bench.journals.fresh("a")
+    assert bench.journals.is_fresh("a")
 
 
 def test_silent_node() -> None:
@@ -206,9 +206,9 @@ def test_node_that_goes_and_comes() -> None:
     """A node that is deleted takes nothing; one that comes again is told of anew."""
     bench = Bench("a")
     node = bench.placing.places.nodes["a"]
-    bench.placing.node_news(node, None)
+    bench.placing.node_changed(node, None)
     assert bench.placing.filter(asked(pod_object("p"), ["a"])).unresolvable == {"a": NOT_CONFIRMED}
-    bench.placing.node_news(None, node)
+    bench.placing.node_changed(None, node)
     assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == []
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
@@ -237,6 +237,6 @@ def test_preemption() -> None:
     for name, cpus, node in (("p", "8", "a"), ("q", "8", "b"), ("r", "2", "b")):
         bench.tell(pod_object(name, cpus, node))
     pod = asked(pod_object("big", "8"), []).pod
-    victims = {"a": ToldVictims(("uid-p",)), "b": ToldVictims(("uid-r",)), "x": ToldVictims(("uid-z",))}
-    assert bench.placing.worthwhile(PreemptRequest(pod, victims)) == {"a": victims["a"]}
-    assert bench.placing.worthwhile(PreemptRequest(asked(shared_pod("small"), []).pod, victims)) == victims
+    victims = {"a": NodeVictims(("uid-p",)), "b": NodeVictims(("uid-r",)), "x": NodeVictims(("uid-z",))}
+    assert bench.placing.filter_victims(PreemptRequest(pod, victims)) == {"a": victims["a"]}
+    assert bench.placing.filter_victims(PreemptRequest(asked(shared_pod("small"), []).pod, victims)) == victims

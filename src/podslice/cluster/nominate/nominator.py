@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from podslice.cluster.apiclient import ClusterApi
-from podslice.cluster.turns import LoopTurn
+from podslice.cluster.loop_turn import LoopTurn
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.podlist import ApiError
@@ -123,13 +123,13 @@ class Nominator:
         self._leave(pod.uid)
         self.ahead[pod.uid] = node
 
-    def wish(self, pod: ScheduledPod, node: str) -> None:
+    def nominate_soon(self, pod: ScheduledPod, node: str) -> None:
         """Write a nomination in the background, which has the scheduler look at the pod again."""
         task = asyncio.ensure_future(self._write(pod, node))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def room(self) -> None:
+    def unblock(self) -> None:
         """Something has become free, or a node has come: who found none may find one now."""
         for line in self._lines.values():
             line.blocked = False
@@ -149,7 +149,7 @@ class Nominator:
                 self._nominate(pod)
                 await self._calls.acquire()
                 self._calls.release()
-                await turn.shared()
+                await turn.give_way()
 
     def _next(self) -> ScheduledPod | None:
         if len(self.ahead) >= self.limits.ahead:
@@ -168,7 +168,7 @@ class Nominator:
             return
         self.reserve(pod, node)
         if pod.nominated != node:
-            self.wish(pod, node)
+            self.nominate_soon(pod, node)
 
     async def _write(self, pod: ScheduledPod, node: str) -> None:
         async with self._calls:

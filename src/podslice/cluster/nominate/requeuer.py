@@ -15,10 +15,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
+from podslice.cluster.loop_turn import LoopTurn
 from podslice.cluster.model.openings import Openings
-from podslice.cluster.nominate.nominating import Nominator
-from podslice.cluster.placing import Placements
-from podslice.cluster.turns import LoopTurn
+from podslice.cluster.nominate.nominator import Nominator
+from podslice.cluster.placements import Placements
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.podlist import ApiError
@@ -58,18 +58,18 @@ class RefusedKind:
         self.uids: dict[str, None] = {}
         self.rest = self.until = 0.0
 
-    def helped(self) -> None:
+    def reset_pause(self) -> None:
         """One of them has a node."""
         self.rest = self.until = 0.0
 
-    def woken(self, now: float, limits: RequeueLimits) -> None:
+    def lengthen_pause(self, now: float, limits: RequeueLimits) -> None:
         """They rest longer each time."""
         again = self.rest and now < self.until + limits.calm
         self.rest = min(2 * self.rest, limits.longest) if again else limits.pause
         self.until = now + self.rest
 
 
-class Waker:
+class Requeuer:
     """The scheduler tries the pods that wait for `nominator` again with those here. `failed` is called with what an API
     server answers that does not do it."""
 
@@ -99,11 +99,11 @@ class Waker:
 
     # News
 
-    def refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
+    def add_refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
         """None of these nodes takes the pod, which nobody nominates ahead and which wants something for itself."""
         key = self._kind_of.get(pod.uid) or self._enter(pod)
         if key is not None:
-            self._kinds[key].openings.refused(names)
+            self._kinds[key].openings.record_refusals(names)
 
     def _enter(self, pod: ScheduledPod) -> Hashable | None:
         """The pod's kind; None for one that cannot be read, or where there is no room for more kinds."""
@@ -120,12 +120,12 @@ class Waker:
         self._kinds[key].uids[pod.uid] = None
         return key
 
-    def found(self, pod: ScheduledPod) -> None:
+    def add_listed(self, pod: ScheduledPod) -> None:
         """The pod was refused before anybody asked here: by every node, as far as can be told."""
         places, known = self._placing.places, len(self._kinds)
-        if self._placing.wants(pod) and self._enter(pod) is not None and len(self._kinds) > known:
+        if self._placing.wants_exclusive(pod) and self._enter(pod) is not None and len(self._kinds) > known:
             names = places.among(pod.terms)
-            self.refused(pod, list(places.nodes) if names is None else names)
+            self.add_refused(pod, list(places.nodes) if names is None else names)
 
     def drop(self, uid: str, *, placed: bool = False) -> None:
         """A pod waits no longer, or is nominated ahead."""
@@ -135,7 +135,7 @@ class Waker:
         kind = self._kinds[key]
         del kind.uids[uid]
         if placed:
-            kind.helped()
+            kind.reset_pause()
         if not kind.uids:
             del self._kinds[key]
 
@@ -151,47 +151,47 @@ class Waker:
         now, turn, told = self._clock(), LoopTurn(), list[str]()
         if now < self._quiet:
             return
-        due = [key for key, kind in self._kinds.items() if kind.until <= now and kind.openings.news]
+        due = [key for key, kind in self._kinds.items() if kind.until <= now and kind.openings.has_changes]
         for key in due[: self.limits.looks]:
             kind = self._kinds.get(key)
-            if kind is not None and self._waits(kind):
+            if kind is not None and self._has_waiting_pod(kind):
                 self._kinds.move_to_end(key)
-                if not await self._look(kind, told, turn) or len(told) == self.limits.nodes:
+                if not await self._announce_room(kind, told, turn) or len(told) == self.limits.nodes:
                     break
-            await turn.shared()
+            await turn.give_way()
         if told:
             self._quiet = now + self.limits.each * (self.waiting + self._nominator.waiting)
 
-    def _waits(self, kind: RefusedKind) -> bool:
+    def _has_waiting_pod(self, kind: RefusedKind) -> bool:
         """True while one of them has no node and is not on its way to any."""
         for uid in list(kind.uids):
             pod = self._placing.pods.get(uid)
-            if pod is None or not self._placing.waits(pod):
+            if pod is None or not self._placing.is_waiting(pod):
                 self.drop(uid)
             elif self._placing.model.hold_of(uid) is None:
                 return True
         return False
 
-    async def _look(self, kind: RefusedKind, told: list[str], turn: LoopTurn) -> bool:
+    async def _announce_room(self, kind: RefusedKind, told: list[str], turn: LoopTurn) -> bool:
         """Say of a node that there is room, once one takes such pods that did not; one that was told in this turn will
         do. False where nobody heard it."""
         openings = kind.openings
-        names = sorted(openings.changed(), key=lambda name: name not in told)
-        for name, cause in self._placing.model.verdicts.each(openings.signature, names):
+        names = sorted(openings.take_changed(), key=lambda name: name not in told)
+        for name, cause in self._placing.model.verdicts.ask_each(openings.signature, names):
             if not cause:
                 break
-            openings.refused([name])
-            await turn.shared()
+            openings.record_refusals([name])
+            await turn.give_way()
         else:
             return True
-        kind.woken(self._clock(), self.limits)
+        kind.lengthen_pause(self._clock(), self.limits)
         try:
             if name not in told:
                 await self._api.wake(name, f"{time.time():.0f}")
                 told.append(name)
             return True
         except ApiError as error:
-            openings.unheard(names)
+            openings.retry(names)
             if not (isinstance(error, AnswerError) and error.code == _GONE):
                 self._failed(str(error))
             return False

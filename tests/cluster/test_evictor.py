@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from podslice.cluster.extender.messages import BindRequest
-from podslice.cluster.nominate.evicting import EvictionLimits, Evictor
-from podslice.cluster.nominate.nominating import Nominator
+from podslice.cluster.nominate.evictor import EvictionLimits, Evictor
+from podslice.cluster.nominate.nominator import Nominator
 from podslice.service.clusterobjects import ScheduledPod
 from tests.clock import run
 from tests.cluster.bench import Bench, asked, mirror_object, pod_object
@@ -65,7 +65,7 @@ class Scene:
 
     @property
     def held(self) -> dict[str, str]:
-        return {hold.uid: hold.node for hold in self.bench.placing.model.held()}
+        return {hold.uid: hold.node for hold in self.bench.placing.model.holds()}
 
 
 def playing(scene: Scene, test: Callable[[Scene], Awaitable[None]]) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from podslice.cluster.cluster_pods import ClusterPods
 from podslice.cluster.extender.eligible import Places
-from podslice.cluster.extender.messages import BindRequest, FilterAnswer, FilterRequest, PreemptRequest, ToldVictims
+from podslice.cluster.extender.messages import BindRequest, FilterAnswer, FilterRequest, NodeVictims, PreemptRequest
+from podslice.cluster.loop_turn import LoopTurn
 from podslice.cluster.model.holds import PlanPolicy
-from podslice.cluster.model.model import BindVerdict, ClusterModel, Told
-from podslice.cluster.pods import ClusterPods
-from podslice.cluster.turns import LoopTurn
+from podslice.cluster.model.model import BindingOutcome, BindVerdict, ClusterModel
 from podslice.node.answers import with_uid
 from podslice.node.state import NodeState
 from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped
@@ -33,12 +33,12 @@ MOST_TRIED = 16
 """Candidates of a preemption that are looked at: each costs a decision."""
 
 
-class NodeWord(NamedTuple):
+class NodeReport(NamedTuple):
     """What a node said of a pod, beside what was expected."""
 
     node: str
     uid: str
-    told: Told
+    told: BindingOutcome
 
     @property
     def is_dispute(self) -> bool:
@@ -60,7 +60,7 @@ class PlacementEvents:
         """None of the nodes that the scheduler named takes the pod."""
         self.room_freed = Listeners[[]]()
         """Something may have become free on some node."""
-        self.binding_outcome = Listeners[NodeWord]()
+        self.binding_outcome = Listeners[NodeReport]()
         """A node has reported what became of a pod that was sent to it."""
 
 
@@ -91,7 +91,7 @@ class Placements:
 
     # What watches say
 
-    def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         """A pod came, changed or went."""
         for pod in (old, new):
             if pod is not None:
@@ -102,19 +102,19 @@ class Placements:
                 self._mirrors.pop(gone.node_uid, None)
             if gone is not None and (self.pods.pop(gone.uid, None) or old) is not None:
                 self.events.settled(gone.uid)
-                self.model.deleted(gone.node_uid, self._clock())
+                self.model.apply_deletion(gone.node_uid, self._clock())
                 self.events.room_freed()
             return
         self.pods[new.uid] = new
         if new.node:
             if old is None or not old.node:
-                self._assigned(new)
-            elif self._is_there(new):
+                self._expect_bound(new)
+            elif self._is_on_node(new):
                 self.pods.rest(new.uid)
         elif self._is_ours(new):
             if self.model.hold_of(new.uid) is None:
                 self.events.settled(new.uid)
-                if self._room_is_made(new):
+                if self._reserves_room(new):
                     self.events.room_reserved(new, new.nominated)
                 else:
                     self.events.pending(new)
@@ -125,37 +125,37 @@ class Placements:
         """A pod that has the UID of another pod of the API server for a static pod's is no mirror."""
         claimant = self._mirrors.pop(pod.uid, None)
         if claimant is not None and claimant.uid != pod.uid:
-            _be_no_mirror(claimant)
+            _demote_mirror(claimant)
             self.model.unbind(pod.uid)
         if pod.mirror and pod.node_uid != pod.uid and pod.node_uid in self.pods:
-            _be_no_mirror(pod)
+            _demote_mirror(pod)
         elif pod.mirror:
             self._mirrors[pod.node_uid] = pod
 
-    def listed(self, began: float) -> None:
+    def drop_missed(self, began: float) -> None:
         """All pods that there are since this moment were listed anew. What was bound before and is not among them went
         while the watch was away, and is not coming any more."""
-        for hold in self.model.held():
+        for hold in self.model.holds():
             if hold.bound and hold.since < began and hold.uid not in self.pods:
-                self.model.deleted(hold.uid, self._clock())
+                self.model.apply_deletion(hold.uid, self._clock())
 
-    def _room_is_made(self, pod: ScheduledPod) -> bool:
+    def _reserves_room(self, pod: ScheduledPod) -> bool:
         """The scheduler found no node for the pod, and has others leave one."""
-        if not (pod.refused and self.model.has(pod.nominated)):
+        if not (pod.refused and self.model.has_node(pod.nominated)):
             return False
         try:
             return self.model.await_room(pod.pod, pod.nominated, self._clock())
         except PodsliceError:
             return False
 
-    def waits(self, pod: ScheduledPod) -> bool:
+    def is_waiting(self, pod: ScheduledPod) -> bool:
         """True for a pod that wants a node from a scheduler of ours and has none."""
         return not pod.node and self._is_ours(pod)
 
     def _is_ours(self, pod: ScheduledPod) -> bool:
         return pod.scheduler in self._schedulers and not (pod.gated or pod.deleting)
 
-    def _assigned(self, pod: ScheduledPod) -> None:
+    def _expect_bound(self, pod: ScheduledPod) -> None:
         """The pod is bound, by whomever: until its node has spoken it is expected there."""
         self.events.settled(pod.uid)
         hold = self.model.hold_of(pod.uid)
@@ -166,27 +166,27 @@ class Placements:
     def _expect(self, pod: ScheduledPod) -> None:
         """The pod counts on its node before the node has spoken of it. What its specification says is not needed
         afterwards."""
-        if not self.model.has(pod.node):
+        if not self.model.has_node(pod.node):
             return
-        if self._is_there(pod):
+        if self._is_on_node(pod):
             self.pods.rest(pod.uid)
             return
         try:
-            self.model.assigned(with_uid(pod.pod, pod.node_uid), pod.node, self._clock())
+            self.model.apply_assignment(with_uid(pod.pod, pod.node_uid), pod.node, self._clock())
         except PodsliceError:
             return
 
-    def _is_there(self, pod: ScheduledPod) -> bool:
+    def _is_on_node(self, pod: ScheduledPod) -> bool:
         """The node has taken the pod in, as far as it is modelled."""
         replica = self.replicas.get(pod.node)
-        return replica is not None and self.model.has(pod.node) and replica.has(pod.node_uid)
+        return replica is not None and self.model.has_node(pod.node) and replica.has(pod.node_uid)
 
-    def node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
+    def node_changed(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         """A node came, changed or went."""
         if new is not None:
             self.places.put(new)
             replica = self.replicas.get(new.name)
-            if replica is not None and not self.model.has(new.name):
+            if replica is not None and not self.model.has_node(new.name):
                 self._add(new.name, replica)
             self.events.room_freed()
         elif old is not None:
@@ -196,12 +196,12 @@ class Placements:
 
     # What nodes say
 
-    def journal(self, name: str, stamped: Stamped, applied: ApplyResult, replica: Replica) -> None:
+    def apply_event(self, name: str, stamped: Stamped, applied: ApplyResult, replica: Replica) -> None:
         """A node's event was taken in by its replica. What is not proven is told, and counts for nothing."""
         self.replicas[name] = replica
         if name not in self.places.nodes or applied.outcome == "doubled":
             return
-        if applied.outcome == "adopted" or not self.model.has(name):
+        if applied.outcome == "adopted" or not self.model.has_node(name):
             self._add(name, replica)
         elif applied.outcome == "equal":
             self._event(name, stamped, replica)
@@ -209,12 +209,12 @@ class Placements:
 
     def confirm(self, name: str, *, confirmed: bool) -> None:
         """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
-        if self._confirmed(name, confirmed=confirmed):
+        if self._set_confirmed(name, confirmed=confirmed):
             self.events.room_freed()
 
-    def _confirmed(self, name: str, *, confirmed: bool) -> bool:
+    def _set_confirmed(self, name: str, *, confirmed: bool) -> bool:
         """True where it takes such pods again."""
-        if not self.model.has(name) or self.model.node(name).confirmed == confirmed:
+        if not self.model.has_node(name) or self.model.node(name).confirmed == confirmed:
             return False
         self.model.confirm_node(name, confirmed=confirmed)
         return confirmed
@@ -223,8 +223,8 @@ class Placements:
         """The same for every node; most have not changed, and are only looked at. Others have their turn meanwhile."""
         turn, again = LoopTurn(), False
         for name in self.model.names():
-            again |= self._confirmed(name, confirmed=fresh(name))
-            await turn.shared()
+            again |= self._set_confirmed(name, confirmed=fresh(name))
+            await turn.give_way()
         if again:
             self.events.room_freed()
 
@@ -244,19 +244,19 @@ class Placements:
         assert state is not None
         if isinstance(event, PodAdmitted):
             as_planned = event.plan == "honoured"
-            told = self.model.admitted(name, event.pod.metadata.uid, state, now, as_planned=as_planned)
+            told = self.model.apply_admission(name, event.pod.metadata.uid, state, now, as_planned=as_planned)
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node == name:
                 self.pods.rest(known.uid)
-            self.events.binding_outcome(NodeWord(name, event.pod.metadata.uid, told))
+            self.events.binding_outcome(NodeReport(name, event.pod.metadata.uid, told))
             return
         if isinstance(event, PodRefused):
-            told = self.model.refused(name, event.uid, state, now)
-            self.events.binding_outcome(NodeWord(name, event.uid, told))
+            told = self.model.apply_refusal(name, event.uid, state, now)
+            self.events.binding_outcome(NodeReport(name, event.uid, told))
         elif isinstance(event, PodRemoved):
-            self.model.removed(name, event.uid, state)
+            self.model.apply_removal(name, event.uid, state)
         else:
-            self.model.changed(name, state, replica.rules)
+            self.model.apply_change(name, state, replica.rules)
         self.events.room_freed()
 
     # What the scheduler asks
@@ -264,8 +264,8 @@ class Placements:
     def filter(self, request: FilterRequest, ahead: Mapping[str, str] = NOTHING_AHEAD) -> FilterAnswer:
         """Which nodes take the pod. `ahead` has the nodes that were chosen ahead, by UID of the pod; the pod's is the
         answer where it still takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
-        pod = self.known(request.pod)
-        if not self.model.wants(pod.pod):
+        pod = self.find_pod(request.pod)
+        if not self.model.wants_exclusive(pod.pod):
             return FilterAnswer(request.nodes)
         bound = self.pods.get(pod.uid)
         if bound is not None and bound.node:
@@ -284,14 +284,14 @@ class Placements:
 
     def prioritize(self, request: FilterRequest) -> dict[str, int]:
         """Points for nodes that passed every filter. Raises `PodsliceError` for a pod that cannot be read."""
-        pod = self.known(request.pod)
+        pod = self.find_pod(request.pod)
         return self._points(pod.pod, request.nodes, self._clock(), group=pod.group)
 
-    def worthwhile(self, request: PreemptRequest) -> dict[str, ToldVictims]:
+    def filter_victims(self, request: PreemptRequest) -> dict[str, NodeVictims]:
         """The candidates of the scheduler on which the pod would fit once their victims are gone; the first
         `MOST_TRIED` are looked at. Raises `PodsliceError` for a pod that cannot be read."""
-        pod = self.known(request.pod)
-        if not self.model.wants(pod.pod):
+        pod = self.find_pod(request.pod)
+        if not self.model.wants_exclusive(pod.pod):
             return request.victims
         found = {}
         for name in list(request.victims)[:MOST_TRIED]:
@@ -319,7 +319,7 @@ class Placements:
             return None
         return PlanGiven(request.uid, holding, replica.epoch, replica.sequence, replica.digest.allocation)
 
-    def known(self, data: bytes | bytearray | memoryview) -> ScheduledPod:
+    def find_pod(self, data: bytes | bytearray | memoryview) -> ScheduledPod:
         """The pod of a request: the watch's, where that has the same one, for it is decoded already. Raises
         `PodsliceError` for one that cannot be read."""
         sent = read_pod(bytes(data))
@@ -350,18 +350,18 @@ class Placements:
         there = () if replica is None else map(self.pods.get, replica.uids)
         return list({pod.uid: pod for pod in (*coming, *there) if pod is not None and pod.node == node}.values())
 
-    def nominable(self, pod: ScheduledPod) -> bool:
+    def can_nominate(self, pod: ScheduledPod) -> bool:
         """True for a pod whose place the model decides, and about which the scheduler's plugins ask nothing that is not
         known here."""
         try:
-            return pod.terms.simple and not pod.group and self.model.wants(pod.pod)
+            return pod.terms.simple and not pod.group and self.model.wants_exclusive(pod.pod)
         except (PodsliceError, ApiError):
             return False
 
-    def wants(self, pod: ScheduledPod) -> bool:
+    def wants_exclusive(self, pod: ScheduledPod) -> bool:
         """True for a pod that can be read and could get something for itself on some node."""
         try:
-            return self.model.wants(pod.pod)
+            return self.model.wants_exclusive(pod.pod)
         except PodsliceError:
             return False
 
@@ -378,5 +378,5 @@ class Placements:
         return gone
 
 
-def _be_no_mirror(pod: ScheduledPod) -> None:
+def _demote_mirror(pod: ScheduledPod) -> None:
     pod.mirror, pod.node_uid = False, pod.uid

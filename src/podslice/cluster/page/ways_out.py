@@ -17,7 +17,7 @@ from podslice.advise.explain.fixes.pod_fixes import PodFixes
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
-from podslice.cluster.model.eviction import Evictable, victims_on
+from podslice.cluster.model.eviction import Evictable, find_victims
 from podslice.cluster_view.answers import WayOut
 from podslice.node.decide import decide, release, shape_of
 from podslice.node.node import Node
@@ -65,15 +65,15 @@ def ways_on(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[W
 
 def _moves(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
     plan = defragment(Node.of(node.rules, node.state), pod, most=_MOST_MOVES, limit=_MOST_STATES)
-    if not plan.fits or not plan.moves or not _admitted_after(pod, node, plan.moves):
+    if not plan.fits or not plan.moves or not _fits_after(pod, node, plan.moves):
         return
     moved = tuple(dict.fromkeys(_name(move.uid, names) for move in plan.moves))
     count = plan.container_moves
-    text = f"Move {count} container{'s' if count != 1 else ''} of {_listed(moved)} within {node.name}"
+    text = f"Move {count} container{'s' if count != 1 else ''} of {_list_text(moved)} within {node.name}"
     yield WayOut("moves", node.name, text, price("move-containers", extra=0.5 * (count - 1)), moved)
 
 
-def _admitted_after(pod: Pod, node: CrowdedNode, moves: Iterable[Move]) -> bool:
+def _fits_after(pod: Pod, node: CrowdedNode, moves: Iterable[Move]) -> bool:
     copy = Node.of(node.rules, node.state)
     for move in moves:
         apply_move(copy, move)
@@ -84,16 +84,16 @@ def _eviction(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator
     """Pods of lower priority, whom the scheduler may have leave; else of any, whom only a person may."""
     shape = shape_of(node.rules, pod)
     for below, extra in ((pod.spec.priority or 0, 0.0), (_ANY_PRIORITY, 5.0)):
-        victims = victims_on(node.rules, node.state, shape, node.running, below=below)
-        if victims and _admitted_without(pod, node, victims):
+        victims = find_victims(node.rules, node.state, shape, node.running, below=below)
+        if victims and _fits_without(pod, node, victims):
             who = tuple(_name(one.uid, names) for one in victims)
             why = "of lower priority" if not extra else "of no lower priority"
-            text = f"Evict {_listed(who)} from {node.name} ({why})"
+            text = f"Evict {_list_text(who)} from {node.name} ({why})"
             yield WayOut("eviction", node.name, text, price("evict-pods", extra=extra + 2 * (len(who) - 1)), who)
             return
 
 
-def _admitted_without(pod: Pod, node: CrowdedNode, victims: Iterable[Evictable]) -> bool:
+def _fits_without(pod: Pod, node: CrowdedNode, victims: Iterable[Evictable]) -> bool:
     state = node.state
     for one in victims:
         state = release(node.rules, state, one.uid)
@@ -115,6 +115,6 @@ def _name(uid: str, names: Mapping[str, str]) -> str:
     return names.get(uid, uid)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cluster.loglines import LogLevel, LogLines
+from podslice.cluster.log_lines import LogLevel, LogLines
 
 
 @pytest.mark.parametrize(("level", "written"), [("debug", 2), ("info", 2), ("warning", 1), ("error", 0)])

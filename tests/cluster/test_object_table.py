@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from podslice.cluster.apiclient import NODES, PODS
-from podslice.cluster.watching import ObjectTable, node_table, pod_table
+from podslice.cluster.object_table import ObjectTable, node_table, pod_table
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError

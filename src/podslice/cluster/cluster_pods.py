@@ -18,14 +18,14 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from podslice.cluster.packed import LARGEST_VALUE, PackedTable
+from podslice.cluster.packed_table import LARGEST_VALUE, PackedTable
 from podslice.replica.uids import pack_uid, unpack_uid
 from podslice.service.clusterobjects import KeptPod, ScheduledPod
 
 T = TypeVar("T")
 
 
-class PodMake(NamedTuple):
+class PodTraits(NamedTuple):
     """What very many pods have in common."""
 
     namespace: str
@@ -72,7 +72,7 @@ class Numbered(Generic[T]):
         """The value of a number that somebody has."""
         return self._values[number]
 
-    def leave(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """One of those who have it is gone."""
         self._users[number] -= 1
         if not self._users[number]:
@@ -90,7 +90,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         self._awake: dict[str, ScheduledPod] = {}
         self._resting = PackedTable()
         self._nodes: Numbered[str] = Numbered()
-        self._makes: Numbered[PodMake] = Numbered()
+        self._makes: Numbered[PodTraits] = Numbered()
         self._coming: dict[str, dict[str, ScheduledPod]] = {}
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         if known is None:
             self._wake(uid)
         else:
-            self._comes_no_more(known)
+            self._remove_coming(known)
         self._awake[uid] = pod
         if pod.node:
             self._coming.setdefault(pod.node, {})[uid] = pod
@@ -148,7 +148,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
     def __delitem__(self, uid: str) -> None:
         known = self._awake.pop(uid, None)
         if known is not None:
-            self._comes_no_more(known)
+            self._remove_coming(known)
         elif not self._wake(uid):
             raise KeyError(uid)
 
@@ -158,11 +158,11 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         if data is None:
             return False
         entry = _DECODER.decode(data)
-        self._nodes.leave(entry.node)
-        self._makes.leave(entry.make)
+        self._nodes.release(entry.node)
+        self._makes.release(entry.make)
         return True
 
-    def _comes_no_more(self, pod: ScheduledPod) -> None:
+    def _remove_coming(self, pod: ScheduledPod) -> None:
         here = self._coming.get(pod.node)
         if here is not None:
             here.pop(pod.uid, None)
@@ -174,7 +174,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         pod = self._awake.get(uid)
         if pod is None or not pod.node:
             return
-        make = PodMake(
+        make = PodTraits(
             intern(pod.namespace), intern(pod.scheduler), pod.priority, pod.preempts, pod.mirror, pod.deleting
         )
         other = "" if pod.node_uid == uid else pod.node_uid
@@ -182,11 +182,11 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         entry = RestingPod(self._nodes.take(pod.node), self._makes.take(make), pod.name, pod.generation, started, other)
         data = _ENCODER.encode(entry)
         if len(data) > LARGEST_VALUE:
-            self._nodes.leave(entry.node)
-            self._makes.leave(entry.make)
+            self._nodes.release(entry.node)
+            self._makes.release(entry.make)
             return
         del self._awake[uid]
-        self._comes_no_more(pod)
+        self._remove_coming(pod)
         self._resting.put(pack_uid(uid), data)
 
     def awake(self) -> Iterator[ScheduledPod]:
