@@ -226,7 +226,7 @@ def bound_pods(api: HTTPClusterApi, news: PodChange, trouble: Trouble) -> Object
         f"{RUNNING},spec.nodeName!=",
         read=synchronous(read_pod),
         key=lambda pod: pod.uid,
-        news=news,
+        on_change=news,
         trouble=trouble,
     )
 

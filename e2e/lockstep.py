@@ -196,9 +196,9 @@ class Life:
     def _told(self, word: NodeReport) -> None:
         if word.uid in self.unheard:
             self.unheard.discard(word.uid)
-            self.binding_outcomes[word.told.fate] += 1
-            if word.told.fate == "disputed" and not self.restless:
-                self.problems.append(f"{word.uid} on {word.node}: {word.told}")
+            self.binding_outcomes[word.outcome.kind] += 1
+            if word.outcome.kind == "disputed" and not self.restless:
+                self.problems.append(f"{word.uid} on {word.node}: {word.outcome}")
 
     def _list(self) -> None:
         """The watch begins anew."""

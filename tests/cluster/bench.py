@@ -125,8 +125,8 @@ class Bench:
             self.placing.pod_changed(None, pod)
 
     def _told(self, word: NodeReport) -> None:
-        self.binding_outcomes.append(word.told.fate)
-        if word.told.fate in ("disputed", "refused"):
+        self.binding_outcomes.append(word.outcome.kind)
+        if word.outcome.kind in ("disputed", "refused"):
             self.disputes.append(word)
 
     def _room(self) -> None:

@@ -68,7 +68,7 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     assert (hold.uid, hold.bound, hold.fits) == ("uid-p", True, False)
     assert not bench.placing.filter(asked(pod_object("late", "1"), [NODE])).nodes
     starts(bench, coming)
-    assert [(word.uid, word.told.fate) for word in bench.disputes] == [("uid-p", "refused")]
+    assert [(word.uid, word.outcome.kind) for word in bench.disputes] == [("uid-p", "refused")]
     quiet(bench)
     bench.gone("static")
     again = asked(pod_object("again", "8"), [NODE])

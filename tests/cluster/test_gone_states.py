@@ -32,7 +32,7 @@ def test_only_of_nodes_that_stay_away() -> None:
     nodes = node_table(api, lambda old, new: None, lambda where, what: None)
     states: ObjectTable[SeenState] = ObjectTable(
         api, "states", "", read=lambda data: SeenState("x", None), key=lambda seen: seen.name,
-        news=lambda old, new: None, trouble=lambda where, what: None,
+        on_change=lambda old, new: None, trouble=lambda where, what: None,
     )  # fmt: skip
     gone = GoneStates(states, nodes, remove=remove, trouble=lambda where, what: troubles.append(what))
 

@@ -223,7 +223,7 @@ def test_refusal_by_the_node() -> None:
     assert bind(bench, "p", "a") == ""
     bench.nodes.pod_news(None, seen(pod_object("first", "8", "a")))
     bench.tell(pod_object("p", "8", "a"))
-    assert [(one.node, one.uid, one.told.fate) for one in bench.disputes] == [("a", "uid-p", "refused")]
+    assert [(one.node, one.uid, one.outcome.kind) for one in bench.disputes] == [("a", "uid-p", "refused")]
     bench.nodes.pod_news(seen(pod_object("first", "8", "a")), None)
     assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
     bench.now = 61.0

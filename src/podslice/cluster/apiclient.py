@@ -1,4 +1,4 @@
-"""What the service asks of an API server: all pods and nodes by list and watch, Bindings and nominations."""
+"""The service's calls to an API server: list and watch of pods and nodes, Bindings, nominations, evictions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ WATCH_SECONDS = 300
 PAGE = 500
 MOST_PAGES = 4000
 LARGEST_PAGE = 256 << 20
-"""Bytes of a page that is read; of 500 objects as large as etcd takes them it would be three times as much."""
+"""Most bytes of a page. 500 objects of etcd's largest size would be three times as much."""
 AT_ONCE = 4 << 20
-"""Bytes of a page that are read in one go, which takes 2.5 ms at most; a larger one is cut apart as it comes."""
-_CUT = 64 << 10
+"""Most bytes of a page that is decoded in one go, which takes up to 2.5 ms; a larger one is split as it arrives."""
+_PIECE = 64 << 10
 ObjectData: TypeAlias = "bytes | bytearray | msgspec.Raw"
 """An object as JSON."""
 _AGAIN = (0.05, 0.2, 0.6)
-"""Seconds before a call is made again; together less than kube-scheduler waits for bind."""
+"""Seconds before each retry of a call; together less than kube-scheduler waits for bind."""
 _BUSY = (429, 500, 502, 503, 504)
 _LONGEST_WAIT = 1
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 ROOM_ANNOTATION = "podslice.io/room"
-"""Of a Node: when there was last said to be room, in seconds since 1970. Nobody reads it; its change is an event."""
+"""Annotation of a Node: the Unix time at which room was last announced. Only its change matters, which is an event for
+schedulers."""
 
 
 class ObjectChange(NamedTuple):
@@ -51,32 +52,31 @@ class ObjectPage(NamedTuple):
 
 
 class ClusterApi(Protocol):
-    """What the service needs of an API server. Every call may raise `ApiError`."""
+    """The calls of the service. Each may raise `ApiError`."""
 
     async def page(self, path: str, selector: str, more: str) -> ObjectPage: ...
 
     def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
-        """Changes from a version on, until the server ends the stream. Raises `GoneError`."""
+        """Yield changes from a version on, until the server ends the stream. Raises `GoneError`."""
 
     async def bind(self, binding: Binding) -> None:
-        """Raises `AnswerError` for what the server does not do."""
+        """Write a Binding. Raises `AnswerError` where the server refuses."""
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Write `status.nominatedNodeName`. Raises `AnswerError`."""
 
     async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
-        """Have a pod leave as its budgets of disruption allow, or only ask. Raises `AnswerError`: 429 where they do
-        not."""
+        """Evict a pod, or with `dry_run` only check. Raises `AnswerError`: 429 where a PodDisruptionBudget forbids
+        it."""
 
     async def wake(self, node: str, value: str) -> None:
-        """Change the annotation `ROOM_ANNOTATION` of a Node, which has schedulers look at refused pods again. Raises
-        `AnswerError`."""
+        """Change `ROOM_ANNOTATION` of a Node, so that schedulers try refused pods again. Raises `AnswerError`."""
 
     async def create_event(self, event: dict[str, Any]) -> None:
-        """Raises `AnswerError`."""
+        """Create an Event. Raises `AnswerError`."""
 
     async def remove_node_state(self, node: str) -> None:
-        """Raises `AnswerError`."""
+        """Delete the NodeState of a node. Raises `AnswerError`."""
 
 
 class Binding(NamedTuple):
@@ -120,7 +120,7 @@ class _RawList(msgspec.Struct, frozen=True):
 
 
 class HTTPClusterApi:
-    """A real API server; see `ApiConnection`."""
+    """The calls over HTTP; see `ApiConnection`."""
 
     def __init__(self, config: Any = None, *, quiet: float = QUIET_SECONDS) -> None:
         self._connection = ApiConnection(config, quiet=quiet, path="cluster")
@@ -129,14 +129,14 @@ class HTTPClusterApi:
         await self._connection.close()
 
     async def page(self, path: str, selector: str, more: str) -> ObjectPage:
-        """Raises `ApiError`, `GoneError`."""
+        """Return one page of a list. Raises `ApiError`, `GoneError`."""
         parameters = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
         parameters |= {"continue": more} if more else {}
         async with contextlib.aclosing(self._connection.pieces(path, parameters, timeout=REQUEST_SECONDS)) as pieces:
             return await read_page(path, pieces)
 
     async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
-        """See `ClusterApi`."""
+        """Watch as `ClusterApi` says, with bookmarks."""
         parameters = {
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
             "timeoutSeconds": str(WATCH_SECONDS),
@@ -147,11 +147,11 @@ class HTTPClusterApi:
                     yield change
 
     async def ask(self, path: str, body: bytes) -> bytes:
-        """What is answered to a POST, such as a review. Raises `ApiError`."""
+        """Return the answer to a POST, such as a review. Raises `ApiError`."""
         return await self._connection.ask(path, body)
 
     async def bind(self, binding: Binding) -> None:
-        """With the UID as precondition: never another pod of that name."""
+        """Write a Binding, with the UID as precondition: it never binds another pod of the same name."""
         path = f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}/binding"
         metadata = {"name": binding.name, "uid": binding.uid, "annotations": binding.annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
@@ -159,13 +159,13 @@ class HTTPClusterApi:
         await self._insist("POST", path, msgspec.json.encode(body), kind="application/json")
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """With the UID as precondition."""
+        """Write `status.nominatedNodeName`, with the UID as precondition."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         await self._insist("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
 
     async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
-        """With the UID as precondition."""
+        """Evict a pod, with the UID as precondition."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         options: dict[str, Any] = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
         metadata = {"name": name, "namespace": namespace}
@@ -173,7 +173,8 @@ class HTTPClusterApi:
         await self._connection.send("POST", path, msgspec.json.encode(body))
 
     async def wake(self, node: str, value: str) -> None:
-        """By way of the status, so that no right to change the specification of nodes is needed."""
+        """Write `ROOM_ANNOTATION` through the status subresource, which needs no right to change specifications of
+        nodes."""
         body = {"metadata": {"annotations": {ROOM_ANNOTATION: value}}}
         await self._insist("PATCH", f"{NODES}/{node}/status", msgspec.json.encode(body), kind=STRATEGIC_MERGE)
 
@@ -186,8 +187,8 @@ class HTTPClusterApi:
         await self._connection.send("DELETE", f"{NODE_STATES}/{node}", b"")
 
     async def _insist(self, method: str, path: str, body: bytes, *, kind: str) -> None:
-        """Ask again, a few times and soon, where the server is busy or gone for a moment. A conflict after a call of
-        which nobody knows what became may be that call's own doing: then that is what is raised, an `ApiError`."""
+        """Send a request, and retry a few times where the server is busy or away for a moment. A 409 after a call with
+        an unknown outcome may be that call's own success: then the `ApiError` of that call is raised."""
         unknown: ApiError | None = None
         for wait in (*_AGAIN, None):
             try:
@@ -209,8 +210,8 @@ class HTTPClusterApi:
 
 
 async def list_pages(api: ClusterApi, path: str, selector: str) -> AsyncIterator[ObjectPage]:
-    """All objects, page by page; the last page has the version to watch from. Raises `ApiError`, also for a list that
-    does not end."""
+    """Yield all objects, page by page; the last page has the version to watch from. Raises `ApiError`, also for a list
+    that does not end."""
     more = ""
     for _ in range(MOST_PAGES):
         page = await api.page(path, selector, more)
@@ -224,8 +225,8 @@ async def list_pages(api: ClusterApi, path: str, selector: str) -> AsyncIterator
 
 
 async def read_page(path: str, pieces: AsyncIterator[bytes]) -> ObjectPage:
-    """A page of a list. One of usual size is read as a whole, which is fifty times as fast; what is larger, or nested
-    more deeply than anything an API server defines, is cut apart with more care. Raises `ApiError`."""
+    """Read a page of a list. A usual one is decoded as a whole, which is fifty times as fast. A larger one, or one that
+    is nested more deeply than any Kubernetes object, is split as it comes. Raises `ApiError`."""
     whole = bytearray()
     async for piece in pieces:
         whole += piece
@@ -235,15 +236,15 @@ async def read_page(path: str, pieces: AsyncIterator[bytes]) -> ObjectPage:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
             found = msgspec.json.decode(whole, type=_RawList)
             return ObjectPage(list(found.items or ()), found.metadata.version, found.metadata.more)
-    return await _cut_page(path, whole, pieces)
+    return await _split_page(path, whole, pieces)
 
 
-async def _cut_page(path: str, begun: bytearray, pieces: AsyncIterator[bytes]) -> ObjectPage:
-    """The same of a page of which some is there. Raises `ApiError`."""
+async def _split_page(path: str, begun: bytearray, pieces: AsyncIterator[bytes]) -> ObjectPage:
+    """Read a page whose beginning is there already, item by item. Raises `ApiError`."""
     stream, items, size = ItemStream(within=2), list[ObjectData](), len(begun)
     while begun:
-        items += [item for item in stream.feed(bytes(begun[:_CUT])) if item is not None]
-        del begun[:_CUT]
+        items += [item for item in stream.feed(bytes(begun[:_PIECE])) if item is not None]
+        del begun[:_PIECE]
         await asyncio.sleep(0)
     async for piece in pieces:
         size += len(piece)
@@ -258,8 +259,8 @@ async def _cut_page(path: str, begun: bytearray, pieces: AsyncIterator[bytes]) -
 
 
 def read_changes(line: bytes) -> list[ObjectChange]:
-    """The event of a line. One that is nested more deeply than anything an API server defines, or several on a line,
-    are cut apart with more care. Raises `ApiError`, `GoneError`."""
+    """Read the event of a line. One that is nested more deeply than any Kubernetes object, or several on a line, are
+    split first. Raises `ApiError`, `GoneError`."""
     try:
         return [read_change(line)]
     except ApiError:
@@ -272,7 +273,7 @@ def read_changes(line: bytes) -> list[ObjectChange]:
 
 
 def read_change(event: bytes | bytearray) -> ObjectChange:
-    """One event of a watch. Raises `ApiError`, `GoneError`."""
+    """Read one event of a watch. Raises `ApiError`, `GoneError`."""
     try:
         found = msgspec.json.decode(event, type=_WatchEvent)
         about = msgspec.json.decode(found.object, type=_WatchedObject)

@@ -86,7 +86,7 @@ class ClusterMetrics:
 
     def count_binding_outcome(self, outcome: NodeReport) -> None:
         """Count what became of a pod that was sent to a node."""
-        self.placements.labels(outcome.told.fate).inc()
+        self.placements.labels(outcome.outcome.kind).inc()
 
     def count_victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         """Count what became of a pod that was to leave for another."""

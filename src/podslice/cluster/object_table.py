@@ -1,7 +1,7 @@
-"""The cluster's pods and nodes as the API server has them, kept current: list, watch, relist after a 410.
+"""Tables of the API server's objects, kept current by list, watch, and a new list after a 410.
 
-A table tells its listener what is new about one object at a time, after a relist too: what is gone is told as gone. An
-object that cannot be read is counted and passed over; it hides no other.
+A table reports one changed object at a time, after a new list too, where objects that are gone are reported as such. An
+object that cannot be read is counted and skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIST_SECONDS = 300.0
 
 
 class Named(Protocol):
-    """What a table can hold."""
+    """An object of a table."""
 
     @property
     def name(self) -> str: ...
@@ -33,11 +33,11 @@ class Named(Protocol):
 V = TypeVar("V", bound=Named)
 _KINDS = ("ADDED", "MODIFIED", "DELETED")
 Trouble = Callable[[str, str], None]
-"""Hears of failures: where, and what."""
+"""Called with failures: where, and the problem."""
 
 
 class ReadChange(NamedTuple):
-    """A change of a watch with its object, None where it cannot be read or has none."""
+    """A change of a watch. `found` is its object, None where there is none or it cannot be read."""
 
     kind: str
     found: Any
@@ -45,9 +45,13 @@ class ReadChange(NamedTuple):
 
 
 class ObjectTable(Generic[V]):
-    """Objects of one kind by key, in `objects`. `read` may take its time, `on_change(old, new)` is told of each change; one
-    of the two is None where the object came or went. `ready` since the first list; `relists` counts lists. Tables of
-    `after` are listed before this one, or have tried to. `listed` hears when a list began, once it is taken in."""
+    """Objects of one kind by key, in `objects`. `ready` since the first list; `relists` counts lists.
+
+    - `read`: decodes an object. May await, and raise `ApiError`.
+    - `on_change`: called with the old and the new object; one is None where the object came or went.
+    - `after`: tables that are listed before this one, or have tried to.
+    - `listed`: called with the time at which a list began, once it is taken in.
+    """
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class ObjectTable(Generic[V]):
         *,
         read: Callable[[ObjectData], Awaitable[V]],
         key: Callable[[V], str],
-        news: Callable[[V | None, V | None], None],
+        on_change: Callable[[V | None, V | None], None],
         trouble: Trouble,
         objects: MutableMapping[str, V] | None = None,
         after: Sequence[ObjectTable[Any]] = (),
@@ -72,11 +76,11 @@ class ObjectTable(Generic[V]):
         self.relists = 0
         self.unreadable = 0
         self._api, self._path, self._selector = api, path, selector
-        self.on_change = news
+        self.on_change = on_change
         self._read, self._key, self._trouble, self._sleep = read, key, trouble, sleep
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """Keep current for ever, whatever is answered."""
+        """Keep the table current, for ever."""
         for one in self._after:
             await one.tried.wait()
         following = ListWatch(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
@@ -92,8 +96,8 @@ class ObjectTable(Generic[V]):
             yield ReadChange(kind, found, seen)
 
     async def _list(self) -> str:
-        """Each page is taken in before the next is asked for: what a large cluster lists is never here all at once.
-        What went meanwhile is dropped; of the first list, before which nothing was known, nothing can have gone."""
+        """List all objects. Each page is taken in before the next is requested, so that a large cluster's list is never
+        in memory as a whole. Objects that are not in the list are dropped, unless the table was empty."""
         began, version = self._clock(), ""
         seen = PackedTable() if self.objects else None
         try:
@@ -150,14 +154,14 @@ class ObjectTable(Generic[V]):
             return None
 
     def put(self, new: V) -> None:
-        """An object is there, or is another."""
+        """Add or replace an object, and report it."""
         key = self._key(new)
         old = self.objects.get(key)
         self.objects[key] = new
         self.on_change(old, new)
 
     def drop(self, key: str) -> None:
-        """An object is gone."""
+        """Drop an object, and report it."""
         old = self.objects.pop(key, None)
         if old is not None:
             self.on_change(old, None)
@@ -174,26 +178,33 @@ PodChange = Callable[[ScheduledPod | None, ScheduledPod | None], None]
 NodeChange = Callable[[ScheduledNode | None, ScheduledNode | None], None]
 
 
-def pod_table(api: ClusterApi, news: PodChange, trouble: Trouble, **options: Any) -> ObjectTable[ScheduledPod]:
-    """Pods that may still run, by UID. What is decoded of a specification is kept while it is the same."""
+def pod_table(api: ClusterApi, on_change: PodChange, trouble: Trouble, **options: Any) -> ObjectTable[ScheduledPod]:
+    """Return the table of pods that may still run, by UID. A decoded specification is kept while it is the same."""
 
-    def told(old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def report(old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         if old is not None and new is not None and new.has_same_spec(old):
             new.adopt(old)
-        news(old, new)
+        on_change(old, new)
 
     return ObjectTable(
-        api, PODS, RUNNING, read=synchronous(read_pod), key=lambda pod: pod.uid, news=told, trouble=trouble, **options
+        api,
+        PODS,
+        RUNNING,
+        read=synchronous(read_pod),
+        key=lambda pod: pod.uid,
+        on_change=report,
+        trouble=trouble,
+        **options,
     )
 
 
-def node_table(api: ClusterApi, news: NodeChange, trouble: Trouble) -> ObjectTable[ScheduledNode]:
-    """Nodes by name. News that change nothing for a scheduler, such as heartbeats, are not told."""
+def node_table(api: ClusterApi, on_change: NodeChange, trouble: Trouble) -> ObjectTable[ScheduledNode]:
+    """Return the table of nodes by name. Changes that no scheduler reads, such as heartbeats, are not reported."""
 
-    def told(old: ScheduledNode | None, new: ScheduledNode | None) -> None:
+    def report(old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         if old != new:
-            news(old, new)
+            on_change(old, new)
 
     return ObjectTable(
-        api, NODES, "", read=synchronous(read_node), key=lambda node: node.name, news=told, trouble=trouble
+        api, NODES, "", read=synchronous(read_node), key=lambda node: node.name, on_change=report, trouble=trouble
     )

@@ -1,7 +1,7 @@
-"""What the service knows and decides: the model of all nodes, fed by watches and journals, asked by the scheduler.
+"""The decisions of the service: the model of all nodes, fed by watches and journals, queried by the scheduler.
 
-One object on one event loop; nothing here waits for anybody. The model is pure (`cluster.model.model`), the clock
-is given, and whoever calls the API server does so with what `filter`, `bind` and `Nominator` say.
+One object on one event loop, and nothing here awaits I/O. The model is pure (`cluster.model.model`) and the clock is
+passed in; callers write to the API server what `filter` and `bind` decide.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ BOUND_ALREADY = "the pod is bound already, to node "
 NOT_READABLE = "the pod cannot be read: "
 NOTHING_AHEAD: Mapping[str, str] = MappingProxyType({})
 MOST_TRIED = 16
-"""Candidates of a preemption that are looked at: each costs a decision."""
+"""Candidates of a preemption that are tried: each costs a decision."""
 
 
 class NodeReport(NamedTuple):
-    """What a node said of a pod, beside what was expected."""
+    """A node's report of a pod, compared with what was expected."""
 
     node: str
     uid: str
-    told: BindingOutcome
+    outcome: BindingOutcome
 
     @property
     def is_dispute(self) -> bool:
         """Whether the node did otherwise than expected."""
-        return self.told.fate in ("disputed", "refused")
+        return self.outcome.kind in ("disputed", "refused")
 
 
 class PlacementEvents:
@@ -65,7 +65,8 @@ class PlacementEvents:
 
 
 class Placements:
-    """`pods` are those of the watch by UID. With `advise` the scheduler decides among nodes that get points."""
+    """The model with the API server's objects. `pods` are those of the watch by UID. With `advise` several nodes get
+    points, and the scheduler decides among them."""
 
     def __init__(
         self,
@@ -82,17 +83,17 @@ class Placements:
         self.pods = ClusterPods()
         self.replicas: dict[str, Replica] = {}
         self._mirrors: dict[str, ScheduledPod] = {}
-        """Mirrors by the UID of their static pod."""
+        """Mirror pods by the UID of their static pod."""
         self._schedulers = schedulers
         self._clock = clock
         self._policy = policy
         self._points = model.advise if advise else model.prioritize
         self._trusted = 0
 
-    # What watches say
+    # From the watches
 
     def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
-        """A pod came, changed or went."""
+        """Take in a pod that came, changed or went."""
         for pod in (old, new):
             if pod is not None:
                 self._check_mirror(pod)
@@ -122,7 +123,8 @@ class Placements:
             self.events.settled(new.uid)
 
     def _check_mirror(self, pod: ScheduledPod) -> None:
-        """A pod that has the UID of another pod of the API server for a static pod's is no mirror."""
+        """Treat a mirror as an ordinary pod where the UID of its static pod is that of another pod. Anyone who may
+        create pods can write that annotation."""
         claimant = self._mirrors.pop(pod.uid, None)
         if claimant is not None and claimant.uid != pod.uid:
             _demote_mirror(claimant)
@@ -133,14 +135,14 @@ class Placements:
             self._mirrors[pod.node_uid] = pod
 
     def drop_missed(self, began: float) -> None:
-        """All pods that there are since this moment were listed anew. What was bound before and is not among them went
-        while the watch was away, and is not coming any more."""
+        """Drop the holds of bound pods that a list, begun at this time, does not have: they went while the watch was
+        away."""
         for hold in self.model.holds():
             if hold.bound and hold.since < began and hold.uid not in self.pods:
                 self.model.apply_deletion(hold.uid, self._clock())
 
     def _reserves_room(self, pod: ScheduledPod) -> bool:
-        """The scheduler found no node for the pod, and has others leave one."""
+        """Hold the pod's nominated node where its scheduler has preempted others there; return whether it is held."""
         if not (pod.refused and self.model.has_node(pod.nominated)):
             return False
         try:
@@ -149,14 +151,14 @@ class Placements:
             return False
 
     def is_waiting(self, pod: ScheduledPod) -> bool:
-        """True for a pod that wants a node from a scheduler of ours and has none."""
+        """Whether a pod waits for a node from one of our schedulers."""
         return not pod.node and self._is_ours(pod)
 
     def _is_ours(self, pod: ScheduledPod) -> bool:
         return pod.scheduler in self._schedulers and not (pod.gated or pod.deleting)
 
     def _expect_bound(self, pod: ScheduledPod) -> None:
-        """The pod is bound, by whomever: until its node has spoken it is expected there."""
+        """Expect a pod on the node to which it was bound, by any scheduler, until the node reports it."""
         self.events.settled(pod.uid)
         hold = self.model.hold_of(pod.uid)
         if hold is not None and hold.node != pod.node:
@@ -164,8 +166,8 @@ class Placements:
         self._expect(pod)
 
     def _expect(self, pod: ScheduledPod) -> None:
-        """The pod counts on its node before the node has spoken of it. What its specification says is not needed
-        afterwards."""
+        """Hold the node of a bound pod that the node has not reported. One that it has rests, because its specification
+        is not needed any more."""
         if not self.model.has_node(pod.node):
             return
         if self._is_on_node(pod):
@@ -177,12 +179,12 @@ class Placements:
             return
 
     def _is_on_node(self, pod: ScheduledPod) -> bool:
-        """The node has taken the pod in, as far as it is modelled."""
+        """Whether the node has the pod, as far as it is modelled."""
         replica = self.replicas.get(pod.node)
         return replica is not None and self.model.has_node(pod.node) and replica.has(pod.node_uid)
 
     def node_changed(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
-        """A node came, changed or went."""
+        """Take in a node that came, changed or went."""
         if new is not None:
             self.places.put(new)
             replica = self.replicas.get(new.name)
@@ -194,10 +196,11 @@ class Placements:
             self.model.remove_node(old.name)
             self.replicas.pop(old.name, None)
 
-    # What nodes say
+    # From the journals
 
     def apply_event(self, name: str, stamped: Stamped, applied: ApplyResult, replica: Replica) -> None:
-        """A node's event was taken in by its replica. What is not proven is told, and counts for nothing."""
+        """Take in an event that a node's replica has applied. Outcomes other than `equal` and `adopted` change nothing
+        but the confirmation."""
         self.replicas[name] = replica
         if name not in self.places.nodes or applied.outcome == "doubled":
             return
@@ -208,19 +211,20 @@ class Placements:
         self.confirm(name, confirmed=replica.proven)
 
     def confirm(self, name: str, *, confirmed: bool) -> None:
-        """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
+        """Set whether the node's stream is alive and its digests equal; if not, it takes no pods with exclusive
+        resources."""
         if self._set_confirmed(name, confirmed=confirmed):
             self.events.room_freed()
 
     def _set_confirmed(self, name: str, *, confirmed: bool) -> bool:
-        """True where it takes such pods again."""
+        """Set it, and return whether the node takes such pods again."""
         if not self.model.has_node(name) or self.model.node(name).confirmed == confirmed:
             return False
         self.model.confirm_node(name, confirmed=confirmed)
         return confirmed
 
     async def confirm_all(self, fresh: Callable[[str], bool]) -> None:
-        """The same for every node; most have not changed, and are only looked at. Others have their turn meanwhile."""
+        """Do so for every node, giving way to other work on the event loop."""
         turn, again = LoopTurn(), False
         for name in self.model.names():
             again |= self._set_confirmed(name, confirmed=fresh(name))
@@ -229,7 +233,7 @@ class Placements:
             self.events.room_freed()
 
     def _add(self, name: str, replica: Replica) -> None:
-        """The node stands for its state, and who is bound to it and not in it is on the way."""
+        """Add a node with its proven state; bound pods that are not in it are on their way."""
         state = replica.state if replica.proven else None
         if state is None or replica.rules is None:
             return
@@ -259,10 +263,10 @@ class Placements:
             self.model.apply_change(name, state, replica.rules)
         self.events.room_freed()
 
-    # What the scheduler asks
+    # Calls of the scheduler
 
     def filter(self, request: FilterRequest, ahead: Mapping[str, str] = NOTHING_AHEAD) -> FilterAnswer:
-        """Which nodes take the pod. `ahead` has the nodes that were chosen ahead, by UID of the pod; the pod's is the
+        """Return which nodes take the pod. `ahead` has the nodes that were chosen ahead, by UID; the pod's is the
         answer where it still takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.find_pod(request.pod)
         if not self.model.wants_exclusive(pod.pod):
@@ -283,13 +287,13 @@ class Placements:
         return FilterAnswer(found.nodes, found.failed, found.unresolvable)
 
     def prioritize(self, request: FilterRequest) -> dict[str, int]:
-        """Points for nodes that passed every filter. Raises `PodsliceError` for a pod that cannot be read."""
+        """Return points for nodes that passed every filter. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.find_pod(request.pod)
         return self._points(pod.pod, request.nodes, self._clock(), group=pod.group)
 
     def filter_victims(self, request: PreemptRequest) -> dict[str, NodeVictims]:
-        """The candidates of the scheduler on which the pod would fit once their victims are gone; the first
-        `MOST_TRIED` are looked at. Raises `PodsliceError` for a pod that cannot be read."""
+        """Return the scheduler's candidates on which the pod would fit once their victims are gone; only the first
+        `MOST_TRIED` are tried. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.find_pod(request.pod)
         if not self.model.wants_exclusive(pod.pod):
             return request.victims
@@ -302,7 +306,7 @@ class Placements:
         return found
 
     def bind(self, request: BindRequest) -> BindVerdict:
-        """Whether the Binding may be written."""
+        """Return whether a Binding may be written."""
         known = self.pods.get(request.uid)
         if known is not None and known.node:
             return BindVerdict("" if known.node == request.node else BOUND_ALREADY + known.node)
@@ -313,25 +317,25 @@ class Placements:
         return self.model.bind(request.uid, request.node, self._clock(), pod)
 
     def plan(self, request: BindRequest) -> PlanGiven | None:
-        """What the node should give the pod, for its agent; None for a pod that gets nothing for itself."""
+        """Return the plan for a pod, to send to the node's agent; None for a pod without exclusive resources."""
         holding, replica = self.model.plan(request.uid), self.replicas.get(request.node)
         if holding is None or replica is None:
             return None
         return PlanGiven(request.uid, holding, replica.epoch, replica.sequence, replica.digest.allocation)
 
     def find_pod(self, data: bytes | bytearray | memoryview) -> ScheduledPod:
-        """The pod of a request: the watch's, where that has the same one, for it is decoded already. Raises
-        `PodsliceError` for one that cannot be read."""
+        """Return the pod of a request: the watch's object where it is the same, because that is decoded already. Raises
+        `PodsliceError` for a pod that cannot be read."""
         sent = read_pod(bytes(data))
         known = self.pods.get(sent.uid)
         if known is not None and known.has_same_spec(sent) and not known.node:
             return known
         return sent
 
-    # What is done ahead
+    # Nominations and evictions
 
     def choose(self, pod: ScheduledPod) -> str:
-        """The best node for a pending pod, which is held for it; empty where none takes it."""
+        """Choose the best node for a pending pod, and hold it; empty where none takes the pod."""
         try:
             names = self.places.among(pod.terms)
             return self.model.choose(pod.pod, self._clock(), names=names, group=pod.group) or ""
@@ -339,38 +343,38 @@ class Placements:
             return ""
 
     def state_of(self, node: str) -> NodeState:
-        """What a node of the model last said of itself."""
+        """Return the latest state of a node in the model."""
         state = self.replicas[node].state
         assert state is not None
         return state
 
     def on_node(self, node: str) -> list[ScheduledPod]:
-        """The pods that are bound to a node and have not left it, whoever sent them."""
+        """Return the pods that are bound to a node and have not left it, of all schedulers."""
         coming, replica = self.pods.coming(node), self.replicas.get(node)
         there = () if replica is None else map(self.pods.get, replica.uids)
         return list({pod.uid: pod for pod in (*coming, *there) if pod is not None and pod.node == node}.values())
 
     def can_nominate(self, pod: ScheduledPod) -> bool:
-        """True for a pod whose place the model decides, and about which the scheduler's plugins ask nothing that is not
-        known here."""
+        """Whether a pod can be nominated ahead: it gets exclusive resources, and its other constraints are only ones
+        that `Places` checks."""
         try:
             return pod.terms.simple and not pod.group and self.model.wants_exclusive(pod.pod)
         except (PodsliceError, ApiError):
             return False
 
     def wants_exclusive(self, pod: ScheduledPod) -> bool:
-        """True for a pod that can be read and could get something for itself on some node."""
+        """Whether a pod can be read and could get exclusive resources on some node."""
         try:
             return self.model.wants_exclusive(pod.pod)
         except PodsliceError:
             return False
 
     def kind_of(self, pod: ScheduledPod) -> Hashable:
-        """Pods with equal kinds get equal answers."""
+        """Return a key; pods with equal keys get equal answers."""
         return pod.priority, self.model.classes.signature(pod.pod).number, pod.terms
 
     def expire(self) -> list[str]:
-        """UIDs of pods whose hold fell because nobody came back for it. Nodes that are trusted again are room too."""
+        """Drop holds whose time is over, and return the UIDs of their pods. Ended quarantines announce room as well."""
         gone = self.model.expire(self._clock())
         if gone or self._trusted != self.model.verdicts.trusted:
             self._trusted = self.model.verdicts.trusted

@@ -44,10 +44,10 @@ class PodEvents:
 
     def emit_dispute(self, word: NodeReport) -> None:
         """Emit an event on a pod for which its node did otherwise than expected, and which is still there."""
-        told, pod = word.told, self._pods.get(word.uid) if word.is_dispute else None
+        told, pod = word.outcome, self._pods.get(word.uid) if word.is_dispute else None
         if pod is None:
             return
-        if told.fate == "refused":
+        if told.kind == "refused":
             self.emit(pod, "Warning", REFUSED, f"{word.node} refused the pod, which its model would have taken")
         else:
             text = f"{word.node} gave the pod {_describe(told.found)}, its model would have given {_describe(told.expected)}"

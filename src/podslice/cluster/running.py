@@ -178,8 +178,8 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
         log.warning("trouble", where=where, what=what)
 
     def disputed(word: NodeReport) -> None:
-        told = word.told
-        log.warning("dispute", node=word.node, pod=word.uid, fate=told.fate, expected=str(told.expected),
+        told = word.outcome
+        log.warning("dispute", node=word.node, pod=word.uid, fate=told.kind, expected=str(told.expected),
                     found=str(told.found))  # fmt: skip
 
     api = HTTPClusterApi()

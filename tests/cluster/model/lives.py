@@ -81,7 +81,7 @@ class Life:
         plan = self.plans.pop(uid, None) if self.policy == "honour" else None
         told = (node.admit(pod) if plan is None else admit_as_planned(node, pod, plan).decision).admitted
         heard = self.model.apply_admission if told else self.model.apply_refusal
-        self.binding_outcomes[heard(name, uid, node.state, self.now).fate] += 1
+        self.binding_outcomes[heard(name, uid, node.state, self.now).kind] += 1
 
     def remove(self) -> None:
         """A pod leaves. What becomes free can change where a kubelet puts the next pods, so in these lives nobody

@@ -90,6 +90,6 @@ def test_a_refusal_settles_it() -> None:
     model, nodes = cluster("4", "4", "4", "4")
     fresh = {name: model.node(name).state for name in NAMES}
     model.advise(make_pod("p", ("c", "4")), NAMES[:3], 0.0)
-    assert model.apply_refusal("n1", "p", nodes["n1"].state, 1.0).fate == "refused"
+    assert model.apply_refusal("n1", "p", nodes["n1"].state, 1.0).kind == "refused"
     assert [model.node(name).state is fresh[name] for name in NAMES] == [True] * 4
     assert model.holds() == ()

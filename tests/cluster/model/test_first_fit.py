@@ -46,4 +46,4 @@ def test_what_first_fit_places(kind: int) -> None:
             assert name, (seed, uid)
             assert not model.bind(uid, name, 0.0, pod).error
             assert nodes[name].admit(pod).admitted
-            assert model.apply_admission(name, uid, nodes[name].state, 0.0).fate == "agreed"
+            assert model.apply_admission(name, uid, nodes[name].state, 0.0).kind == "agreed"

@@ -34,8 +34,8 @@ def starts(model: ClusterModel, node: Node, pod: Pod, name: str = "n0", now: flo
     """The kubelet starts a pod and the journal tells; its fate."""
     uid = pod.metadata.uid
     if node.admit(pod).admitted:
-        return model.apply_admission(name, uid, node.state, now).fate
-    return model.apply_refusal(name, uid, node.state, now).fate
+        return model.apply_admission(name, uid, node.state, now).kind
+    return model.apply_refusal(name, uid, node.state, now).kind
 
 
 def test_the_way_of_a_pod() -> None:
@@ -182,7 +182,7 @@ def test_disputes() -> None:
     node.admit(make_pod("unheard-of", ("c", "4")))
     node.admit(pod)
     told = model.apply_admission("n0", "p", node.state, 1.0)
-    assert told.fate == "disputed"
+    assert told.kind == "disputed"
     assert told.expected != told.found
     again = make_pod("again", ("c", "2"))
     assert model.filter(again, ["n0"], 2.0).nodes == []
@@ -190,7 +190,7 @@ def test_disputes() -> None:
     assert model.filter(make_pod("other", ("c", "1")), ["n0"], 2.0).nodes == ["n0"]
     model.unbind("other")
     assert model.filter(again, ["n0"], 61.0).nodes == ["n0"]
-    assert model.apply_refusal("n0", "again", node.state, 62.0).fate == "refused"
+    assert model.apply_refusal("n0", "again", node.state, 62.0).kind == "refused"
     assert model.filter(make_pod("third", ("c", "2")), ["n0"], 63.0).nodes == []
 
 
@@ -224,7 +224,7 @@ def test_a_plan_of_the_service_before() -> None:
         plan.admit(asked)
         moved = Node.of(node.rules, node.state)
         assert admit_as_planned(moved, asked, holding_of(plan.state, "p")).moved
-        assert model.apply_admission("n0", "p", moved.state, 1.0, as_planned=as_planned).fate == fate
+        assert model.apply_admission("n0", "p", moved.state, 1.0, as_planned=as_planned).kind == fate
 
 
 def test_kubelets_own_managers() -> None:
@@ -310,7 +310,7 @@ def test_plans(profile: str) -> None:
             node = cluster.nodes[name]
             assert node.admit(pod).admitted
             assert plan == holding_of(node.state, pod.metadata.uid)
-            assert cluster.model.apply_admission(name, pod.metadata.uid, node.state, 1.0).fate == "agreed"
+            assert cluster.model.apply_admission(name, pod.metadata.uid, node.state, 1.0).kind == "agreed"
             planned += 1
     assert planned > 30
 

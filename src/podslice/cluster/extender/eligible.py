@@ -1,8 +1,8 @@
-"""Where the scheduler's own plugins would let a pod go, as far as it can be told from the pod and the node alone.
+"""Eligible nodes by labels, taints and cordons: the scheduler's own filters that need only the pod and the node.
 
-Only nodes that pass here are nominated. It need not be the whole truth: kube-scheduler runs all its plugins on a
-nominated node too, and looks elsewhere where one refuses it. Pods whose place depends on other pods, on volumes or on
-claims are not nominated at all; they go the ordinary way (docs/cluster-scheduler.md).
+Only nodes that pass here are nominated. It need not be complete: kube-scheduler runs all its plugins on a nominated
+node too, and looks elsewhere where one refuses it. Pods that depend on other pods, on volumes or on claims are not
+nominated at all; they go the ordinary way (docs/cluster-scheduler.md).
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ TaintKind = frozenset[Taint]
 
 
 def taints_of(node: ScheduledNode) -> TaintKind:
-    """What of a node keeps pods out that do not tolerate it; a cordon is a taint."""
+    """Return the taints of a node that keep pods out; a cordon counts as its taint."""
     cordon = (_CORDON,) if node.unschedulable else ()
     return frozenset((*(taint for taint in node.taints if taint.effect in _KEEPS_OUT), *cordon))
 
 
 def is_tolerated(kind: TaintKind, terms: PlacementTerms) -> bool:
-    """True when such nodes let the pod in, whatever their labels are."""
+    """Whether a pod tolerates nodes of this kind. One with more tolerations than are read counts as tolerant."""
     return bool(terms.excess) or all(map(terms.tolerations.tolerate, kind))
 
 
 def is_eligible(node: ScheduledNode, terms: PlacementTerms) -> bool:
-    """True when labels, taints and cordons of the node let such a pod in."""
+    """Whether labels, taints and cordons of the node admit such a pod."""
     return _is_selected(node, terms) and is_tolerated(taints_of(node), terms)
 
 
 def exclusion_reason(node: ScheduledNode, terms: PlacementTerms) -> str:
-    """What of a node keeps such a pod out, in kube-scheduler's words; empty where it is let in."""
+    """Return why a node excludes such a pod, in kube-scheduler's words; empty for no reason."""
     if is_eligible(node, terms):
         return ""
     if not _is_selected(node, terms):
@@ -47,10 +47,8 @@ def _is_selected(node: ScheduledNode, terms: PlacementTerms) -> bool:
 
 
 class Places:
-    """The nodes of the cluster, and which of them a pod may go to.
-
-    They are kept by kind, so that a pod's tolerations are compared with each kind of node and not with each node.
-    """
+    """The nodes of the cluster by taints, so that a pod's tolerations are compared once per kind of node, not per
+    node."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ScheduledNode] = {}
@@ -74,7 +72,7 @@ class Places:
                 del self._kinds[kind]
 
     def among(self, terms: PlacementTerms) -> list[str] | None:
-        """Names of the nodes that let such a pod in; None for all there are."""
+        """Return the names of eligible nodes; None for all nodes."""
         allowed = [nodes for kind, nodes in self._kinds.items() if is_tolerated(kind, terms)]
         if terms.selector:
             return [name for nodes in allowed for name, node in nodes.items() if _is_selected(node, terms)]

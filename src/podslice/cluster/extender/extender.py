@@ -1,7 +1,7 @@
-"""The extender's verbs: what kube-scheduler asks over HTTP, answered by `Placements`.
+"""The extender's verbs: requests of kube-scheduler over HTTP, answered by `Placements`.
 
-filter and prioritize are answered at once; bind writes the Binding first. What cannot be read is answered with an error
-that the pod's event shows; nothing a client sends ends the service.
+filter and prioritize are answered at once; bind writes the Binding first. A malformed request gets an error, which the
+pod's event shows; nothing that a client sends ends the service.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from podslice.values.errors import PodsliceError
 
 PLAN_ANNOTATION = "podslice.io/plan"
 MOST_BINDING = 32
-"""Bindings on their way to the API server, beyond which filters wait for a while."""
+"""Bindings under way to the API server from which on filters wait for a while."""
 _CONFLICT = 409
-"""The pod is bound, goes, or is another of its name; perhaps by an earlier call of ours."""
+"""The pod is bound, is being deleted, or is another of its name; maybe by an earlier call of ours."""
 _LONGEST_SET = 2048
 """Characters of a set of CPUs in an annotation."""
 _LONGEST_WAIT = 1.0
@@ -48,13 +48,13 @@ _LONGEST_WAIT = 1.0
 
 
 class Watch(Protocol):
-    """Hears how long a verb took, in seconds, and what came of it."""
+    """Called with the duration of a verb in seconds, and its result."""
 
     def __call__(self, verb: str, seconds: float, result: str) -> None: ...
 
 
 Send = Callable[[str, PlanGiven | PlanWithdrawn], object]
-"""Tells a node what a pod should get there, or that it does not come."""
+"""Sends a plan for a pod to a node, or withdraws it."""
 
 
 class Extender:
@@ -77,7 +77,7 @@ class Extender:
         self._room = asyncio.Event()
 
     def handlers(self, prefix: str = "/v1") -> Mapping[str, Handler]:
-        """By path."""
+        """Return the handlers by path."""
         return {
             f"{prefix}/filter": self.filter,
             f"{prefix}/prioritize": self.prioritize,
@@ -86,8 +86,8 @@ class Extender:
         }
 
     def filter(self, body: bytes) -> PostAnswer | Awaitable[PostAnswer]:
-        """At once; or later, where more Bindings are on their way than the API server keeps up with: kube-scheduler
-        would send so many more that it gave up waiting for them."""
+        """Answer filter: at once, or later where more Bindings are under way than the API server keeps up with.
+        Otherwise kube-scheduler would send more and more, until its own bind calls time out."""
         return self._filter(body) if self._binding < MOST_BINDING else self._filter_later(body)
 
     async def _filter_later(self, body: bytes) -> PostAnswer:
@@ -98,7 +98,7 @@ class Extender:
         return self._filter(body)
 
     def _filter(self, body: bytes) -> PostAnswer:
-        """An error fails the scheduler's attempt, with a text that the pod's event shows."""
+        """Answer filter. An error fails the scheduling attempt, with a text that the pod's event shows."""
         began = self._clock()
         try:
             answer = self._placing.filter(read_filter(body), self._ahead)
@@ -110,7 +110,7 @@ class Extender:
         return found
 
     def prioritize(self, body: bytes) -> PostAnswer:
-        """Scores that cannot be told are status 400: kube-scheduler goes on without them."""
+        """Answer prioritize. A malformed request gets status 400: kube-scheduler then goes on without scores."""
         began = self._clock()
         try:
             scores = self._placing.prioritize(read_filter(body))
@@ -122,7 +122,7 @@ class Extender:
         return found
 
     def preempt(self, body: bytes) -> PostAnswer:
-        """Candidates on which the pod would still not fit once the victims are gone are left out."""
+        """Answer preempt, without candidates on which the pod would not fit even once the victims are gone."""
         began = self._clock()
         try:
             request = read_preempt(body)
@@ -134,7 +134,7 @@ class Extender:
         return PostAnswer(write_victims(victims))
 
     async def bind(self, body: bytes) -> PostAnswer:
-        """Yes only where the API server said yes."""
+        """Write a Binding, and answer success only where the API server did."""
         began = self._clock()
         try:
             request = read_bind(body)
@@ -150,8 +150,8 @@ class Extender:
         return PostAnswer(write_bind(error))
 
     async def _bind(self, request: BindRequest) -> str:
-        """The error, empty for a pod that is bound. Where nobody knows whether it is, or where, it stays held until the
-        watch tells, or the scheduler asks again."""
+        """Write the Binding and return the error, empty for a pod that is bound. Where the outcome is unknown the pod
+        stays held until the watch shows it, or the scheduler asks again."""
         found = self._placing.bind(request)
         if found.error:
             return found.error
@@ -174,8 +174,8 @@ class Extender:
 
 
 def plan_text(plan: PodHolding, told: PlanGiven | None) -> str:
-    """What a pod will have, and of which moment of its node's journal that was said, for people and audits: nobody
-    decides by it, because authors of pods write annotations too."""
+    """Return the annotation with the plan of a pod and the journal's event that it is based on, for people and audits.
+    No decision reads it, because authors of pods can write annotations too."""
     nodes = {node for blocks in plan.blocks for block in blocks for node in block.numa_affinity or ()}
     said: dict[str, str | int] = {"cpus": _short(format_bits(plan.cpus))}
     if nodes:

@@ -1,8 +1,8 @@
 """The extender's messages, bytes in and bytes out, exactly as kube-scheduler v1.36.2 writes and reads them.
 
 Members of requests are capitalised and the pod inside is an ordinary v1.Pod; answers are matched without regard to
-case (docs/cluster-scheduler.md, Wire). What arrives may be anything: it is read within bounds and only as far as it is
-needed, and what cannot be read is one line. Pure: no sockets.
+case (docs/cluster-scheduler.md, Wire). Requests are untrusted: they are decoded within bounds and only as far as
+needed, and every problem is one line. Pure: no sockets.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _LONGEST_TEXT = 900
 
 
 class MessageError(PodsliceError):
-    """A request that is none; one line says why."""
+    """Raised for a malformed request; the text is one line."""
 
 
 class FilterRequest(NamedTuple):
-    """`pod` is JSON of a v1.Pod, `nodes` are names in the scheduler's order. Prioritize is asked the same."""
+    """`pod` is JSON of a v1.Pod, `nodes` are names in the scheduler's order. Prioritize has the same body."""
 
     pod: msgspec.Raw
     nodes: list[str]
 
 
 class BindRequest(NamedTuple):
-    """What the scheduler wants bound."""
+    """A Binding that the scheduler asks for."""
 
     name: str
     namespace: str
@@ -44,7 +44,7 @@ class BindRequest(NamedTuple):
 
 
 class NodeVictims(NamedTuple):
-    """UIDs of the pods that would go from a node, and how many PodDisruptionBudgets that breaks."""
+    """UIDs of the victims on a node, and how many PodDisruptionBudgets their eviction violates."""
 
     pods: tuple[str, ...]
     violations: int = 0
@@ -58,8 +58,8 @@ class PreemptRequest(NamedTuple):
 
 
 class FilterAnswer(NamedTuple):
-    """`nodes` are names of the request. `unresolvable` are nodes on which no removal of pods by the scheduler would
-    help. An `error` fails the whole attempt."""
+    """`nodes` are names of the request. `unresolvable` are nodes on which no preemption would help. An `error` fails
+    the whole scheduling attempt."""
 
     nodes: Sequence[str] = ()
     failed: Mapping[str, str] = {}
@@ -106,7 +106,8 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def read_filter(body: bytes) -> FilterRequest:
-    """The body of filter and prioritize. Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
+    """Decode the body of filter and prioritize. Raises `MessageError`, also for a scheduler that is not
+    `nodeCacheCapable`."""
     args = _decode(_ARGS, body)
     if args.node_names is None:
         raise MessageError("NodeNames is null: set nodeCacheCapable: true in the scheduler's extender")
@@ -114,7 +115,7 @@ def read_filter(body: bytes) -> FilterRequest:
 
 
 def read_bind(body: bytes) -> BindRequest:
-    """Raises `MessageError`; names are safe as parts of a path afterwards."""
+    """Decode the body of bind; its names are safe as parts of a path. Raises `MessageError`."""
     args = _decode(_BIND, body)
     for member, value in (("PodName", args.name), ("PodNamespace", args.namespace), ("Node", args.node)):
         if not NAME_FORM.match(value):
@@ -125,7 +126,7 @@ def read_bind(body: bytes) -> BindRequest:
 
 
 def read_preempt(body: bytes) -> PreemptRequest:
-    """Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
+    """Decode the body of preempt. Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
     args = _decode(_PREEMPT, body)
     if args.victims is None:
         raise MessageError("NodeNameToMetaVictims is null: set nodeCacheCapable: true in the scheduler's extender")
@@ -137,7 +138,8 @@ def read_preempt(body: bytes) -> PreemptRequest:
 
 
 def write_filter(answer: FilterAnswer) -> bytes:
-    """`Nodes` stays null: nodes named there would replace the scheduler's by ones without pods."""
+    """Encode the answer to filter. `Nodes` stays null, because the scheduler would use Node objects from there in place
+    of its own, without their pods."""
     return _ENCODER.encode(
         {
             "NodeNames": list(answer.nodes),
@@ -150,17 +152,18 @@ def write_filter(answer: FilterAnswer) -> bytes:
 
 
 def write_scores(scores: Iterable[tuple[str, int]]) -> bytes:
-    """Scores are from 0 to 10; kube-scheduler takes others as they are, so none may get out."""
+    """Encode scores, limited to 0 to 10: kube-scheduler does not check them."""
     return _ENCODER.encode([{"Host": node, "Score": min(max(score, 0), 10)} for node, score in scores])
 
 
 def write_bind(error: str = "") -> bytes:
-    """Empty for a pod that is bound."""
+    """Encode the answer to bind; `error` is empty for a pod that is bound."""
     return _ENCODER.encode({"Error": one_line(error)})
 
 
 def write_victims(victims: Mapping[str, NodeVictims]) -> bytes:
-    """A node without victims would fail the scheduler's whole attempt: it is left out."""
+    """Encode the answer to preempt. Nodes without victims are left out, because they would fail the scheduler's whole
+    attempt."""
     return _ENCODER.encode(
         {
             "NodeNameToMetaVictims": {
@@ -173,7 +176,7 @@ def write_victims(victims: Mapping[str, NodeVictims]) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """A text for people in the form of ours: printable, one line, not too long."""
+    """Return a text as one line of printable characters, cut to `_LONGEST_TEXT`."""
     return "".join(char if char.isprintable() else " " for char in text[:_LONGEST_TEXT]).strip()
 
 
@@ -185,6 +188,7 @@ def _object(data: msgspec.Raw) -> msgspec.Raw:
 
 def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
+        # msgspec does not check the UTF-8 of a Raw, and the pod is one.
         str(memoryview(body), "utf-8")
         return decoder.decode(body)
     except msgspec.ValidationError as error:

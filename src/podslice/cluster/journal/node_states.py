@@ -51,13 +51,13 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
             trouble(NODE_STATES, f"{found.node[:253]}: {found.problem}")
         return SeenState(name, found.state, ready)
 
-    def news(old: SeenState | None, new: SeenState | None) -> None:
+    def take_in(old: SeenState | None, new: SeenState | None) -> None:
         if new is not None and new.state is not None:
             journals.seed(new.name, new.state, new.ready)
             new.state = new.ready = None
 
     return ObjectTable(
-        api, NODE_STATES, "", read=read, key=lambda seen: seen.name, news=news, trouble=trouble, **options
+        api, NODE_STATES, "", read=read, key=lambda seen: seen.name, on_change=take_in, trouble=trouble, **options
     )
 
 

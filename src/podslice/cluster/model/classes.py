@@ -1,8 +1,8 @@
-"""Kinds of nodes and the classes of their states, which share answers.
+"""Kinds of nodes and classes of states, which share answers.
 
-A kind is a machine, a configuration and its devices. Nodes of a kind in the same state, the pods that are held for them
-among it, are one class (`node.answers`): one immutable object with a number. What a class answers a signature is
-remembered, refusals too, so placing a pod and taking it away again move a node between classes that are known.
+A kind is a machine, a configuration and its devices. Nodes of a kind in the same state, held pods included, are one
+class (`node.answers`): one immutable object with a number. The answer of a class to a signature is remembered, refusals
+too. So placing a pod and removing it again move a node between known classes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from podslice.values.cpuset import Bits
 
 _MEMORY = "memory"
 _MOST_SIGNATURES = 1 << 60
-"""More than will ever be counted."""
+"""More than there can be."""
 ANSWER_BYTES = 4096
-"""What a remembered answer takes at most, with the state that it keeps."""
+"""Most bytes of a remembered answer, with the state that it keeps."""
 KindKey: TypeAlias = "tuple[object, ...]"
 
 
 class FreeCounts(NamedTuple):
-    """What is free of a state, for conditions: CPUs that can be given away and bytes by NUMA node, devices by
-    resource."""
+    """Free resources of a state, for counted conditions: exclusive CPUs and bytes by NUMA node, devices by resource."""
 
     cpus: tuple[int, ...]
     memory: tuple[int, ...]
@@ -51,8 +50,8 @@ class FreeCounts(NamedTuple):
 
 
 class NodeKind:
-    """`nodes` of the same rules with the same devices. `number` is its place among all kinds, `room` what such a node
-    has by resource."""
+    """A kind of node. `nodes` counts its nodes, `number` is its place among all kinds, `room` the allocatable amounts
+    by resource."""
 
     def __init__(self, key: KindKey, rules: NodeRules, state: NodeState, answers: NodeAnswers) -> None:
         self.key = key
@@ -70,7 +69,7 @@ class NodeKind:
         self._zones: tuple[Bits, ...] = tuple(zones.get(one, 0) for one in self._ids)
 
     def needs(self, signature: Signature) -> PodNeeds:
-        """What such pods need at least."""
+        """Return the least that such pods need of a node of this kind."""
         known = self._needs.get(signature.number)
         if known is None:
             pod = make_admission_pod(self.rules.policy, default_pod(signature.pod, self.rules.gates), self.rules.gates)
@@ -78,13 +77,13 @@ class NodeKind:
         return known
 
     def forget(self, signature: Signature) -> None:
-        """Nobody asks for such pods any more."""
+        """Drop what is remembered of a signature."""
         self._needs.pop(signature.number, None)
         if isinstance(self.answers, ValueAnswers):
             self.answers.forget(signature.number)
 
     def counts(self, state: FleetState) -> FreeCounts:
-        """What is free of a state."""
+        """Count the free resources of a state."""
         free = state.cpus & ~self.rules.cpu.reserved
         cpus = tuple([(free & zone).bit_count() for zone in self._zones])
         memory: tuple[int, ...] = ()
@@ -97,7 +96,7 @@ class NodeKind:
         return FreeCounts(cpus, memory, devices)
 
     def sums(self, state: NodeState) -> dict[str, int]:
-        """What the pods of a node ask for in all."""
+        """Return the requests of all pods of a node, by resource; empty without the scheduler's predicates."""
         if not self.rules.predicates:
             return {}
         seen = state.seen
@@ -108,29 +107,29 @@ class NodeKind:
 
 
 def _free(ledger: NUMANodeState | None) -> int:
-    """Bytes of ordinary memory that are free on a NUMA node."""
+    """Return the free bytes of ordinary memory on a NUMA node."""
     table = None if ledger is None else (ledger.memory_map or {}).get(_MEMORY)
     return 0 if table is None else table.free
 
 
 class StateClasses:
-    """All kinds, their states, and what is remembered of answers. `memory`: bytes for that, at most; `signatures`: how
-    many are known at a time."""
+    """All kinds, their classes, and remembered answers. `memory`: most bytes of these; `signatures`: most
+    signatures."""
 
     def __init__(self, *, memory: int, signatures: int) -> None:
         self.signatures = Signatures(signatures)
         self.kinds: dict[KindKey, NodeKind] = {}
         self._numbers = StateNumbers()
         self.numbered: list[NodeKind] = []
-        """Kinds by number; those that nobody is of any more keep their place until it is needed."""
+        """Kinds by number; one without nodes keeps its place until the number is used again."""
         self._answers: list[NodeAnswers] = []
         self._free: list[int] = []
         room = max(1024, memory // ANSWER_BYTES)
         self.answers = AnswerMemo(self._answers, _MOST_SIGNATURES, room=room, verify=0, queries_only=True)
 
     def join(self, rules: NodeRules, state: NodeState) -> NodeKind:
-        """The kind of a node that there is from now on. Nodes that share their rules and list equal devices are of one
-        kind."""
+        """Count a node as one of its kind, and return the kind. Nodes with the same rules object and equal devices are
+        of one kind."""
         plain = is_plain(rules, state)
         key = (id(rules), plain, tuple((name, _pool_key(pool)) for name, pool in state.device.pools.items()))
         kind = self.kinds.get(key)
@@ -144,7 +143,7 @@ class StateClasses:
 
     @property
     def binds_memory(self) -> bool:
-        """True where any node counts memory by NUMA node."""
+        """Whether any node assigns memory by NUMA node (Memory Manager policy Static)."""
         return any(kind.rules.memory.static for kind in self.kinds.values())
 
     def _place(self, kind: NodeKind) -> None:
@@ -157,14 +156,14 @@ class StateClasses:
         self.numbered.append(kind)
 
     def leave(self, kind: NodeKind) -> None:
-        """A node is not of this kind any more."""
+        """Count a node as one of this kind no more."""
         kind.nodes -= 1
         if not kind.nodes:
             del self.kinds[kind.key]
             self._free.append(kind.number)
 
     def signature(self, pod: Pod) -> Signature:
-        """The signature of a pod."""
+        """Return the signature of a pod."""
         found = self.signatures.of(pod)
         for old in self.signatures.drop_surplus():
             for kind in self.kinds.values():
@@ -172,12 +171,12 @@ class StateClasses:
         return found
 
     def admit(self, kind: NodeKind, state: FleetState, signature: Signature) -> NodeAnswer:
-        """What nodes of this kind in this state answer such pods."""
+        """Return the answer of a node of this kind in this state to such a pod."""
         return self.answers.admit(kind.number, state, signature.number, 0)
 
 
 def _pool_key(pool: DevicePool) -> tuple[object, ...]:
-    """What of a pool decides."""
+    """Return the parts of a pool that decisions read."""
     plugin = None if pool.plugin is None else (type(pool.plugin), pool.plugin.options)
     listed = pool.ids, pool.known, pool.with_topology, pool.healthy, pool.unhealthy, pool.registered
     return (*listed, pool.machine_nodes, tuple(pool.numa.items()), plugin)

@@ -1,11 +1,11 @@
-"""Nodes as columns, so that conditions are looked at for thousands of them at once.
+"""All nodes in numpy columns, so that a condition is checked for thousands of them at once.
 
-A row is a node: what is free of it by NUMA node, its devices, what its pods ask for in all. Whoever changes a row
-stamps it. A signature's column (`verdicts`) remembers which stamp it has seen, so only rows that changed since are
-looked at again.
+A row is a node: its free resources by NUMA node, its devices, the requests of its pods. Each write stamps the row. A
+signature's column (`signature_column`) remembers the latest stamp it has seen, so only rows that changed since are
+judged again.
 
-A line takes room for every node, so no node and no pod may have as many as it likes: of one node so many NUMA nodes and
-resources are told apart, and names that nobody has any more give their lines back.
+A line (a NUMA node, a resource) takes memory for every node, so no node may have as many as it likes: NUMA nodes and
+resources of one node are limited, and lines of unused names are dropped.
 """
 
 from __future__ import annotations
@@ -23,28 +23,35 @@ from podslice.cluster.model.needs import clamp
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NO_KIND = -1
 NO_ROW = (-1).to_bytes(8, byteorder, signed=True)
-"""In `coded`, a name without row."""
+"""The value in `coded` for a name without row."""
 _FIRST_ROWS = 64
 MOST_ZONES = 64
-"""NUMA nodes of a node that are told apart; what further ones have is counted to the last."""
+"""Most NUMA nodes of a node; amounts of further ones count for the last."""
 MOST_NAMES = 128
-"""Resources of a node that are counted; of further ones it has none, and nothing is used."""
+"""Most resources of a node; further ones are not counted."""
 _KEPT_NAMES = 64
-"""Names whose lines are not looked for to be given back."""
+"""Names up to which no lines are dropped."""
 
 
 def distinct(numbers: Ints) -> list[int]:
-    """The numbers there are, smallest first; none is below -1, and they are few. `np.unique` takes far longer."""
+    """Return the different numbers, smallest first. They must be small and at least -1; `np.unique` takes far
+    longer."""
     counted = np.bincount(numbers + 1)
     return (np.flatnonzero(counted) - 1).tolist()
 
 
 class NodeTable:
-    """`row` by name, and `coded`, the same as eight bytes, of which thousands are joined faster than numbers are made.
-    `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its agent stands for
-    its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
-    `device_names`: `devices` that are free; for each of `sum_names`: what the node's pods use as it was `reported`, what is
-    `used` with those on their way, and its `room`. `stamp` is when a row was written, `since` when its node came."""
+    """The columns by row.
+
+    - `row`: row by name; `coded`: the same as eight bytes, because joining bytes of thousands of names is faster than
+      making numbers. `names`: name by row.
+    - `kind`: number of the node's kind, `NO_KIND` for a row without node. `confirmed`: its agent confirms its state.
+    - `cpus`, `memory`: free amounts, a line for each NUMA node. `devices`: free devices, a line for each of
+      `device_names`.
+    - A line for each of `sum_names`: requests of the node's own pods (`reported`), the same with pods on their way
+      (`used`), and allocatable amounts (`room`).
+    - `stamp`: the clock when a row was written; `since`: when its node came.
+    """
 
     def __init__(self) -> None:
         self.row: dict[str, int] = {}
@@ -68,7 +75,7 @@ class NodeTable:
         self.room: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
 
     def add(self, name: str, kind: int, room: Mapping[str, int]) -> int:
-        """A row for a node of this kind that has so much room, or its row as one of this kind."""
+        """Return the row of a node, a new one where it has none, and write its kind and allocatable amounts."""
         row = self.row.get(name)
         if row is None:
             row = self._new_row(name)
@@ -99,7 +106,7 @@ class NodeTable:
             setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
 
     def remove(self, name: str) -> None:
-        """The node is gone; its row is free."""
+        """Free the row of a node."""
         row = self.row.pop(name)
         del self.coded[name]
         self.kind[row], self.confirmed[row] = NO_KIND, 0
@@ -110,17 +117,17 @@ class NodeTable:
         self.touch(row)
 
     def touch(self, row: int) -> None:
-        """A row was written."""
+        """Stamp a row."""
         self.clock += 1
         self.stamp[row] = self.clock
 
     def names_written_since(self, clock: int) -> list[str]:
-        """Names of the nodes whose row was written after this reading of the clock, those that left not among them."""
+        """Return the names of nodes whose row was written after `clock`, without nodes that are gone."""
         rows = np.flatnonzero(self.stamp[: self.count] > clock)
         return [self.names[row] for row in rows.tolist() if self.names[row]]
 
     def write(self, row: int, counts: FreeCounts) -> None:
-        """What is free of a node now."""
+        """Write the free resources of a node."""
         width = min(max(len(counts.cpus), len(counts.memory)), MOST_ZONES)
         for name, values in (("cpus", counts.cpus), ("memory", counts.memory)):
             self._ensure_line(name, width - 1)
@@ -136,14 +143,14 @@ class NodeTable:
         self.touch(row)
 
     def write_reported(self, row: int, sums: Mapping[str, int]) -> None:
-        """What the pods of a node ask for in all, as it says itself."""
+        """Write the requests of all pods in a node's own state."""
         self.reported[:, row] = 0
         for line, amount in self._amounts("sum_names", sums):
             self._ensure_line("reported", line)
             self.reported[line, row] = clamp(amount)
 
     def write_sums(self, row: int, coming: Mapping[str, int]) -> None:
-        """What is used of a node: what it told, and what those on their way to it ask for."""
+        """Write the used amounts of a node: those it reported, and those of pods on their way."""
         asked = self._amounts("sum_names", coming)
         self._ensure_line("used", len(self.reported) - 1)
         self.used[:, row] = 0
@@ -153,14 +160,14 @@ class NodeTable:
             self.used[line, row] += clamp(amount)
 
     def _amounts(self, kind: str, amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
-        """Amounts by line."""
+        """Return the amounts by line."""
         names: dict[str, int] = getattr(self, kind)
         if len(names) > self._crowded[kind]:
             names = self._drop_unused_lines(kind, names)
         return [(names.setdefault(name, len(names)), amount) for name, amount in islice(amounts.items(), MOST_NAMES)]
 
     def _drop_unused_lines(self, kind: str, names: dict[str, int]) -> dict[str, int]:
-        """Drop the lines of names of which no node has any, and look again when there are twice as many names."""
+        """Drop the lines of names of which no node has any; do so again once there are twice as many names."""
         tables: list[Ints] = [getattr(self, name) for name in _LINES[kind]]
         kept = [name for name, line in names.items() if any(len(one) > line and one[line].any() for one in tables)]
         lines = [names[name] for name in kept]
@@ -173,7 +180,7 @@ class NodeTable:
         return found
 
     def _ensure_line(self, name: str, line: int) -> None:
-        """A line of that number is there."""
+        """Add lines of zeros until this one is there."""
         table: Ints = getattr(self, name)
         lacking = line + 1 - len(table)
         if lacking > 0:
@@ -182,10 +189,10 @@ class NodeTable:
 
 
 _LINES = {"device_names": ("devices",), "sum_names": ("reported", "used", "room")}
-"""Which tables have a line for each of these names."""
+"""The tables with a line for each of these names."""
 
 
 def _zones(values: Sequence[int]) -> list[int]:
-    """What each NUMA node has, so many of them; the last has what all further ones have."""
+    """Return the amounts of at most `MOST_ZONES` NUMA nodes; the last one has the sum of all further ones."""
     first = values if len(values) <= MOST_ZONES else (*values[: MOST_ZONES - 1], sum(values[MOST_ZONES - 1 :]))
     return [clamp(value) for value in first]

@@ -1,10 +1,10 @@
-"""Room for a pod that topology keeps out: which pods of lower priority leave which node.
+"""The choice of victims for a pod that only topology keeps out.
 
 kube-scheduler never preempts for topology alone, because a node that only an extender refuses seems to fit without any
-victim. So this is asked beside it: all pods of lower priority are taken away in thought, from the node's own state, and
-as many as can be stay, the most important and the longest running first. What is left must go; without any one of them
-the pod would not be admitted. Pods that leave anyway cost nothing. Budgets of disruption are respected by whoever
-evicts (the Eviction API).
+victim. So victims are chosen here: all pods of lower priority are removed from a copy of the node's state, then as many
+as possible are put back, the most important and the longest running first. The rest must go: without any one of them
+the pod would not be admitted. Pods that leave anyway cost nothing. PodDisruptionBudgets are respected by the Eviction
+API, through which pods leave.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podslice.values.errors import UpstreamDefectError
 
 
 class Evictable(NamedTuple):
-    """A pod on a node, its priority and when it began, in seconds. `going`: it leaves in any case."""
+    """A pod on a node, with its priority and start in Unix seconds. `going`: it is being deleted."""
 
     uid: str
     priority: int = 0
@@ -28,7 +28,7 @@ class Evictable(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """The pods that leave a node so that another fits, by UID, least important first."""
+    """A node and the UIDs of its victims, the least important first."""
 
     node: str
     victims: tuple[str, ...]
@@ -37,8 +37,8 @@ class Eviction(NamedTuple):
 def find_victims(
     rules: NodeRules, state: NodeState, pod: Shape, running: Iterable[Evictable], *, below: int
 ) -> tuple[Evictable, ...] | None:
-    """Which of the pods with a priority below that have to leave; None where it does not help if all do, nobody where
-    the pod fits as it is, or will once those that leave anyway are gone."""
+    """Return the pods with a priority lower than `below` that have to leave. None where the pod does not fit even
+    without all of them; empty where it fits without victims, or once pods that leave anyway are gone."""
     here = [one for one in running if one.uid in state.pods]
     state = _without(rules, state, (one for one in here if one.going))
     lower = sorted((one for one in here if one.priority < below and not one.going), key=_importance)
@@ -53,8 +53,8 @@ def find_victims(
 
 
 def choose_cheapest(found: Sequence[tuple[str, tuple[Evictable, ...]]]) -> Eviction | None:
-    """Of several nodes the one whose most important victim matters least, then their sum, then the fewest, then those
-    that began last (kube-scheduler's order)."""
+    """Choose the node with the lowest highest priority of victims, then the lowest sum, then the fewest, then the
+    latest started (kube-scheduler's order)."""
     if not found:
         return None
     node, victims = min(found, key=lambda one: (_cost(one[1]), one[0]))
@@ -62,7 +62,7 @@ def choose_cheapest(found: Sequence[tuple[str, tuple[Evictable, ...]]]) -> Evict
 
 
 def _importance(one: Evictable) -> tuple[int, float, str]:
-    """The most important first."""
+    """Sort key: the most important first."""
     return -one.priority, one.began, one.uid
 
 

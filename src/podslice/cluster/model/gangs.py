@@ -1,10 +1,10 @@
-"""Groups of pods whose scheduler places all of them or none: what is held for one that is not bound yet falls together.
+"""Gangs: groups of pods of which the scheduler places all or none, so that their holds end together.
 
-A scheduler tries a group by asking for one member after the other, each beside those before it, and then either binds
-all or undoes all, without a word (cluster-integration D.1). So the first member that is asked about again begins
-another simulation. And where a member found no node the group most likely comes to nothing: what is held for the others
-falls soon, and at once where another pod needs it, so that a group for which there is no room keeps nobody out while it
-is tried again and again. If it is bound after all, because fewer members are enough, bind looks again.
+A scheduler tries a group by filtering one member after the other, each beside those before it. Then it binds all or
+undoes all, and reports neither (cluster-integration D.1). So a member that is filtered again begins another simulation.
+Where a member found no node the group most likely fails: the holds of the others end soon, and at once where another
+pod needs the room. Otherwise a group without room would block others each time it is tried. If it is bound after all,
+because fewer members are enough, bind checks again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections import OrderedDict
 
 
 class Gang:
-    """One group's latest simulation: who was `asked` about, and for whom a node is `held_members`."""
+    """The latest simulation of a group: UIDs of the members that were filtered (`asked`), and of those that are
+    `held`."""
 
     __slots__ = ("asked", "held")
 
@@ -23,7 +24,7 @@ class Gang:
 
 
 class Gangs:
-    """The latest groups, at most `room`, by name. `short`: those in whose simulation a member found no node."""
+    """The latest groups by name, at most `room`. `short`: those with a member that found no node."""
 
     def __init__(self, room: int) -> None:
         self.short: dict[str, None] = {}
@@ -40,7 +41,7 @@ class Gangs:
         return known
 
     def start_simulation(self, uid: str, group: str) -> bool:
-        """A member is asked about: True where that begins another simulation."""
+        """Note that a member is filtered; return whether that begins another simulation."""
         gang = self[group]
         again = uid in gang.asked
         if again:
@@ -50,22 +51,22 @@ class Gangs:
         return again
 
     def held_members(self, group: str) -> list[str]:
-        """UIDs of members for whom a node is held."""
+        """Return the UIDs of members with a hold."""
         gang = self._known.get(group)
         return [] if gang is None else list(gang.held)
 
     def hold(self, uid: str, group: str) -> None:
-        """A node is held for a member."""
+        """Note that a member has a hold."""
         if group:
             self[group].held[uid] = None
 
     def drop(self, uid: str, group: str) -> None:
-        """Nothing is held for a member any more, or it is bound."""
+        """Note that a member has no hold any more, or is bound."""
         gang = self._known.get(group)
         if gang is not None:
             gang.held.pop(uid, None)
 
     def mark_short(self, group: str) -> None:
-        """A member of the simulation found no node."""
+        """Note that a member found no node."""
         if self[group].asked:
             self.short[group] = None

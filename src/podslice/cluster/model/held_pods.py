@@ -1,7 +1,7 @@
-"""The pods on their way, all of a cluster: when each hold begins, how long it lasts, and what falls with it.
+"""The holds of all pods on their way: their begin, their deadline, and which end together.
 
-A pod may be held on several nodes until somebody has chosen. What is held for a gang falls together; a hold that nobody
-comes back for falls by itself, one of a pod that is bound does not. Each change is written into the node's row.
+A pod may be held on several nodes until the scheduler has chosen. The holds of a gang end together. A hold expires
+unless its pod is bound. Each change is written into the node's row.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from podslice.replica.signature import Signature
 
 
 class HeldPods:
-    """`pods` are the holds by UID, in the order in which they came; `counts` hears of those that fell."""
+    """`pods` are the holds by UID, the earliest first; `counts` counts those that expired."""
 
     def __init__(self, classes: StateClasses, verdicts: Verdicts, limits: ModelLimits, counts: Counter[str]) -> None:
         self.pods: dict[str, Hold] = {}
         self._further: dict[str, list[Hold]] = {}
-        """Of pods that are held on several nodes, the others than the one in `pods`."""
+        """Holds of pods on further nodes than the one in `pods`."""
         self._deadlines: list[tuple[float, str]] = []
         self._gangs = Gangs(limits.groups)
         self._evicting: set[str] = set()
-        """UIDs of pods that are held where others have yet to leave."""
+        """UIDs of pods whose victims have yet to leave."""
         self._verdicts, self._nodes, self._classes = verdicts, verdicts.nodes, classes
         self._limits, self._counts = limits, counts
 
     # Begin and end
 
     def hold(self, uid: str, signature: Signature, name: str, now: float, *, group: str, bound: bool = False) -> None:
-        """Hold a node for a pod that gets something for itself there."""
+        """Hold a node for a pod, if it gets exclusive resources there."""
         node = self._nodes[name]
         if not node.kind.needs(signature).exclusive:
             return
@@ -52,12 +52,12 @@ class HeldPods:
         self._verdicts.write(node)
 
     def bind(self, hold: Hold) -> None:
-        """The pod is bound: its hold stays until the node has spoken."""
+        """Keep the hold of a bound pod until its node has reported it."""
         hold.bound, hold.until = True, FOREVER
         self._gangs.drop(hold.uid, hold.group)
 
     def drop(self, uid: str) -> None:
-        """The pod is not on its way to any node."""
+        """Drop all holds of a pod."""
         hold = self.pods.pop(uid, None)
         if hold is None:
             return
@@ -66,12 +66,12 @@ class HeldPods:
             self._undo(one)
 
     def end(self, node: HeldNode, uid: str) -> None:
-        """The node has spoken of the pod. Its state has yet to be told."""
+        """End the hold of a pod that its node has reported; the caller writes the node's state."""
         self._forget(node.forget(uid))
         del self.pods[uid]
 
     def remove_node(self, node: HeldNode) -> None:
-        """A node is gone, and with it the pods on their way to it alone."""
+        """Drop the holds on a node that is gone; holds of the same pods elsewhere stay."""
         for uid in list(node.holds):
             elsewhere = [one for one in (self.pods[uid], *self._further.pop(uid, ())) if one.node != node.name]
             if elsewhere:
@@ -80,7 +80,8 @@ class HeldPods:
                 self._forget(self.pods.pop(uid))
 
     def apply_deletion(self, uid: str, now: float) -> None:
-        """The pod is gone from the API server. What its node may still be about to start stays held for a while."""
+        """End the hold of a pod that is gone from the API server. One of a bound pod stays a while, because its node
+        may still start it; one of a gang's member ends all of the gang's."""
         hold = self.pods.get(uid)
         if hold is not None and hold.bound:
             self._set_deadline(hold, now + self._limits.deleted)
@@ -90,11 +91,12 @@ class HeldPods:
             self.drop(uid)
 
     def expire(self, now: float) -> list[str]:
-        """Drop what nobody came back for; these pods."""
+        """Drop the holds whose deadline is over, and return the UIDs of their pods."""
         gone = []
         while self._deadlines and self._deadlines[0][0] <= now:
             until, uid = heappop(self._deadlines)
             hold = self.pods.get(uid)
+            # Deadlines that were moved stay in the heap; only the one that is in the hold counts.
             if hold is not None and hold.until == until:
                 self.drop(uid)
                 fallen = [uid, *self._release(hold.group)]
@@ -103,7 +105,7 @@ class HeldPods:
         return gone
 
     def settle(self, uid: str, name: str) -> None:
-        """Of the nodes that a pod is held on it goes to this one: on the others it is not expected any more."""
+        """Drop the holds of a pod on other nodes than this one, if it is held here."""
         held = [one for one in (self.pods.get(uid), *self._further.get(uid, ())) if one is not None]
         here = next((one for one in held if one.node == name), None)
         if here is None or len(held) == 1:
@@ -136,14 +138,15 @@ class HeldPods:
         return self._limits.undone if group in self._gangs.short else self._limits.group_hold
 
     def pinned_node(self, uid: str, names: Sequence[str]) -> str:
-        """The node that is asked for alone; or where the pod may be bound already, for all that the API server said."""
+        """Return the node to which a filter is pinned: the only one that it names, or the one where the pod may be
+        bound already, because the outcome of its Binding is unknown. Empty for none."""
         hold = self.pods.get(uid)
         if hold is not None and hold.bound and hold.node in names:
             return hold.node
         return names[0] if len(names) == 1 else ""
 
     def keep_hold(self, uid: str, name: str, now: float) -> bool:
-        """The scheduler asks for the very node that is held."""
+        """Whether the hold on the node that the scheduler asks for still stands; its deadline starts again."""
         self.settle(uid, name)
         hold = self.pods.get(uid)
         if hold is None or hold.node != name or not hold.fits or not self._nodes[name].confirmed:
@@ -154,17 +157,17 @@ class HeldPods:
             self._set_deadline(hold, now + self._hold_seconds(hold.group))
         return True
 
-    # Where others have yet to leave
+    # Evictions
 
     def await_victims(self, uid: str, now: float) -> bool:
-        """Victims make room for the pod where it is held. False where nothing is held for it."""
+        """Keep the hold of a pod while victims leave for it. Returns False where there is none."""
         if uid not in self.pods:
             return False
         self._evicting.add(uid)
         return self.keep_room(uid, now)
 
     def keep_room(self, uid: str, now: float) -> bool:
-        """Victims are still leaving. False where nothing is held for the pod."""
+        """Start the deadline again while victims leave. Returns False where nothing is held for the pod."""
         hold = self.pods.get(uid)
         if hold is None or uid not in self._evicting:
             return False
@@ -172,32 +175,32 @@ class HeldPods:
         return True
 
     def is_awaiting_victims(self, uid: str) -> bool:
-        """True while the pod does not fit yet where others leave for it."""
+        """Whether the pod does not fit yet where victims leave for it."""
         return uid in self._evicting and not self.pods[uid].fits
 
     # Gangs
 
     def begin_simulation(self, uid: str, group: str) -> None:
-        """The first member of a group that is filtered again begins another simulation: what is held for it falls."""
+        """Drop the holds of a group where this filter begins another simulation: a member is filtered again."""
         if group and self._gangs.start_simulation(uid, group):
             self._release(group)
 
     def mark_short(self, group: str, now: float) -> None:
-        """A member found no node: the others' holds fall soon, unless they are bound."""
+        """Let the holds of a group expire soon, because a member found no node; not those of bound pods."""
         self._gangs.mark_short(group)
         for uid in self._gangs.held_members(group):
             self._set_deadline(self.pods[uid], now + self._limits.undone)
 
     def release_short_groups(self, group: str) -> bool:
-        """Another pod finds no node: groups that found none for all of theirs give up what is held. True where there
-        were any."""
+        """Drop the holds of groups that found no node for a member, because a pod of another group needs room. Returns
+        whether there were any."""
         held = [other for other in self._gangs.short if other != group and self._gangs.held_members(other)]
         for other in held:
             self._release(other)
         return bool(held)
 
     def _release(self, group: str) -> list[str]:
-        """What is held for a group falls together, but for who is bound."""
+        """Drop the holds of a group, except of bound pods; return the UIDs."""
         members = self._gangs.held_members(group)
         for uid in members:
             self.drop(uid)

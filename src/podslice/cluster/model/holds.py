@@ -1,14 +1,14 @@
-"""Pods that are on their way to a node: what they will have there counts before the node knows of them.
+"""Holds: simulated admissions of pods that are on their way to a node and that the node has not reported yet.
 
-A hold is an admission in thought. The node's state with its holds is worked out from what the node itself last said,
-one hold after the other in the order in which they came; whoever drops one replays the later ones. So nothing is ever
-taken back by arithmetic, and without holds the state is the node's again.
+The state of a node with its holds is computed from the node's own latest state, one hold after the other in the order
+in which they came; dropping one replays the later ones. So nothing is ever subtracted, and without holds the state is
+the node's again.
 
-A kubelet may start pods in another order than they came. So a further pod is only let in when every order of all
-unconfirmed pods admits every one of them. A node that takes plans (`honour`) gives bound pods what was planned, in any
-order, but may decline a plan that is worse than its own choice: there every order counts, with any of the plans taken.
-While it has a bound pod whose plan nobody here knows, of a service before this one, no further pod is let in.
-Of a node whose kubelet decides alone (`observe`), one pod at a time is on its way.
+A kubelet may start pods in another order than they were bound in. So a further pod is only held when every order of all
+unreported pods admits all of them. A node that takes plans (`honour`) gives bound pods what was planned, in any order,
+but may decline a plan that is worse than its own choice: there every order counts, with every subset of the plans used.
+While it has a bound pod with an unknown plan, of a service before this one, no further pod is held. On a node whose
+kubelet decides alone (`observe`) one pod at a time is held.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ RESERVED = "reserved for pods being bound"
 _MOST_ORDERS = 6
 """All orders of three different pods."""
 _MOST_TRIES = 128
-"""Answers for the orders of pods with plans. Three different pods need 39 at most."""
+"""Most decisions for the orders of pods with plans. Three different pods need at most 39."""
 FOREVER = float("inf")
 _NO_HOLDS: Mapping[str, Hold] = MappingProxyType({})
 
 
 class Hold:
-    """A pod on its way to `node`. `bound`: told to the API server. `answer`: what the node would say after the holds
-    before it; without a holding, it would refuse. `since` and `until`: when it began and when it falls, in the
-    service's seconds."""
+    """A pod on its way to `node`. `bound`: the pod is bound, or its Binding is being written. `answer`: the node's
+    decision after the holds before it; without a holding it is a refusal. `since` and `until`: begin and deadline in
+    the service's seconds."""
 
     __slots__ = ("answer", "bound", "given", "group", "node", "plan", "signature", "since", "uid", "until")
 
@@ -52,25 +52,25 @@ class Hold:
         self.bound = bound
         self.answer: NodeAnswer | None = None
         self.plan: PodHolding | None = None
-        """What the node was told, once the pod is bound."""
+        """The plan that was sent to the node, once the pod is bound."""
         self.given: Holding | None = None
-        """The same by container: a Binding that is tried again comes with the same plan."""
+        """The same by container: a repeated Binding has the same plan."""
 
     @property
     def fits(self) -> bool:
-        """True where the node would admit the pod."""
+        """Whether the node would admit the pod."""
         return self.answer is not None and self.answer.holding is not None
 
 
 class Coming(NamedTuple):
-    """A pod on its way, and what it is told to take."""
+    """A pod on its way, and its plan."""
 
     signature: Signature
     plan: PodHolding | None
 
 
 class AnyPlans:
-    """Pods on their way to a node of a kind that may take each plan that is still free, or decide by itself."""
+    """Pods on their way to a node that may use each plan that is still free, or decide by itself."""
 
     def __init__(self, classes: StateClasses, kind: NodeKind, coming: list[Coming]) -> None:
         self._classes, self._kind, self._coming = classes, kind, coming
@@ -78,7 +78,8 @@ class AnyPlans:
         self._good: set[tuple[int, frozenset[int]]] = set()
 
     def are_admitted(self, state: FleetState) -> bool:
-        """True when all are, in every order, with any of the plans taken; False too where that is too much to try."""
+        """Whether all pods are admitted in every order, with every subset of the plans used. False also where that is
+        too much to try."""
         return self._are_admitted(state, frozenset(range(len(self._coming))))
 
     def _are_admitted(self, state: FleetState, left: frozenset[int]) -> bool:
@@ -100,8 +101,8 @@ class AnyPlans:
 
 
 class HeldNode:
-    """One node: `base` is its class as it said itself, `state` the one with all `holds`. `owners` are UIDs of pods that
-    have something for themselves (`uids`)."""
+    """A node with its holds: `base` is the class of its own state, `state` the class with all `holds`. `owners` are the
+    UIDs of pods with exclusive resources (`uids.pack_uids`)."""
 
     __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "proven", "row", "state")
 
@@ -114,18 +115,18 @@ class HeldNode:
         self.confirmed = True
         self.owners = b""
         self.holds: Mapping[str, Hold] = _NO_HOLDS
-        """In the order in which they came. Most nodes have none, and share this."""
+        """By UID, the earliest first. Most nodes have none, and share one empty mapping."""
         self.proven: FleetState | None = None
-        """What the node said of itself when all orders of all its holds were last tried."""
+        """The `base` for which all orders of all holds were last tried, None for none."""
 
     def add(self, classes: StateClasses, hold: Hold) -> None:
-        """A pod is on its way, after all others."""
+        """Add a hold after all others."""
         self.holds = {**self.holds, hold.uid: hold}
         self.proven = self.base
         self._place(classes, hold)
 
     def forget(self, uid: str) -> Hold:
-        """A pod is not on its way any more; `replay` is still to come. Raises `KeyError`."""
+        """Remove and return a hold; the caller calls `replay`. Raises `KeyError`."""
         hold = self.holds[uid]
         left = {other: one for other, one in self.holds.items() if other != uid}
         self.holds = left or _NO_HOLDS
@@ -137,27 +138,27 @@ class HeldNode:
             self.state = hold.answer.state
 
     def _as_planned(self, hold: Hold) -> NodeAnswer | None:
-        """What a node that takes plans will say of a pod that was bound with one; None where the plan is not free."""
+        """Return the answer of a node that takes plans to a pod with a plan; None where the plan is not free."""
         if hold.plan is None or self.policy != "honour":
             return None
         after = self.kind.answers.take(self.state, hold.plan)
         return None if after is None else NodeAnswer(after, hold.plan)
 
     def replay(self, classes: StateClasses) -> None:
-        """Work the state out again from what the node said."""
+        """Compute the state with holds anew from the node's own state."""
         self.state = self.base
         for hold in self.holds.values():
             self._place(classes, hold)
 
     def fix_plan(self, classes: StateClasses, hold: Hold) -> PodHolding | None:
-        """The pod is bound, maybe once more: what the node is told for it. Others were planned around what it was told
-        before, so that stays as long as it is what the node will say."""
+        """Fix the plan of a pod that is bound, maybe again, and return its holding. Other pods were planned around an
+        earlier plan, so that one stays while it is still the node's answer."""
         hold.given = self.plan(classes, hold.uid)
         hold.plan = None if hold.answer is None else hold.answer.holding
         return hold.plan
 
     def plan(self, classes: StateClasses, uid: str) -> Holding | None:
-        """What each container of a pod on its way is to have."""
+        """Return the holding of each container of a pod on its way; None where the node would refuse it."""
         known = self.holds[uid]
         if known.given is not None and known.answer is not None and known.answer.holding == known.plan:
             return known.given
@@ -170,7 +171,7 @@ class HeldNode:
         raise KeyError(uid)
 
     def with_holds(self, state: NodeState, *, but: Container[str] = ()) -> NodeState:
-        """The node's whole state with the pods on their way in it, `but` these."""
+        """Return a whole state of the node with the pods on their way admitted, except those in `but`."""
         for hold in self.holds.values():
             if hold.fits and hold.uid not in but:
                 state = decide(self.kind.rules, state, with_uid(hold.signature.pod, hold.uid)).state
@@ -179,7 +180,7 @@ class HeldNode:
     # Questions
 
     def cause(self, classes: StateClasses, signature: Signature) -> str:
-        """Why a further pod may not come; empty where it may."""
+        """Return why a further pod may not be held, empty where it may."""
         answer = classes.admit(self.kind, self.state, signature)
         if not self.holds:
             return "" if answer.holding is not None else refused_by_managers(self.kind.rules, answer.reason)
@@ -194,8 +195,8 @@ class HeldNode:
         return "" if self._fits_in_any_order(classes, coming) else RESERVED
 
     def fits_in_any_order(self, classes: StateClasses) -> bool:
-        """True when the holds still fit in any order, though the node may have changed since they were let in. With
-        fewer on their way, or some of them admitted first, they do as before."""
+        """Whether the holds still fit in any order after the node may have changed. With fewer of them, or some
+        admitted first, the earlier proof still holds."""
         if len(self.holds) < 2 or self.proven is self.base:
             return True
         if self._has_unknown_plans or not self._fits_in_any_order(classes, self._coming()):
@@ -205,19 +206,19 @@ class HeldNode:
 
     @property
     def _has_unknown_plans(self) -> bool:
-        """True while a pod is bound that was told what to take by a service before this one, or by nobody: where it
-        goes is only known once the node has spoken."""
+        """Whether a bound pod has a plan of an earlier service, or none: its CPUs are only known once the node has
+        reported it."""
         return self.policy == "honour" and any(hold.bound and hold.plan is None for hold in self.holds.values())
 
     def _coming(self) -> list[Coming]:
-        """The pods on their way; one that is not bound will be told what it would have now."""
+        """Return the pods on their way with their plans; the plan of one that is not bound is what it would get now."""
         return [
             Coming(hold.signature, hold.plan or (hold.answer.holding if hold.answer is not None else None))
             for hold in self.holds.values()
         ]
 
     def _fits_in_any_order(self, classes: StateClasses, coming: list[Coming]) -> bool:
-        """True when all are admitted, whatever order they come in; False too where there are too many orders."""
+        """Whether all pods are admitted in every order. False also where there are too many orders."""
         left = Counter(one.signature for one in coming)
         if not _has_few_orders(left):
             return False
@@ -235,7 +236,7 @@ class HeldNode:
         return True
 
     def requested_sums(self) -> dict[str, int]:
-        """What the pods on their way ask for in all."""
+        """Return the requests of all pods on their way, by resource."""
         total: dict[str, int] = {}
         for hold in self.holds.values():
             for name, amount in self.kind.needs(hold.signature).asked.items():
@@ -244,9 +245,8 @@ class HeldNode:
 
 
 def _has_few_orders(coming: Counter[Signature]) -> bool:
-    """True where the orders in which they can come are no more than can be tried."""
-    orders = place = 0
-    orders = 1
+    """Whether there are at most `_MOST_ORDERS` orders of these pods."""
+    place, orders = 0, 1  # the multinomial coefficient, factor by factor
     for times in coming.values():
         for one in range(1, times + 1):
             place += 1
@@ -257,7 +257,7 @@ def _has_few_orders(coming: Counter[Signature]) -> bool:
 
 
 def _orders(left: Counter[Signature], length: int) -> Iterator[tuple[Signature, ...]]:
-    """All orders, equal pods being equal."""
+    """Yield all orders; equal pods are interchangeable."""
     if not length:
         yield ()
         return

@@ -1,38 +1,38 @@
-"""The cluster as its nodes will answer: filter, choice and holds, without I/O. The clock is a number that is passed in.
+"""An exact model of the cluster: filter, choice and holds, without I/O. Times are numbers that are passed in.
 
     model = ClusterModel()
-    model.add_node(name, rules, state, policy="compare")       # what a node's replica has; again, to replace it
+    model.add_node(name, rules, state, policy="compare")       # the state of a node's replica; again, to replace it
     model.confirm_node(name, confirmed=False)                  # stream silent, not ready, other version: fails closed
 
     model.choose(pod, now)                      # -> the best node, which is held for the pod; to nominate ahead
     model.filter(pod, names, now)               # -> Filtered(nodes, failed, unresolvable); one node left: it is held
     model.prioritize(pod, names, now)           # -> {name: 0 or 10}; the choice is held
     model.advise(pod, names, now)               # -> {name: 0 to 10}; all that take the pod are held until bind
-    model.preempt(pod, now, states=..., running=..., below=...)  # -> Eviction(node, victims): who leaves
+    model.preempt(pod, now, states=..., running=..., below=...)  # -> Eviction(node, victims)
     model.bind(uid, name, now, pod)             # -> BindVerdict(error, plan): may the Binding be written?
-    model.plan(uid)                             # what each container is to have, for a node that takes plans
+    model.plan(uid)                             # the holding of each container, for a node that takes plans
     model.unbind(uid)                           # the API server refused the Binding
-    model.assigned(pod, name, now)              # the watch shows a nodeName: others' pods, and all after a restart
-    model.deleted(uid, now)                     # the watch says that the pod is gone
+    model.apply_assignment(pod, name, now)      # the watch shows a nodeName: also of others' pods, and after a restart
+    model.apply_deletion(uid, now)              # the watch says that the pod is gone
 
-    model.admitted(name, uid, state, now)       # -> Told: the journal says so; `state` is the replica's after it
-    model.refused(name, uid, state, now)        # -> Told
-    model.removed(name, uid, state)
-    model.changed(name, state)                  # anything else: a resize, other devices, a state that was adopted
+    model.apply_admission(name, uid, state, now)  # -> BindingOutcome; `state` is the replica's after the event
+    model.apply_refusal(name, uid, state, now)  # -> BindingOutcome
+    model.apply_removal(name, uid, state)
+    model.apply_change(name, state)             # anything else: a resize, other devices, a state that was adopted
     model.remove_node(name)
-    model.expire(now)                           # -> UIDs of holds that nobody came back for
+    model.expire(now)                           # -> UIDs of pods whose holds expired
 
-Pods that want nothing for themselves pass unchanged and without work, whatever is known of nodes; all others are only
-sent where the node's own state says yes. A pod is known by its UID.
+Pods without exclusive resources pass every filter, without work, whatever is known of nodes. All others are only sent
+where the node's own state admits them. Pods are known by UID.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.api.pod.spec import Pod
-from podslice.cluster.model.binding_outcomes import BindingOutcome, BindVerdict, OutcomeKind
 from podslice.cluster.model.classes import StateClasses
 from podslice.cluster.model.eviction import Evictable, Eviction, choose_cheapest, find_victims
 from podslice.cluster.model.held_pods import HeldPods
@@ -49,13 +49,33 @@ from podslice.replica.uids import is_among, pack_uids
 
 __all__ = ["BindVerdict", "BindingOutcome", "ClusterModel", "Filtered", "ModelLimits", "OutcomeKind"]
 
+OutcomeKind: TypeAlias = Literal["agreed", "honoured", "foreign", "disputed", "refused"]
+"""How the journal's report of a pod compares with what was expected: equal by the node's own decision (`agreed`) or by
+the plan (`honoured`); of a pod that was not sent from here (`foreign`); another holding (`disputed`); a refusal of a
+pod that was sent (`refused`)."""
 BEST_SCORE = 10
 _NO_HOLD = "the node held for the pod is gone, and it does not fit any more: "
 _UNKNOWN_POD = "nothing is known of the pod"
 
 
+class BindVerdict(NamedTuple):
+    """Whether a Binding may be written: `error` is empty. `plan` is what the pod will have, None for no exclusive
+    resources."""
+
+    error: str = ""
+    plan: PodHolding | None = None
+
+
+class BindingOutcome(NamedTuple):
+    """What a node did with a pod. `expected` and `found` are the holdings, where they differ."""
+
+    kind: OutcomeKind
+    expected: PodHolding | None = None
+    found: PodHolding | None = None
+
+
 class ClusterModel:
-    """All nodes that tell their state, and the pods on their way to them. `counts`: what became of holds."""
+    """All nodes with a known state, and the pods on their way to them. `counts`: binding outcomes and ends of holds."""
 
     def __init__(self, limits: ModelLimits | None = None) -> None:
         self.limits = limits or ModelLimits()
@@ -68,7 +88,7 @@ class ClusterModel:
     # Nodes
 
     def add_node(self, name: str, rules: NodeRules, state: NodeState, *, policy: PlanPolicy = "compare") -> None:
-        """A node is there and stands for this state; or it has begun anew, and pods on their way to it still are."""
+        """Add a node with its state, or replace the state of one that began anew; pods on their way to it stay."""
         node = self._nodes.get(name)
         if node is None:
             kind = self.classes.join(rules, state)
@@ -77,14 +97,14 @@ class ClusterModel:
         self._adopt(node, rules, state)
 
     def confirm_node(self, name: str, *, confirmed: bool) -> None:
-        """Whether anybody stands for the state of a node now."""
+        """Set whether the agent of a node confirms its state now."""
         node = self._nodes.get(name)
         if node is not None and node.confirmed != confirmed:
             node.confirmed = confirmed
             self.verdicts.write(node)
 
     def remove_node(self, name: str) -> None:
-        """The node is gone, and with it the pods on their way to it."""
+        """Remove a node, and with it the pods on their way to it."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -93,7 +113,7 @@ class ClusterModel:
         self.classes.leave(node.kind)
 
     def _adopt(self, node: HeldNode, rules: NodeRules, state: NodeState) -> None:
-        """What the node says of itself is true from now on."""
+        """Replace a node's state with its own; holds of pods that it has are over."""
         kind = self.classes.join(rules, state)
         self.classes.leave(node.kind)
         node.kind, node.base = kind, kind.answers.state_of(state)
@@ -109,9 +129,9 @@ class ClusterModel:
     def apply_admission(
         self, name: str, uid: str, state: NodeState, now: float, *, as_planned: bool = False
     ) -> BindingOutcome:
-        """The node has admitted a pod and is in this state now. Whatever it says, a pod on its way to another node is:
-        only the API server's word moves it. `as_planned`: it says that it took a plan, which may be one of a service
-        before this one."""
+        """Take in that a node has admitted a pod and is in this state now. A hold of the pod on another node stays:
+        only the API server can move a pod. `as_planned`: the node used a plan, maybe one of a service before this
+        one."""
         node = self._nodes[name]
         self._held.settle(uid, name)
         hold = node.holds.get(uid)
@@ -119,10 +139,10 @@ class ClusterModel:
         told = BindingOutcome("foreign") if hold is None else self._compare(node, hold, found, as_planned=as_planned)
         if hold is not None:
             self._held.end(node, uid)
-        self.counts[told.fate] += 1
-        if told.fate == "disputed" and hold is not None:
+        self.counts[told.kind] += 1
+        if told.kind == "disputed" and hold is not None:
             self.verdicts.distrust(hold.signature, node, now)
-        proven = node.proven is node.base and told.fate == "agreed"
+        proven = node.proven is node.base and told.kind == "agreed"
         self._adopt(node, node.kind.rules, state)
         node.proven = node.base if proven else None
         return told
@@ -136,7 +156,7 @@ class ClusterModel:
         return BindingOutcome("disputed", alone, found)
 
     def apply_refusal(self, name: str, uid: str, state: NodeState, now: float) -> BindingOutcome:
-        """The node has refused a pod and is in this state now."""
+        """Take in that a node has refused a pod and is in this state now."""
         self._held.settle(uid, name)
         node, hold = self._nodes[name], self._held.pods.get(uid)
         if hold is None or hold.node != name:
@@ -149,7 +169,7 @@ class ClusterModel:
         return BindingOutcome("refused", None if hold.answer is None else hold.answer.holding)
 
     def apply_removal(self, name: str, uid: str, state: NodeState) -> None:
-        """A pod is gone from the node, which is in this state now."""
+        """Take in that a pod is gone from a node, which is in this state now."""
         self._held.settle(uid, name)
         hold = self._held.pods.get(uid)
         if hold is not None and hold.node == name:
@@ -157,14 +177,15 @@ class ClusterModel:
         self.apply_change(name, state)
 
     def apply_change(self, name: str, state: NodeState, rules: NodeRules | None = None) -> None:
-        """The node is in this state now, whatever happened; with other `rules` where its machine changed."""
+        """Take in that a node is in this state now; `rules` where its machine changed."""
         node = self._nodes[name]
         self._adopt(node, rules or node.kind.rules, state)
 
     # The scheduler
 
     def filter(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> Filtered:
-        """Which of these nodes take the pod. It is held where one is left; whatever was held for it falls."""
+        """Return which of these nodes take the pod. What was held for it is dropped; where one node is left, that is
+        held."""
         signature = self.classes.signature(pod)
         if not self._can_be_exclusive(signature):
             return Filtered(list(names))
@@ -180,6 +201,7 @@ class ClusterModel:
         found = self.verdicts.filter_nodes(signature, names)
         if not found.nodes and self._held.release_short_groups(group):
             found = self.verdicts.filter_nodes(signature, names)
+        # The room that victims leave stays held until the pod fits anywhere at all.
         if found.nodes and waits:
             self._held.drop(uid)
         if len(found.nodes) == 1:
@@ -189,7 +211,7 @@ class ClusterModel:
         return found
 
     def prioritize(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
-        """The choice among nodes that passed every filter gets all points, and is held."""
+        """Score nodes that passed every filter: the choice gets all points and is held, all others get 0."""
         scores = dict.fromkeys(names, 0)
         chosen = self.choose(pod, now, names=names, group=group) if self._wants(pod) else None
         if chosen is not None:
@@ -197,8 +219,8 @@ class ClusterModel:
         return scores
 
     def advise(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
-        """The less of a node the pod wastes the more points it has, 10 the best; `limits.best` of them have some, and
-        the pod is held on each of these until somebody else has chosen."""
+        """Score nodes by how little the pod wastes, 10 for the best; at most `limits.best` nodes get points. The pod is
+        held on each of them until the scheduler has chosen."""
         scores = dict.fromkeys(names, 0)
         signature = self.classes.signature(pod)
         if not self._can_be_exclusive(signature):
@@ -211,8 +233,8 @@ class ClusterModel:
         return scores
 
     def choose(self, pod: Pod, now: float, *, names: Sequence[str] | None = None, group: str = "") -> str | None:
-        """The best proven node, of these or of all, that gives the pod something for itself, and is held for it. None
-        where there is none; the filter may still name nodes where it would only share."""
+        """Choose the best node, of these or of all, that gives the pod exclusive resources, and hold it. None where
+        there is none; the filter may still name nodes where the pod would only share CPUs."""
         signature = self.classes.signature(pod)
         if not self._can_be_exclusive(signature):
             return None
@@ -235,10 +257,14 @@ class ClusterModel:
         below: int,
         names: Sequence[str] | None = None,
     ) -> Eviction | None:
-        """The pods with a priority `below` that leave the node where that costs least, so that this one fits; what they
-        leave is held for it. `states` are the replicas', `running` the pods of a node with their priorities. At most
-        `limits.evictions` nodes are looked at, those with most CPUs on one NUMA node first; none that is kept for
-        another pod whose victims have yet to leave."""
+        """Choose the node on which the eviction of pods with a lower priority than `below` costs least and makes room,
+        and hold it for the pod.
+
+        - `states`: returns the replica's state of a node; `running`: its pods with their priorities.
+
+        At most `limits.evictions` nodes are looked at, those with most free CPUs on one NUMA node first; none that is
+        held for another pod whose victims have yet to leave.
+        """
         signature = self.classes.signature(pod)
         if not self._can_be_exclusive(signature):
             return None
@@ -260,7 +286,7 @@ class ClusterModel:
         return chosen
 
     def fits_without(self, pod: Pod, name: str, state: NodeState, victims: Sequence[str]) -> bool:
-        """Whether a node in this state would admit the pod once these have left it, with all that are on their way."""
+        """Whether a node in this state would admit the pod once the victims have left, beside all pods on their way."""
         node = self._nodes.get(name)
         if node is None or not node.confirmed:
             return False
@@ -271,8 +297,8 @@ class ClusterModel:
         return decide(rules, state, pod).refusal is None
 
     def await_room(self, pod: Pod, name: str, now: float) -> bool:
-        """The scheduler has made room for the pod on a node: what its victims leave is held for it. False where the
-        pod gets nothing for itself there, or nothing is known of the node."""
+        """Hold a node for a pod for which the scheduler has preempted others there. Returns False where the pod would
+        get no exclusive resources, or the node is unknown."""
         uid, signature = pod.metadata.uid, self.classes.signature(pod)
         if name not in self._nodes or not self._can_be_exclusive(signature):
             return False
@@ -281,18 +307,19 @@ class ClusterModel:
         return self._held.await_victims(uid, now)
 
     def keep_room(self, uid: str, now: float) -> bool:
-        """Victims are still leaving: their room is kept a while longer. False where nothing is held for the pod."""
+        """Keep a hold longer while victims are leaving. Returns False where nothing is held for the pod."""
         return self._held.keep_room(uid, now)
 
     def wants_exclusive(self, pod: Pod) -> bool:
-        """True for a pod that could get something for itself on some node; others are none of our business."""
+        """Whether the pod could get exclusive resources on some node."""
         return self._wants(pod)
 
     def bind(self, uid: str, name: str, now: float, pod: Pod | None = None) -> BindVerdict:
-        """Whether a pod may be bound to a node now; then it stays held until the node has spoken. Where its hold is
-        gone it is let in again, if `pod` is given and the node still takes it."""
+        """Return whether a pod may be bound to a node now; its hold then lasts until the node has reported it. A pod
+        whose hold is gone is held again, if `pod` is given and the node still takes it."""
         self._held.settle(uid, name)
         hold = self._held.pods.get(uid)
+        # The hold expired, or the service started again between filter and bind.
         if hold is None or hold.node != name:
             if pod is None:
                 return BindVerdict(_UNKNOWN_POD)
@@ -314,19 +341,19 @@ class ClusterModel:
         return BindVerdict("", node.fix_plan(self.classes, hold))
 
     def plan(self, uid: str) -> Holding | None:
-        """What each container of a pod on its way is to have, for a node that takes plans; None where it would be
-        refused."""
+        """Return the holding of each container of a pod on its way, for a node that takes plans. None where the node
+        would refuse the pod."""
         hold = self._held.pods.get(uid)
         return None if hold is None else self._nodes[hold.node].plan(self.classes, uid)
 
     def unbind(self, uid: str) -> None:
-        """The API server refused the Binding: the pod is not on its way."""
+        """Drop the hold of a pod whose Binding was refused."""
         self._held.drop(uid)
 
     # Pods
 
     def apply_assignment(self, pod: Pod, name: str, now: float) -> None:
-        """The API server says that the pod is on a node, whoever sent it: it is held until the node has spoken."""
+        """Take in that a pod is bound to a node, by any scheduler: it is held until the node has reported it."""
         self._held.settle(pod.metadata.uid, name)
         uid, node, hold = pod.metadata.uid, self._nodes.get(name), self._held.pods.get(pod.metadata.uid)
         if hold is not None and hold.node == name:
@@ -338,42 +365,43 @@ class ClusterModel:
         self._held.hold(uid, self.classes.signature(pod), name, now, group="", bound=True)
 
     def apply_deletion(self, uid: str, now: float) -> None:
-        """The pod is gone from the API server. What its node may still be about to start stays held for a while."""
+        """Take in that a pod is gone from the API server. The hold of a bound one stays a while, because its node may
+        still start it."""
         self._held.apply_deletion(uid, now)
 
     def expire(self, now: float) -> list[str]:
-        """Drop what nobody came back for."""
+        """Drop the holds whose time is over, and return the UIDs of their pods."""
         gone = self._held.expire(now)
         self.verdicts.trust(now)
         return gone
 
     def has_node(self, name: str) -> bool:
-        """True for a node that has told its state."""
+        """Whether the state of a node is known."""
         return name in self._nodes
 
     def names(self) -> list[str]:
-        """All nodes that there are now."""
+        """Return the names of all nodes."""
         return list(self._nodes)
 
     def node(self, name: str) -> HeldNode:
-        """What is known of a node. Raises `KeyError`."""
+        """Return a node with its holds. Raises `KeyError`."""
         return self._nodes[name]
 
     def hold_of(self, uid: str) -> Hold | None:
-        """Where a pod is on its way to; None for one that nothing is held for."""
+        """Return the hold of a pod, None where there is none."""
         return self._held.pods.get(uid)
 
     def holds(self) -> tuple[Hold, ...]:
-        """The pods on their way, in the order in which they were held."""
+        """Return the holds of all pods on their way, the earliest first."""
         return tuple(self._held.pods.values())
 
-    # Whom it concerns
+    # Exclusive resources
 
     def _wants(self, pod: Pod) -> bool:
         return self._can_be_exclusive(self.classes.signature(pod))
 
     def _gets_exclusive(self, name: str, pod: Pod) -> bool:
-        """True where such a pod has something for itself on this node, as far as anybody knows."""
+        """Whether such a pod gets exclusive resources on this node; True for an unknown node."""
         signature, node = self.classes.signature(pod), self._nodes.get(name)
         return self._can_be_exclusive(signature) and (node is None or node.kind.needs(signature).exclusive)
 
@@ -383,7 +411,7 @@ class ClusterModel:
 
 
 def _owners(state: NodeState) -> Iterator[str]:
-    """UIDs of pods that have something for themselves."""
+    """Yield the UIDs of pods that hold exclusive resources."""
     yield from state.cpu.assignments
     yield from state.cpu.bubbles
     yield from state.memory.assignments

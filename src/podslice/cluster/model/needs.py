@@ -1,7 +1,7 @@
-"""What a pod needs at least of a node of some kind: what can be told by counting, before anybody is asked.
+"""The least that a pod needs of a node of some kind: conditions that counting can check before an exact decision.
 
-A node that has less refuses the pod for certain; one that has as much may still refuse it. The texts are those of
-events, where equal texts are counted together: what a pod asks for is in them, what a node has is not.
+A node that has less refuses the pod for certain; one that has as much may still refuse it. The texts are for events,
+where the scheduler counts equal texts: they name what the pod asks for, never what a node has.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ _NO_PODS = Others((), {})
 
 
 def clamp(amount: int) -> int:
-    """An amount as columns hold it: sums of two do not overflow, and no real one comes near."""
+    """Limit an amount to 2^60, so that sums of two fit in int64."""
     return max(-_MOST, min(amount, _MOST))
 
 
 class PodNeeds(NamedTuple):
-    """Lower bounds. `exclusive`: the pod wants something for itself here; where it does not, a node of this kind is not
-    asked. `refusal`: every such node refuses it, whatever it has.
+    """Lower bounds for a pod on a kind of node.
 
-    `cpus` and `memory` in all. `aligned_cpus` of them belong together, on `width` NUMA nodes at most (0: any number).
-    `units`: CPUs and bytes that belong on one NUMA node, together. `devices` by resource. `asked`: what the sums count.
+    - `exclusive`: the pod gets exclusive resources here; otherwise every node of this kind takes it.
+    - `refusal`: the cause, where every such node refuses the pod.
+    - `cpus`, `memory`: CPUs and bytes in all. `aligned_cpus` of them must be on at most `width` NUMA nodes (0: any).
+    - `units`: pairs of CPUs and bytes that must be on one NUMA node together.
+    - `devices`: by resource. `asked`: requests that count against allocatable amounts.
     """
 
     exclusive: bool
@@ -65,7 +67,7 @@ class PodNeeds(NamedTuple):
 
 
 def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject, pod: AdmissionPod) -> PodNeeds:
-    """What a pod needs of nodes with these rules and devices; `room` is such a node without pods."""
+    """Return the needs of a pod on nodes with these rules and devices; `room` is such a node without pods."""
     seen = pod_on_node(pod.spec, rules.gates, rules.quirks)
     cpus, aligned_cpus = _cpus(rules, pod)
     memory = _memory(rules, pod)
@@ -93,7 +95,7 @@ def _counted_requests(room: NodeObject, requests: Mapping[str, int]) -> dict[str
 
 
 def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
-    """Why such a node without other pods refuses this one before its managers are asked, in the words of an event."""
+    """Return why such a node refuses the pod even without other pods, as a text for an event; empty for no reason."""
     if pod.overflow and not rules.quirks.amounts_wrap:
         return refused_by_managers(rules, AMOUNT_OVERFLOW)
     if rules.policy is not NO_POLICY and rules.policy.annotations.invalid == "refuse":
@@ -119,7 +121,7 @@ def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
 
 
 def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
-    """Exclusive CPUs in all, and the most that belong together."""
+    """Return the exclusive CPUs in all, and the most that belong together."""
     if not rules.cpu.static or pod.ignored:
         return 0, 0
     largest = max((one.exclusive_cpus for one in pod.containers), default=0)
@@ -130,14 +132,14 @@ def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
 
 
 def _width(rules: NodeRules, cpus: int) -> int:
-    """On how many NUMA nodes so many CPUs are wanted at most, 0 for any number."""
+    """Return on how many NUMA nodes so many CPUs may be at most, 0 for any number."""
     if rules.config.topology_manager_policy != RESTRICTED or rules.cpu.options.align_by_socket:
         return 0
     return rules.cpu.topology.fewest_numa_nodes(cpus) if cpus else 0
 
 
 def _memory(rules: NodeRules, pod: AdmissionPod) -> int:
-    """Bytes on NUMA nodes in all."""
+    """Return the bytes on NUMA nodes in all."""
     largest = max((_bytes(rules, pod, one) for one in pod.containers), default=0)
     if pod.managed:
         return largest
@@ -145,14 +147,14 @@ def _memory(rules: NodeRules, pod: AdmissionPod) -> int:
 
 
 def _bytes(rules: NodeRules, pod: AdmissionPod, container: AdmissionContainer) -> int:
-    """Bytes on NUMA nodes that a container has for itself."""
+    """Return the bytes on NUMA nodes that the Memory Manager assigns to a container."""
     if not rules.memory.static or not pod.guaranteed or pod.ignored or (pod.managed and not container.guaranteed):
         return 0
     return clamp((container.memory or {}).get(_MEMORY, 0))
 
 
 def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Iterator[tuple[int, int]]:
-    """CPUs and bytes that belong on one NUMA node, together."""
+    """Yield CPUs and bytes that must be on one NUMA node together."""
     if rules.merger is None or not rules.merger.single_numa_node or not (cpus or memory):
         return
     if rules.config.aligns_pods:
@@ -165,7 +167,7 @@ def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Itera
 
 
 def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, int]:
-    """Devices by resource, of those that plugins serve."""
+    """Return the devices that the pod needs, by resource that a plugin serves."""
     found: dict[str, int] = {}
     for name in {name for one in pod.containers for name in one.limits if name in pools}:
         apps = sum(one.limits.get(name, 0) for one in pod.containers if not one.init)
@@ -175,42 +177,42 @@ def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, in
     return found
 
 
-# Words
+# Texts of causes
 
 
 def few_cpus(needs: PodNeeds) -> str:
-    """Fewer CPUs than that can be given away."""
+    """The cause of too few free CPUs."""
     return f"fewer than {needs.cpus} exclusive CPUs free"
 
 
 def scattered_cpus() -> str:
-    """They are there, but not together."""
+    """The cause of free CPUs on too many NUMA nodes."""
     return "exclusive CPUs free only across NUMA nodes (restricted)"
 
 
 def few_memory(needs: PodNeeds) -> str:
-    """Less memory than that can be given away."""
+    """The cause of too little free memory."""
     return f"less than {_size(needs.memory)} of memory free on NUMA nodes"
 
 
 def not_on_one(cpus: int, memory: int) -> str:
-    """Not so much of both on one NUMA node."""
+    """The cause of too little of both on every NUMA node."""
     own = [f"{cpus} exclusive CPUs"] if cpus else []
     return f"no NUMA node has {' and '.join([*own, *([f'{_size(memory)} of memory'] if memory else [])])} free"
 
 
 def few_devices(resource: str, count: int) -> str:
-    """Fewer devices than that can be given away."""
+    """The cause of too few free devices."""
     return f"fewer than {count} {resource} free"
 
 
 def lacking_sum(resource: str) -> str:
-    """All pods together would ask for more; the scheduler's words."""
+    """The cause of too small an allocatable amount, in kube-scheduler's words."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
 def refused_by_managers(rules: NodeRules, reason: str) -> str:
-    """What a kubelet's managers said, for an event. `reason` is upstream's or a defect's name."""
+    """Return a text for a refusal by a kubelet's managers. `reason` is upstream's, or the name of a defect."""
     if reason == TOPOLOGY_AFFINITY:
         return f"CPUs, memory and devices not free together: {alignment_demand_text(rules.config)}"
     if reason == SMT_ALIGNMENT:

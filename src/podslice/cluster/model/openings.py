@@ -1,12 +1,12 @@
-"""Where there may be room for a kind of pods that found none: nodes that refused it and have changed since.
+"""Nodes that refused a kind of pods and may take it now, because they have changed since.
 
     openings = Openings(verdicts, signature)
-    openings.refused(names)         # these were asked for such a pod, and do not take it
-    openings.changed()              # -> those that may take it now, by their conditions; they count as asked no more
-    openings.unheard(names)         # nobody was told of these: they are looked at again
+    openings.refused(names)         # these nodes refused such a pod
+    openings.changed()              # -> those that may take it now, by counted conditions; each once
+    openings.unheard(names)         # the scheduler was not told of these: they come again
 
-Nothing is held, and no node is asked. Nodes for which nobody asked are out of the pod's reach for another reason, which
-the scheduler sees itself.
+Nothing is held, and nothing decided exactly. Nodes for which the scheduler never asked are out for another reason,
+which it watches itself.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from podslice.replica.signature import Signature
 
 
 class Openings:
-    """Of one `signature`."""
+    """The openings of one `signature`."""
 
     def __init__(self, verdicts: Verdicts, signature: Signature) -> None:
         self.signature = signature
         self._verdicts = verdicts
         self._refused: Ints = np.zeros(0, dtype=np.int64)
-        """By row, when its node refused, on the clock of the table; 0 for one that did not."""
+        """By row, the table's clock when its node refused; 0 for one that did not."""
         self._unknown: set[str] = set()
-        """Names of nodes that refuse because nothing is known of them."""
+        """Names of nodes that are refused because their state is unknown."""
         self._seen = verdicts.table.clock
 
     @property
     def has_changes(self) -> bool:
-        """True where any node has changed since it was last looked."""
+        """Whether any node was written since the last `take_changed`."""
         return self._seen != self._verdicts.table.clock
 
     def record_refusals(self, names: Sequence[str]) -> None:
-        """These nodes were asked, and do not take such a pod."""
+        """Record that these nodes refuse such a pod."""
         rows = self._verdicts.rows(names)
         known = rows[rows >= 0]
         self._grow()
@@ -47,7 +47,8 @@ class Openings:
             self._unknown.update(name for name, row in zip(names, rows.tolist(), strict=True) if row < 0)
 
     def take_changed(self) -> list[str]:
-        """Names of nodes that refused and were written since it was last looked, as far as they may take such a pod."""
+        """Return the nodes that refused, were written since the last call, and may take such a pod by counted
+        conditions. Each is returned once."""
         table = self._verdicts.table
         self._grow()
         for name in self._unknown & table.row.keys():
@@ -60,7 +61,7 @@ class Openings:
         return [table.names[row] for row in rows.tolist()]
 
     def retry(self, names: Sequence[str]) -> None:
-        """They are as they were before `take_changed` told of them."""
+        """Put back nodes of `take_changed`, so that they are returned again."""
         self.record_refusals(names)
         self._seen = -1
 

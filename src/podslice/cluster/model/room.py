@@ -1,7 +1,7 @@
-"""How scattered the free CPUs of all nodes are, counted for all of them at once.
+"""The fragmentation of free CPUs, counted for all nodes at once.
 
-Counted is by NUMA node, as a pod that must be on one sees it. It is an upper bound: cores that are half free, memory
-and devices can make a node refuse what the count allows.
+CPUs are counted by NUMA node, for pods that must be on one. It is an upper bound: half free cores, memory and devices
+can make a node refuse what the count allows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import numpy as np
 from podslice.cluster.model.columns import NO_KIND, NodeTable
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""CPUs of the pods whose room is counted."""
+"""Sizes of pods, in CPUs, for which room is counted."""
 
 
 class Room(NamedTuple):
-    """Of the nodes that take pods: how many they are, their CPUs that can be owned, free ones, the sum of what is free
-    on each node's best NUMA node; by `SIZES`: how many such pods would find room on one NUMA node, and the CPUs they
-    could use. `scattered`: nodes with (name, free, best NUMA node), those with most out of reach first."""
+    """The room on nodes that take pods.
+
+    - `nodes`: their number. `cpus`: CPUs that can be exclusive. `free`: those that are free.
+    - `largest`: sum of the free CPUs on each node's best NUMA node.
+    - `pods`, `usable`: by `SIZES`, how many such pods fit on single NUMA nodes, and the CPUs they would use.
+    - `scattered`: (name, free, free on the best NUMA node) of the most fragmented nodes.
+    """
 
     nodes: int
     cpus: int
@@ -32,7 +36,7 @@ class Room(NamedTuple):
 
 
 def measure_room(table: NodeTable, ownable: Sequence[int], *, most: int) -> Room:
-    """`ownable`: CPUs of a node by the number of its kind; at most so many nodes are named."""
+    """Count the room. `ownable`: exclusive CPUs of a node by number of its kind; at most `most` nodes are named."""
     kinds = table.kind[: table.count]
     rows = np.flatnonzero((kinds != NO_KIND) & (table.confirmed[: table.count] != 0))
     by_zone = table.cpus[:, rows]

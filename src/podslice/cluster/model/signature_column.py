@@ -1,8 +1,8 @@
-"""What is known of one signature on every node: a column of verdicts, and what nodes cost.
+"""The verdicts of all nodes on one signature, and the cost of placing such a pod on each.
 
-A verdict is `OPEN` (by its conditions the node could take such a pod), `PROVEN` (it was asked, and takes it) or the
-number of a cause, `UNKNOWN` where nobody stands for the node. A row is looked at again when its node was written; what
-was proven of it is forgotten then. The best node is the one that wastes least: no free devices that the pod does not
+A verdict is `OPEN` (by the counted conditions the node could take such a pod), `PROVEN` (the exact model says that it
+does) or the number of a cause, `UNKNOWN` for an unconfirmed node. A row is judged again when its node was written; a
+proof is forgotten then. The best node is the one that wastes least: no free devices that the pod does not
 want, then the fewest CPUs left over beside it where a kubelet would put it, then the fewest on the whole node.
 """
 
@@ -23,26 +23,26 @@ from podslice.replica.signature import Signature
 OPEN, PROVEN, UNKNOWN = 0, 1, 2
 NOT_CONFIRMED = "node state not confirmed by its agent"
 FAR = 1 << 60
-"""What a node costs that takes no such pod."""
+"""Cost of a node that does not take such a pod."""
 SHARED = 1 << 58
-"""What a node costs where such a pod gets nothing for itself."""
+"""Cost of a node where such a pod gets no exclusive resources."""
 _DEVICE, _LEFT = 1 << 40, 1 << 20
 
 
 class Cause(NamedTuple):
-    """Why nodes refuse a signature. `by_sums`: pods that leave could help, as the scheduler sees it."""
+    """A reason to refuse a signature. `by_sums`: the scheduler sees it too, so its own preemption could help."""
 
     text: str
     by_sums: bool = False
 
 
 class SignatureColumn:
-    """One signature's verdicts and costs, by row."""
+    """Verdicts and costs of one signature, by row of the table."""
 
     def __init__(self, signature: Signature, table: NodeTable, kinds: Sequence[NodeKind | None]) -> None:
         self.signature = signature
         self.causes: list[Cause] = [Cause(""), Cause(""), Cause(NOT_CONFIRMED)]
-        """By verdict; the first two are none."""
+        """Causes by verdict; those of `OPEN` and `PROVEN` are empty."""
         self._number: dict[Cause, int] = {self.causes[UNKNOWN]: UNKNOWN}
         self._table = table
         self._kinds = kinds
@@ -51,7 +51,7 @@ class SignatureColumn:
         self.cost: Ints = np.zeros(0, dtype=np.int64)
 
     def refresh(self) -> None:
-        """Look at the rows that were written since."""
+        """Judge the rows that were written since the last call."""
         table = self._table
         if self._seen == table.clock:
             return
@@ -91,12 +91,13 @@ class SignatureColumn:
         self.cost[rows] = _costs(self._table, needs, rows)
 
     def best_first(self, rows: Ints, count: int, most: int) -> Iterator[int]:
-        """Those of some rows that could take such a pod and cost less than `most`, the cheapest first; `count` of them
-        will do."""
+        """Yield the rows that could take such a pod and cost less than `most`, the cheapest first. `count` is how many
+        the caller expects to read; more are possible, but slower."""
         costs = self.cost[rows]
         could = costs < most
         rows, costs = rows[could], costs[could]
         some = 4 * count
+        # Sorting a few of many rows: a partition is linear, a sort of 100 000 costs is what takes long.
         if len(rows) > some:
             first = np.argpartition(costs, some)[:some]
             first = first[np.argsort(costs[first], kind="stable")]
@@ -107,14 +108,14 @@ class SignatureColumn:
         yield from rows[np.argsort(costs, kind="stable")].tolist()
 
     def record_answer(self, row: int, cause: str) -> None:
-        """A node was asked; `cause` is empty where it takes such a pod."""
+        """Record the answer of the exact model for a row; `cause` is empty where the node takes such a pod."""
         if cause:
             self.verdict[row], self.cost[row] = self.verdict_of(Cause(cause)), FAR
         else:
             self.verdict[row] = PROVEN
 
     def _refuse_by_cause(self, rows: Ints, causes: Causes) -> None:
-        """Rows that lack something: the first cause that is true of each."""
+        """Refuse rows, each with the first cause that is true of it."""
         for cause, lacks in causes:
             lacking = lacks(rows)
             self._refuse(rows[lacking], cause.text, by_sums=cause.by_sums)
@@ -125,7 +126,7 @@ class SignatureColumn:
         self.cost[rows] = FAR
 
     def verdict_of(self, cause: Cause) -> int:
-        """The verdict of a cause."""
+        """Return the verdict that stands for a cause."""
         known = self._number.get(cause)
         if known is None:
             known = self._number[cause] = len(self.causes)
@@ -134,13 +135,14 @@ class SignatureColumn:
 
 
 Lacks: TypeAlias = Callable[[Ints], Any]
-"""Which of some rows have too little."""
+"""Returns a mask of the rows that have too little."""
 Causes: TypeAlias = "tuple[tuple[Cause, Lacks], ...]"
-"""What is told of rows that have too little; the last is true of all that are left."""
+"""Causes for rows that have too little; the last one is true of all rows that are left."""
 
 
 def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Lacks, Causes]]:
-    """What is looked at, in the order in which causes are told. Sums that a unit asks for alone need no look."""
+    """Yield the conditions in the order in which they are reported. A sum that one unit asks for alone is left out: the
+    condition of the unit is stricter."""
     for cpus, memory in needs.units:
         yield _on_one_node(table, cpus, memory)
     if needs.cpus > max((cpus for cpus, _ in needs.units), default=0):
@@ -172,7 +174,7 @@ def _all(rows: Ints) -> Any:
 
 
 def _on_one_node(table: NodeTable, cpus: int, memory: int) -> tuple[Lacks, Causes]:
-    """CPUs and bytes on the same NUMA node; what is missing alone is told first."""
+    """Return the condition for CPUs and bytes on one NUMA node; a shortage of one alone is reported first."""
 
     def few_cpus(rows: Ints) -> Any:
         return table.cpus.take(rows, axis=1).max(axis=0) < cpus
@@ -195,7 +197,7 @@ def _on_one_node(table: NodeTable, cpus: int, memory: int) -> tuple[Lacks, Cause
 
 
 def _fitting(table: NodeTable, cpus: int, memory: int, rows: Ints) -> Any:
-    """Which NUMA nodes have both."""
+    """Return a mask of the NUMA nodes, by row, that have both."""
     fits = table.cpus.take(rows, axis=1) >= cpus
     if not memory:
         return fits
@@ -203,7 +205,7 @@ def _fitting(table: NodeTable, cpus: int, memory: int, rows: Ints) -> Any:
 
 
 def _best_sum(free: Ints, width: int) -> Ints:
-    """What the best NUMA nodes have together, so many of them."""
+    """Return the sum of the `width` best NUMA nodes of each row."""
     if width == 1 or len(free) == 1:
         return free.max(axis=0)
     return np.sort(free, axis=0)[-width:].sum(axis=0)
@@ -224,7 +226,9 @@ def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
     total = free.sum(axis=0)
     if needs.units:
         cpus, memory = max(needs.units)
-        first = _fitting(table, cpus, memory, rows).argmax(axis=0)  # of several NUMA nodes a kubelet takes the first
+        first = _fitting(table, cpus, memory, rows).argmax(
+            axis=0
+        )  # of several NUMA nodes that fit a kubelet takes the lowest
         least = free[first, np.arange(len(rows))] - cpus
     else:
         least = total - needs.cpus

@@ -1,7 +1,7 @@
-"""Which nodes take a pod: verdicts of all nodes by signature, and questions to those that could.
+"""The search for nodes that take a pod: counted conditions first, then the exact model for the best candidates.
 
-Conditions say which nodes could take such a pod (`verdicts`). The best of them are asked, in thought, and what they
-said is known until they change. Nothing here changes a node or holds a pod.
+Conditions select the nodes that could take such a pod (`signature_column`). For the best of them the exact decision is
+computed, and remembered until the node changes. Nothing here changes a node or holds a pod.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class ModelLimits(NamedTuple):
-    """`best`: nodes that a filter names at most. `budget`: how many nodes are asked for a filter, of which nothing is
-    remembered, before it is content with those it has. `memory`: bytes of remembered answers. `signatures`, `columns`:
-    how many kinds of pods are known, and of how many there is a verdict on every node. `groups`: how many are known.
-    Seconds: `hold` and `group_hold` until a hold falls, `undone` where a
-    member of the group found no node, `quarantine` until a node that did otherwise is trusted with
-    such pods again, `deleted` until a pod that was deleted before its node knew of it is forgotten, `eviction_hold`
-    until victims have left. `evictions`: nodes that are looked at for victims."""
+    """Bounds of the model. Times are in seconds.
+
+    - `best`: most nodes that a filter names.
+    - `budget`: new decisions for one filter, after which it is content with the nodes that it has.
+    - `memory`: bytes of remembered answers. `signatures`: kinds of pods that are known. `columns`: kinds of pods with a
+      verdict on every node. `groups`: gangs that are known.
+    - `hold`, `group_hold`: until a hold expires; `undone`: the same once a member of the group found no node.
+    - `quarantine`: until a node that did otherwise than expected gets such pods again.
+    - `deleted`: until the hold of a bound pod ends that was deleted before its node reported it.
+    - `eviction_hold`: until victims must have left. `evictions`: nodes that are searched for victims.
+    """
 
     best: int = 16
     budget: int = 8
@@ -50,9 +54,9 @@ class ModelLimits(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """`nodes` are proven to take the pod, best first. Of those that do not, the cause: `failed` where pods that leave
-    could help as the scheduler sees it, `unresolvable` where only the node's topology is in the way or nobody stands
-    for its state. Nodes beyond the best ones that were asked for are in none of them."""
+    """`nodes` are proven to take the pod, best first. The others are there by cause: `failed` where the scheduler's own
+    preemption could help, `unresolvable` where only topology is in the way or the node is unconfirmed. Candidates
+    beyond the best ones are in neither."""
 
     nodes: list[str]
     failed: Mapping[str, str] = _NONE
@@ -60,7 +64,7 @@ class Filtered(NamedTuple):
 
 
 class Verdicts:
-    """All `nodes` by name, and what is known of them for each signature."""
+    """All `nodes` by name, and their verdicts by signature."""
 
     def __init__(self, classes: StateClasses, limits: ModelLimits) -> None:
         self.table = NodeTable()
@@ -71,34 +75,34 @@ class Verdicts:
         self._columns: OrderedDict[int, SignatureColumn] = OrderedDict()
         self._distrusted: dict[tuple[int, str], float] = {}
         self.trusted = 0
-        """How often a node was trusted again."""
+        """Number of times that a quarantine ended."""
         self._latest: tuple[Sequence[str], int, Ints] = (), -1, np.zeros(0, dtype=np.int64)
-        """The rows of some names, and when that was."""
+        """The latest names, the clock of the table then, and their rows."""
 
     # Nodes
 
-    def write(self, node: HeldNode, told: Mapping[str, int] | None = None) -> None:
-        """A node has changed. `told`: what all its pods ask for, where it has said so anew."""
+    def write(self, node: HeldNode, sums: Mapping[str, int] | None = None) -> None:
+        """Write a node's row. `sums`: the requests of all its pods by resource, where its own state is new."""
         table = self.table
         row = node.row = table.add(node.name, node.kind.number, node.kind.room)
         self._by_row[row] = node
         table.confirmed[row] = node.confirmed
-        if told is not None:
-            table.write_reported(row, told)
+        if sums is not None:
+            table.write_reported(row, sums)
         table.write_sums(row, node.requested_sums())
         table.write(row, node.kind.counts(node.state))
 
     def remove(self, node: HeldNode) -> None:
-        """A node is gone."""
+        """Remove a node."""
         del self.nodes[node.name], self._by_row[node.row]
         self.table.remove(node.name)
 
     def distrust(self, signature: Signature, node: HeldNode, now: float) -> None:
-        """The node answered such a pod otherwise than expected: such pods do not go there for a while."""
+        """Keep such pods from a node for a while, because it did otherwise than expected."""
         self._distrusted[signature.number, node.name] = now + self._limits.quarantine
 
     def trust(self, now: float) -> None:
-        """Nodes whose time is over are trusted again, which may be room."""
+        """End the quarantines whose time is over."""
         for key in [key for key, until in self._distrusted.items() if until <= now]:
             del self._distrusted[key]
             node = self.nodes.get(key[1])
@@ -109,7 +113,7 @@ class Verdicts:
     # Questions
 
     def filter_nodes(self, signature: Signature, names: Sequence[str]) -> Filtered:
-        """Which of some nodes take such a pod, the best of them, and why others do not."""
+        """Return the best of these nodes that take such a pod, and the causes of those that do not."""
         column, rows = self._column(signature), self.rows(names)
         found = self._best(column, rows[rows >= 0], self._limits.best, FAR)
         failed: dict[str, str] = {}
@@ -126,17 +130,17 @@ class Verdicts:
         return Filtered(found, failed, unresolvable)
 
     def best(self, signature: Signature, names: Sequence[str] | None) -> str | None:
-        """The best of some nodes, or of all, that gives such a pod something for itself."""
+        """Return the best of these nodes, or of all, that gives such a pod exclusive resources; None for none."""
         found = self._best(self._column(signature), self._known_rows(names), 1, SHARED)
         return found[0] if found else None
 
     def ranked(self, signature: Signature, names: Sequence[str] | None, count: int) -> list[str]:
-        """The best nodes for such a pod, at most so many, as `best` would choose them one after the other."""
+        """Return the `count` best nodes for such a pod, in the order in which `best` would choose them."""
         return self._best(self._column(signature), self._known_rows(names), count, FAR)
 
     def rank_places(self, signature: Signature, names: Sequence[str]) -> list[tuple[int, str]]:
-        """Those of some nodes that give such a pod something for itself, `limits.best` at most, the best first, each
-        behind its place; nodes that waste as much share one."""
+        """Return (rank, name) of the nodes that give such a pod exclusive resources, at most `limits.best`, the best
+        first. Nodes of equal cost share a rank."""
         column = self._column(signature)
         found = self._best(column, self._known_rows(names), self._limits.best, SHARED)
         costs = [int(column.cost[self.table.row[name]]) for name in found]
@@ -144,8 +148,8 @@ class Verdicts:
         return [(order[cost], name) for cost, name in zip(costs, found, strict=True)]
 
     def ask_each(self, signature: Signature, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """What each of some nodes says of such a pod when its turn comes: the cause, empty where it takes it. Nodes may
-        change between two of them."""
+        """Yield (name, cause) for each of these nodes, the cause empty where it takes such a pod. Each is judged when
+        it is reached: nodes may change between two steps."""
         for name in names:
             node, column = self.nodes.get(name), self._column(signature)
             if node is None:
@@ -158,14 +162,14 @@ class Verdicts:
                 yield name, ""
 
     def possible_rows(self, signature: Signature, rows: Ints) -> Ints:
-        """Those of some rows that may take such a pod, as far as their conditions say."""
+        """Return those of these rows that may take such a pod by the counted conditions."""
         return rows[self._column(signature).verdict[rows] <= PROVEN]
 
     def refusing_nodes(
         self, signature: Signature, names: Sequence[str] | None, *, together: bool = True
     ) -> list[HeldNode]:
-        """Nodes that do not take such a pod as they are, and might without some of their pods: those with most CPUs
-        free on one NUMA node, or, not `together`, in all."""
+        """Return nodes that refuse such a pod and might take it without some of their pods. First come those with most
+        free CPUs on one NUMA node, or without `together` in all."""
         rows = self._known_rows(names)
         rows = rows[self._column(signature).verdict[rows] > UNKNOWN]
         free = self.table.cpus[:, rows]
@@ -187,12 +191,13 @@ class Verdicts:
         return column
 
     def _known_rows(self, names: Sequence[str] | None) -> Ints:
-        """Rows of some nodes, or of all; those that nobody knows are left out."""
+        """Return the rows of these nodes, or of all, without unknown ones."""
         rows = np.arange(self.table.count, dtype=np.int64) if names is None else self.rows(names)
         return rows[rows >= 0]
 
     def rows(self, names: Sequence[str]) -> Ints:
-        """Rows of some nodes, -1 for one of which nothing is known. Of the same names it is asked more than once."""
+        """Return the rows of these nodes, -1 for an unknown one. The latest list is remembered by identity, because one
+        call of the scheduler looks it up several times."""
         latest, clock, rows = self._latest
         if names is not latest or clock != self.table.clock:
             rows = self._rows(names)
@@ -203,6 +208,7 @@ class Verdicts:
         row = self.table.row
         if len(names) < 2:
             return np.array([row.get(name, -1) for name in names], dtype=np.int64)
+        # Joining the encoded rows is faster than making an array of numbers, of 100 000 names.
         coded = self.table.coded
         try:
             found = itemgetter(*names)(coded)
@@ -211,7 +217,7 @@ class Verdicts:
         return np.frombuffer(b"".join(found), dtype=np.int64)
 
     def _best(self, column: SignatureColumn, rows: Ints, count: int, most: int) -> list[str]:
-        """Names of the best rows that take such a pod and cost less than `most`."""
+        """Return the names of the best rows that take such a pod and cost less than `most`."""
         found: list[str] = []
         answers = self._classes.answers
         enough = answers.computed + self._limits.budget
