@@ -42,15 +42,16 @@ class PodEvents:
         else:
             self._over += 1
 
-    def emit_dispute(self, word: NodeReport) -> None:
+    def emit_dispute(self, report: NodeReport) -> None:
         """Emit an event on a pod for which its node did otherwise than expected, and which is still there."""
-        told, pod = word.outcome, self._pods.get(word.uid) if word.is_dispute else None
+        outcome, pod = report.outcome, self._pods.get(report.uid) if report.is_dispute else None
         if pod is None:
             return
-        if told.kind == "refused":
-            self.emit(pod, "Warning", REFUSED, f"{word.node} refused the pod, which its model would have taken")
+        if outcome.kind == "refused":
+            self.emit(pod, "Warning", REFUSED, f"{report.node} refused the pod, which its model would have taken")
         else:
-            text = f"{word.node} gave the pod {_describe(told.found)}, its model would have given {_describe(told.expected)}"
+            found, expected = _describe(outcome.found), _describe(outcome.expected)
+            text = f"{report.node} gave the pod {found}, its model would have given {expected}"
             self.emit(pod, "Warning", DISPUTED, text)
 
     def emit_preemption(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
