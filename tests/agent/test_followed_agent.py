@@ -60,7 +60,7 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert agent.observed is None
         port = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
         agent._start_telling(with_service(agent, port), agent.journal)
-        await until(lambda: journals.fresh(NODE))
+        await until(lambda: journals.is_fresh(NODE))
         node = agent.owner.node
         assert node is not None
         assert "a" in node.pods

@@ -134,7 +134,7 @@ def test_cluster() -> None:
         assert verdict.plan is not None
         assert made.admit(one).admitted
         assert verdict.plan.cpus == made.view.owned_by(one.metadata.uid)
-        assert model.admitted("n0", one.metadata.uid, made.state, now).fate == "agreed"
+        assert model.apply_admission("n0", one.metadata.uid, made.state, now).kind == "agreed"
     full = model.filter(classy("more", "8"), ["n0"], 9.0)
     assert full.nodes == []
 
