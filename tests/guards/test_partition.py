@@ -11,10 +11,10 @@ from podslice.guards.holders import GuardedHolder, holders
 from podslice.guards.partition import (
     EXCLUSIVE,
     PARTITION,
-    PartitionWish,
+    Partition,
+    choose_partitions,
     partition_files,
     partition_paths,
-    partition_wishes,
 )
 from podslice.node.checkpoints.guard_files import bits_in
 from podslice.values.cpuset import Bits, format_bits, parse_bits
@@ -59,7 +59,7 @@ class PartitionKernel(FakeKernel):
     def _above(self, child: str) -> Bits:
         return self._taken("kubepods") & self._taken(PODS[child])
 
-    def found(self, wishes: list[PartitionWish]) -> list:
+    def found(self, wishes: list[Partition]) -> list:
         texts = {
             path: self.files[f"{MOUNT}/{path}"] for path in partition_paths(wishes) if f"{MOUNT}/{path}" in self.files
         }
@@ -70,9 +70,9 @@ class PartitionKernel(FakeKernel):
     def text(self, path: str) -> str:
         return self.files[f"{MOUNT}/{path}"]
 
-    def owned(self, cpus: dict[str, str]) -> list[PartitionWish]:
+    def owned(self, cpus: dict[str, str]) -> list[Partition]:
         self.cpus = {path: parse_bits(text) for path, text in cpus.items()}
-        return [PartitionWish(path, bits, "root") for path, bits in self.cpus.items()]
+        return [Partition(path, bits, "root") for path, bits in self.cpus.items()]
 
 
 def test_made_and_removed() -> None:
@@ -167,7 +167,7 @@ def wished(holders: list[GuardedHolder], running: dict[str, str | None]) -> list
         ("u1", name, f"kubepods/pod1/{name}", None if cpus is None else parse_bits(cpus))
         for name, cpus in running.items()
     ]
-    return [(one.path, format_bits(one.cpus), one.whole) for one in partition_wishes(holders, cgroups)]
+    return [(one.path, format_bits(one.cpus), one.whole) for one in choose_partitions(holders, cgroups)]
 
 
 def test_a_pod_that_shares_its_cpus() -> None:
@@ -184,7 +184,7 @@ def test_a_pod_that_shares_its_cpus() -> None:
 
 def test_files_of_a_pod() -> None:
     """The pod's cgroup takes its CPUs too: nothing else says which are its own."""
-    wish = PartitionWish("kubepods/pod1", parse_bits("2-7"), "root", whole=True)
+    wish = Partition("kubepods/pod1", parse_bits("2-7"), "root", whole=True)
     assert partition_paths([wish]) == [
         f"kubepods/{EXCLUSIVE}", f"kubepods/pod1/{EXCLUSIVE}", f"kubepods/pod1/{PARTITION}"
     ]  # fmt: skip
@@ -204,7 +204,7 @@ def test_containers_that_share_their_pods_cpus() -> None:
     running = [
         (uid, name, f"kubepods/pod{uid}/{name}", node.view.affinity(uid, name)) for uid in "pq" for name in ("c0", "c1")
     ]
-    wishes = partition_wishes(found, running)
+    wishes = choose_partitions(found, running)
     assert [(one.path, format_bits(one.cpus), one.whole) for one in wishes] == [
         ("kubepods/podp", "2-3", True), ("kubepods/podq", "4-6", True),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.config.policy import PowerProfile
-from podslice.guards.power import CPUPower, power_wishes
+from podslice.guards.power import CPUPower, power_files
 from podslice.host.kernel.kernelfiles import KernelFiles
 from podslice.host.kernel.powerfiles import CPUS, read_power
 from podslice.node.checkpoints.guard_files import GuardedFile
@@ -36,7 +36,7 @@ def facts(cpu: int, related: str = "") -> CPUPower:
 
 def test_all_wishes_of_a_profile() -> None:
     """Every word of a profile becomes one value of one file, the preference before the governor."""
-    wished = power_wishes({4: LATENCY}, {4: facts(4)})
+    wished = power_files({4: LATENCY}, {4: facts(4)})
     assert list(wished.files.items()) == [
         ("cpu4/cpufreq/energy_performance_preference", "performance"),
         ("cpu4/cpufreq/scaling_governor", "performance"),
@@ -51,17 +51,17 @@ def test_all_wishes_of_a_profile() -> None:
 def test_a_clock_that_cpus_share() -> None:
     """CPUs with one clock are told something only where all their owners are of one mind; sleep is each CPU's."""
     shared = {4: facts(4, "4-5"), 5: facts(5, "4-5")}
-    alone = power_wishes({4: LATENCY}, shared).files
+    alone = power_files({4: LATENCY}, shared).files
     assert not [path for path in alone if "cpufreq" in path]
     assert "cpu4/power/pm_qos_resume_latency_us" in alone
-    assert not [path for path in power_wishes({4: LATENCY, 5: LOW}, shared).files if "cpufreq" in path]
-    both = power_wishes({4: LATENCY, 5: LATENCY}, shared).files
+    assert not [path for path in power_files({4: LATENCY, 5: LOW}, shared).files if "cpufreq" in path]
+    both = power_files({4: LATENCY, 5: LATENCY}, shared).files
     assert [path for path in both if "governor" in path] == ["cpu4/cpufreq/scaling_governor"]
 
 
 def test_what_a_machine_lacks() -> None:
     """A virtual machine has no such files: nothing is wished, and what is missing is named."""
-    wished = power_wishes({4: LATENCY}, {})
+    wished = power_files({4: LATENCY}, {})
     assert wished.files == {}
     assert wished.missing == {4: ("epp", "governor performance", "frequency turbo", "frequency base",
                                   "resumeLatencyUs", "idle state C6")}  # fmt: skip
@@ -95,7 +95,7 @@ class PoweredKernel(FakeKernel):
         super().take(path, text)
 
     def found(self, owned: Bits, profile: PowerProfile) -> list[GuardedFile]:
-        wished = power_wishes(dict.fromkeys(iter_bits(owned), profile), {cpu: facts(cpu) for cpu in iter_bits(owned)})
+        wished = power_files(dict.fromkeys(iter_bits(owned), profile), {cpu: facts(cpu) for cpu in iter_bits(owned)})
         paths = {f"{CPUS}/{path}": text for path, text in wished.files.items()}
         files = [
             GuardedFile(path, "value", self.files[path], guard="power", wanted=text) for path, text in paths.items()

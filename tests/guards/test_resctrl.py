@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.config.policy import CacheClass
-from podslice.guards.resctrl import RESCTRL, CacheFacts, ResctrlFacts, cache_wishes, domains_of, schemata_of
+from podslice.guards.resctrl import RESCTRL, CacheFacts, ResctrlFacts, cache_groups, domains_of, schemata_of
 from podslice.host.kernel.kernelfiles import KernelFiles
 from podslice.host.kernel.resctrl import read_resctrl, why_refused
 from podslice.node.checkpoints.guard_files import GuardedFile, same, schemata_in
@@ -58,7 +58,7 @@ def test_lines_of_a_class(wish: CacheClass, facts: ResctrlFacts, lines: str) -> 
 def test_what_a_machine_cannot(wish: CacheClass, facts: ResctrlFacts, problem: str) -> None:
     """Nothing is asked of the kernel that it would refuse; what is wrong is said, and the class has no group."""
     assert schemata_of(wish, facts)[1] == (problem,)
-    found = cache_wishes({"a": wish}, {"a": 0b11}, facts)
+    found = cache_groups({"a": wish}, {"a": 0b11}, facts)
     assert (found.files, found.lacks) == ((), (f"cache: class a: {problem}",))
 
 
@@ -73,10 +73,10 @@ def test_lines_that_say_the_same() -> None:
 def test_groups_of_others_stay() -> None:
     """CPUs that an operator or a runtime has put into a group stay there, and a group with our name that is not ours is
     left alone; both are said."""
-    found = cache_wishes({"a": LATENCY}, {"a": parse_bits("2-5")}, PLAIN._replace(others=parse_bits("4-9")))
+    found = cache_groups({"a": LATENCY}, {"a": parse_bits("2-5")}, PLAIN._replace(others=parse_bits("4-9")))
     assert [one.wanted for one in found.files if one.form == "list"] == ["2-3"]
     assert found.lacks == ("cache: CPUs 4-5 are in another group of resctrl and stay there",)
-    found = cache_wishes({"a": LATENCY}, {"a": 0b1100}, PLAIN._replace(foreign=frozenset({"a"})))
+    found = cache_groups({"a": LATENCY}, {"a": 0b1100}, PLAIN._replace(foreign=frozenset({"a"})))
     assert found == ((), ("cache: /sys/fs/resctrl/podslice-a is not the agent's and is left alone",))
 
 
@@ -145,7 +145,7 @@ class ResctrlKernel(FakeKernel):
             for name in ours
             if self.folder(folder := f"{RESCTRL}/podslice-{name}/")
         }
-        files = list(cache_wishes(classes, cpus, PLAIN._replace(groups=groups)).files)
+        files = list(cache_groups(classes, cpus, PLAIN._replace(groups=groups)).files)
         paths = {one.path for one in files}
         for one in self.stored.values():
             if one.path not in paths:

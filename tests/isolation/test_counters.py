@@ -28,7 +28,7 @@ from podslice.isolation.counters import (
     OwnedSample,
     ThreadSample,
     Who,
-    counted,
+    add_sample,
     grades,
 )
 from podslice.isolation.kernel_facts import IsolationSources
@@ -102,7 +102,7 @@ def test_what_is_counted_in_between() -> None:
     """Interrupts, stolen time and time of strangers on its CPUs are counted from sample to sample."""
     kernel = full_kernel()
     first = sample(kernel)
-    series = counted({}, None, first)
+    series = add_sample({}, None, first)
     assert series[ME]["cpu_seconds_total", ()] == 1.0
     assert ("foreign_cpu_seconds_total", ()) not in series[ME]
     kernel.proc["stat"] = kernel.stat({4: 300, 0: 500}, {4: 20})
@@ -110,12 +110,12 @@ def test_what_is_counted_in_between() -> None:
     kernel.proc["100/schedstat"] = "1000 2000000000 1\n"
     kernel.cgroups["kubepods/pod1/app/cpu.stat"] = "usage_usec 3000000\nnr_throttled 5\n"
     second = sample(kernel, 10.0)
-    series = counted(series, first, second)
+    series = add_sample(series, first, second)
     assert series[ME]["foreign_cpu_seconds_total", ()] == 1.0
     assert series[ME]["cpus_steal_seconds_total", ()] == 0.2
     assert series[ME]["cpus_irq_total", (("kind", "device"),)] == 30
     assert series[ME]["run_delay_seconds_total", ()] == 2.0
-    assert counted(series, second, sample(kernel, 20.0))[ME] == series[ME]
+    assert add_sample(series, second, sample(kernel, 20.0))[ME] == series[ME]
     assert grades(first, second) == {ME: 2}
     assert grades(second, second._replace(at=20.0)) == {ME: 0}
 
@@ -123,7 +123,7 @@ def test_what_is_counted_in_between() -> None:
 def test_what_cannot_be_read_has_no_series() -> None:
     """Without files there are no values, and the grade is unknown; it is never good."""
     nothing = NodeSample(0.0, {ME: OwnedSample(CPUS)})
-    assert counted(counted({}, None, nothing), nothing, nothing._replace(at=10.0)) == {ME: {}}
+    assert add_sample(add_sample({}, None, nothing), nothing, nothing._replace(at=10.0)) == {ME: {}}
     assert grades(nothing, nothing._replace(at=10.0)) == {ME: 3}
 
 
@@ -131,19 +131,19 @@ def test_cache_and_bandwidth() -> None:
     """What resctrl counts for its CPUs; a counter that is unavailable for a while, or set back, takes nothing away."""
     kernel = full_kernel()
     first = sample(kernel)
-    series = counted({}, None, first)
+    series = add_sample({}, None, first)
     assert series[ME]["llc_occupancy_bytes", ()] == 1024
     assert not [key for key in series[ME] if key[0] == "memory_bandwidth_bytes_total"]
     kernel.sys[f"{GROUP}/mon_data/mon_L3_00/mbm_total_bytes"] = "9000\n"
     kernel.sys[f"{GROUP}/mon_data/mon_L3_01/mbm_total_bytes"] = "77\n"
     kernel.sys[f"{GROUP}/mon_data/mon_L3_00/mbm_local_bytes"] = "Unavailable\n"
     second = sample(kernel, 10.0)
-    series = counted(series, first, second)
+    series = add_sample(series, first, second)
     assert series[ME]["memory_bandwidth_bytes_total", (("kind", "total"),)] == 4000
     assert ("memory_bandwidth_bytes_total", (("kind", "local"),)) not in series[ME]
     kernel.sys[f"{GROUP}/mon_data/mon_L3_00/mbm_total_bytes"] = "0\n"
     kernel.sys[f"{GROUP}/mon_data/mon_L3_01/mbm_total_bytes"] = "100\n"
-    assert counted(series, second, sample(kernel))[ME]["memory_bandwidth_bytes_total", (("kind", "total"),)] == 4023
+    assert add_sample(series, second, sample(kernel))[ME]["memory_bandwidth_bytes_total", (("kind", "total"),)] == 4023
 
 
 COUNTS = st.integers(0, 1000)
@@ -166,7 +166,7 @@ def test_counters_only_grow(life: list[NodeSample]) -> None:
     """Whatever comes, goes or is set back, no counter that we keep goes down."""
     series: dict[Who, dict[Key, float]] = {}
     for before, after in pairwise(life):
-        now = counted(series, before, after)
+        now = add_sample(series, before, after)
         for key, value in series.get(ME, {}).items():
             if key[0] != "cpu_seconds_total":
                 assert now[ME][key] >= value

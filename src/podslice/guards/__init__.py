@@ -1,1 +1,1 @@
-"""What the kernel's files should say so that exclusive CPUs are left alone (docs/guards.md)."""
+"""Wanted contents of the kernel's files, so that exclusive CPUs are left alone (docs/guards.md)."""

@@ -1,4 +1,4 @@
-"""`podslice guards`: which files of the kernel an agent has changed, and giving them back without one."""
+"""`podslice guards`: show which files of the kernel an agent has changed, and restore them without an agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from podslice.values.errors import InputError
 
 
 @click.command()
-@click.option("--restore", is_flag=True, help="Write back what the files said before, where nobody else has written.")
+@click.option("--restore", is_flag=True, help="Write back old values, except where another program has written.")
 @click.option("--state", "state_folder", default="/var/lib/podslice", show_default=True, metavar="DIR",
               help="The agent's state directory.")  # fmt: skip
 @click.option("--root", "root_folder", default="/", show_default=True, metavar="DIR", help="Where proc and sys are.")
@@ -27,15 +27,15 @@ from podslice.values.errors import InputError
               help="cgroup v2 mount: the agent's cgroupRoot.")  # fmt: skip
 @quiet_option
 def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: str) -> None:
-    """Show which files of the kernel the agent's guards have changed; with --restore give them back. An agent does that
-    when it stops; this is for one that was killed and is not started again.
+    """Show which files of the kernel the agent's guards have changed; with --restore write back the old values. An
+    agent does that when it stops; this is for one that was killed and is not started again.
 
     \b
     Examples:
       podslice guards
       podslice guards --restore     # before the agent is uninstalled
 
-    Exit codes: 0 shown, or nothing is changed any more; 1 files could not be given back; 2 bad input.
+    Exit codes: 0 shown, or nothing is changed any more; 1 files could not be restored; 2 bad input.
     """
     files, folder = KernelFiles(root_folder), Path(state_folder)
     store = SavedStore(folder, boot_id(DiskFileSystem(root_folder)), cgroups=files.path_of(cgroup_root))
@@ -50,20 +50,20 @@ def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: s
     lock.take()
     try:
         _load(guard)
-        news = guard.run(list(files.saved(guard.saved.values())), online=online_cpus(files))
+        result = guard.run(list(files.saved(guard.saved.values())), online=online_cpus(files))
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", source=str(store.path), remedy="run it as root"
         ) from None
     finally:
         lock.release()
-    for path in news.restored:
-        echo(f"/{path}: given back")
-    for path in news.left:
-        echo(f"/{path}: left, somebody else has written it")
-    for path in news.refused:
+    for path in result.restored:
+        echo(f"/{path}: restored")
+    for path in result.left:
+        echo(f"/{path}: left, another program has written it")
+    for path in result.refused:
         echo(f"/{path}: could not be written")
-    if news.refused:
+    if result.refused:
         sys.exit(1)
 
 
@@ -71,7 +71,7 @@ def _load(guard: FileGuard) -> None:
     try:
         guard.load()
     except (ValueError, OSError) as error:
-        raise InputError(str(error), remedy="what was changed is not known; a reboot gives all files back") from None
+        raise InputError(str(error), remedy="what was changed is not known; a reboot restores all files") from None
 
 
 def _show(store: SavedStore) -> None:

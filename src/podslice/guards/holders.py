@@ -1,4 +1,4 @@
-"""Who has CPUs of their own, and what they ask of guards."""
+"""Containers with CPUs of their own, and the guards that they request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from podslice.values.cpuset import Bits, union
 
 
 class GuardedHolder(NamedTuple):
-    """A container with CPUs of its own that are online; `container` is empty for what the containers of a pod share
-    among themselves. `irq`, `isolation`, `power` and `cache` are what it asks for."""
+    """A container with CPUs of its own.
+
+    `container`: its name, empty for the CPUs that the containers of a pod share among themselves.
+    `cpus`: those that are online. `irq`, `isolation`, `power`, `cache`: the guards that it requests.
+    """
 
     uid: str
     container: str
@@ -25,7 +28,7 @@ class GuardedHolder(NamedTuple):
 
 
 def holders(view: NodeView) -> Iterator[GuardedHolder]:
-    """All of a node, in order of admission."""
+    """Yield the holders of a node, in order of admission."""
     guards = view.policy.guards
     power = guards.default_power if guards is not None else ""
     cache = guards.default_cache if guards is not None else ""
@@ -34,26 +37,28 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
         shares = _share(pod) if pod is not None and uid in view.bubbles else frozenset()
         owned = {name: cpus for name, cpus in view.owners.get(uid, {}).items() if name not in shares}
         rest = view.bubbles.get(uid, 0) & ~union(owned.values())
-        wishes = {key: requested_guard(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
+        requests = {key: requested_guard(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
         for name, cpus in (*owned.items(), *([("", rest)] if rest else [])):
             online = cpus & view.topology.all_cpus & ~view.offline
             if online:
-                wish = {key: found.get(name, "") for key, found in wishes.items()}
-                irq, isolation = wish[IRQ] or "ban", wish[ISOLATION] or "root"
+                request = {key: found.get(name, "") for key, found in requests.items()}
+                irq, isolation = request[IRQ] or "ban", request[ISOLATION] or "root"
                 yield GuardedHolder(
-                    uid, name, online, irq, isolation, wish[CPU_POWER] or power, wish[CACHE_CLASS] or cache
+                    uid, name, online, irq, isolation, request[CPU_POWER] or power, request[CACHE_CLASS] or cache
                 )
 
 
 def _share(pod: AdmissionPod) -> frozenset[str]:
-    """The containers of a pod with CPUs as a whole that own none of them; in its ledgers each has all that they
-    share."""
+    """Return the containers that share the pod CPUs and own none. The node's view names all shared CPUs for each."""
     return frozenset(one.name for one in pod.containers if not one.exclusive_cpus)
 
 
 def guarded_cpus(found: Iterable[GuardedHolder], cores: Iterable[Bits]) -> Bits:
-    """The CPUs that interrupts are to leave alone: all of who bans them, and all but the first core of who takes them
-    on that core (`housekeeping`)."""
+    """Return the CPUs that interrupts must avoid.
+
+    These are all CPUs of holders that ban interrupts, and for `housekeeping`, which takes them on its first core, the
+    others. `cores`: the CPUs of each core.
+    """
     cores = list(cores)
     guarded = 0
     for one in found:
@@ -65,8 +70,8 @@ def guarded_cpus(found: Iterable[GuardedHolder], cores: Iterable[Bits]) -> Bits:
     return guarded
 
 
-def claimed(found: Iterable[GuardedHolder]) -> dict[str, Bits]:
-    """The CPUs of who claims interrupts, by the glob of their devices."""
+def claims_by_device(found: Iterable[GuardedHolder]) -> dict[str, Bits]:
+    """Return the CPUs of holders that claim interrupts, by the glob of the devices."""
     claims: dict[str, Bits] = {}
     for one in found:
         if one.irq.startswith(IRQ_CLAIM):

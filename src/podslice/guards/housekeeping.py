@@ -1,4 +1,4 @@
-"""Where the system and the sandboxes of pods may run while containers have CPUs of their own: on the others."""
+"""CPU sets of system services and pod sandboxes while containers have CPUs of their own: the other CPUs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ BALANCER: Final = "irqbalance"
 def housekeeping_files(
     texts: Mapping[str, str], saved: Mapping[str, SavedFile], *, guard: Guard, free: Bits, housekeeping: Bits
 ) -> Iterator[GuardedFile]:
-    """Sets of cgroups (`cpuset.cpus` by path) without CPUs that are not `free`; one that has no other, or allows
-    everything, which it says by saying nothing, goes to those for `housekeeping`."""
+    """Yield the `cpuset.cpus` files (`texts`: by path) with sets that have only `free` CPUs.
+
+    A cgroup that would have none left, or allows all CPUs, gets those for `housekeeping`.
+    """
     for path, text in texts.items():
+        # The old value counts, not the text: CPUs come back to a cgroup once they are free again. An empty file allows
+        # all.
         known = saved.get(path)
         first = bits_in(text if known is None else known.before, "list")
         wanted = (first & free or housekeeping) if not first or first & ~free else 0
@@ -25,8 +29,8 @@ def housekeeping_files(
 
 
 def balancer_advice(environment: Mapping[str, str], guarded: Bits) -> str:
-    """What to do about an irqbalance that runs with this environment; empty where it leaves guarded CPUs alone. It
-    knows a list of CPUs, and in older versions a mask."""
+    """Return what to do about an irqbalance with this environment; empty where it leaves guarded CPUs alone."""
+    # Older versions read a mask, newer ones a list.
     banned = bits_in(environment.get("IRQBALANCE_BANNED_CPULIST", ""), "list")
     banned |= bits_in(environment.get("IRQBALANCE_BANNED_CPUS", ""), "mask")
     if not guarded & ~banned:

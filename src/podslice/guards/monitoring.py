@@ -1,8 +1,7 @@
-"""Monitoring of the caches and the memory bandwidth of exclusive CPUs: resctrl's groups below `mon_groups`
-(docs/guards.md).
+"""Monitoring groups of resctrl (`mon_groups`) for the caches and memory bandwidth of exclusive CPUs (docs/guards.md).
 
-A container has a group of its own with its CPUs, in the group of its cache class where it has one. A machine counts for
-so many groups only (RMIDs): those with most CPUs come first.
+A container has a group of its own with its CPUs, inside the group of its cache class where it has one. A machine has a
+fixed number of monitoring ids (RMIDs), so containers with most CPUs come first.
 """
 
 from __future__ import annotations
@@ -19,8 +18,11 @@ MON_GROUPS = "mon_groups"
 
 
 class MonitorFacts(NamedTuple):
-    """How many groups a machine can count for besides those that are there for other reasons; the CPUs of the
-    agent's own groups by folder; the folders that others have made."""
+    """The monitoring groups of a machine.
+
+    `room`: how many groups the agent may have, beside those of other programs and of cache classes.
+    `mine`: CPU lists of the agent's own groups by folder. `foreign`: folders that other programs have made.
+    """
 
     room: int = 0
     mine: Mapping[str, str] = {}
@@ -30,8 +32,10 @@ class MonitorFacts(NamedTuple):
 def monitor_files(
     holders: Iterable[GuardedHolder], made: Container[str], others: Bits, facts: MonitorFacts
 ) -> Iterator[GuardedFile]:
-    """Folders and CPUs of the groups; `made`: folders of classes that are there or will be, `others`: CPUs that
-    somebody else has put into a group."""
+    """Yield the folder and the CPU list of each group.
+
+    `made`: folders of cache classes that exist or will. `others`: CPUs that other programs have put into a group.
+    """
     room = facts.room
     for one in sorted(holders, key=lambda one: -one.cpus.bit_count()):
         name = "-".join(filter(None, (one.uid, one.container)))

@@ -1,4 +1,4 @@
-"""What the files of cpufreq, cpuidle and PM QoS should say for CPUs with a power profile (docs/guards.md)."""
+"""Wanted contents of the files of cpufreq, cpuidle and PM QoS for CPUs with a power profile (docs/guards.md)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from podslice.values.cpuset import Bits, iter_bits
 
 
 class CPUPower(NamedTuple):
-    """What the kernel offers for one CPU. `related`: CPUs with the same clock; `frequencies`: kHz by `min`, `base`,
-    `turbo`; `idle_states`: names by their folders. What it lacks is empty."""
+    """The controls that the kernel offers for one CPU; those that it lacks are empty.
+
+    `related`: CPUs that share its clock. `frequencies`: kHz by `min`, `base` and `turbo`.
+    `preferences`: it has energy_performance_preference. `idle_states`: names by folder.
+    """
 
     related: Bits = 0
     governors: tuple[str, ...] = ()
@@ -21,17 +24,19 @@ class CPUPower(NamedTuple):
     idle_states: Mapping[str, str] = {}
 
 
-class PowerWishes(NamedTuple):
-    """`files`: what they should say, by path below the folder of all CPUs. `missing`: wishes that the kernel has no
-    file or value for, by CPU."""
+class PowerFiles(NamedTuple):
+    """`files`: wanted contents by path below `/sys/devices/system/cpu`. `missing`: by CPU, the settings of its profile
+    that the kernel has no file or value for."""
 
     files: dict[str, str]
     missing: dict[int, tuple[str, ...]]
 
 
-def power_wishes(profiles: Mapping[int, PowerProfile], cpus: Mapping[int, CPUPower]) -> PowerWishes:
-    """The wishes of CPUs with profiles. CPUs that share a clock are told one thing, where all of them are of one mind;
-    files of the clock are written at the first of them."""
+def power_files(profiles: Mapping[int, PowerProfile], cpus: Mapping[int, CPUPower]) -> PowerFiles:
+    """Return the wanted contents for CPUs with profiles.
+
+    CPUs that share a clock get a clock setting only where all their profiles agree; it is written at the first of them.
+    """
     files: dict[str, str] = {}
     missing: dict[int, tuple[str, ...]] = {}
     for cpu, profile in sorted(profiles.items()):
@@ -44,7 +49,7 @@ def power_wishes(profiles: Mapping[int, PowerProfile], cpus: Mapping[int, CPUPow
         files.update((f"cpu{cpu}/{name}", text) for name, text in _sleep_files(profile, facts, lacks))
         if lacks:
             missing[cpu] = tuple(lacks)
-    return PowerWishes(files, missing)
+    return PowerFiles(files, missing)
 
 
 def _clock(profile: PowerProfile | None) -> tuple[str | None, ...] | None:
@@ -52,7 +57,8 @@ def _clock(profile: PowerProfile | None) -> tuple[str | None, ...] | None:
 
 
 def _clock_files(profile: PowerProfile, facts: CPUPower, lacks: list[str]) -> Iterator[tuple[str, str]]:
-    """The preference before the governor, since some drivers refuse it while that is `performance`."""
+    """Yield the cpufreq files of a profile; add to `lacks` what the kernel does not have."""
+    # The preference comes before the governor: some drivers refuse it while the governor is `performance`.
     if profile.epp:
         if facts.preferences:
             yield "energy_performance_preference", profile.epp
@@ -63,13 +69,13 @@ def _clock_files(profile: PowerProfile, facts: CPUPower, lacks: list[str]) -> It
             yield "scaling_governor", profile.governor
         else:
             lacks.append(f"governor {profile.governor}")
-    for wish, name in ((profile.max_freq, "scaling_max_freq"), (profile.min_freq, "scaling_min_freq")):
-        if wish is not None:
-            text = wish if wish.isdecimal() and facts.frequencies else facts.frequencies.get(wish, "")
+    for setting, name in ((profile.max_freq, "scaling_max_freq"), (profile.min_freq, "scaling_min_freq")):
+        if setting is not None:
+            text = setting if setting.isdecimal() and facts.frequencies else facts.frequencies.get(setting, "")
             if text:
                 yield name, text
             else:
-                lacks.append(f"frequency {wish}")
+                lacks.append(f"frequency {setting}")
 
 
 def _sleep_files(profile: PowerProfile, facts: CPUPower, lacks: list[str]) -> Iterator[tuple[str, str]]:
@@ -78,9 +84,9 @@ def _sleep_files(profile: PowerProfile, facts: CPUPower, lacks: list[str]) -> It
             yield "power/pm_qos_resume_latency_us", profile.resume_latency_us
         else:
             lacks.append("resumeLatencyUs")
-    for wish in profile.disabled_idle_states:
-        folders = [folder for folder, name in facts.idle_states.items() if name == wish]
+    for state in profile.disabled_idle_states:
+        folders = [folder for folder, name in facts.idle_states.items() if name == state]
         if not folders:
-            lacks.append(f"idle state {wish}")
+            lacks.append(f"idle state {state}")
         for folder in folders:
             yield f"cpuidle/{folder}/disable", "1"

@@ -1,4 +1,4 @@
-"""Cache ways and memory bandwidth of exclusive CPUs: what resctrl's files should say (docs/guards.md).
+"""Wanted contents of resctrl's files, for cache ways and memory bandwidth of exclusive CPUs (docs/guards.md).
 
 A class of the policy is a group `podslice-NAME`: a folder of its own, with lines for the resources and the CPUs of its
 containers. Files as the kernel's Documentation/filesystems/resctrl.rst describes them.
@@ -18,8 +18,9 @@ OURS: Final = "podslice-"
 
 
 class CacheFacts(NamedTuple):
-    """A resource of `info`. `mask`: all ways of a cache; `least`: how many at least, or the lowest bandwidth; `step`:
-    of the bandwidth; `sparse`: ways need not be neighbours."""
+    """A resource in resctrl's `info`. `mask`: all ways of a cache. `least`: fewest ways, or lowest bandwidth in
+    percent.
+    `step`: granularity of the bandwidth. `sparse`: ways need not be contiguous."""
 
     mask: Bits = 0
     least: int = 1
@@ -28,9 +29,11 @@ class CacheFacts(NamedTuple):
 
 
 class ResctrlFacts(NamedTuple):
-    """What a machine has, by the kernel's names of resources (`L3`, or `L3CODE` and `L3DATA`; `MB`); the domains of
-    each; and the CPUs of groups that others have made. `groups`: the schemata and CPUs of ours, as they are; `foreign`:
-    classes whose group somebody else has made."""
+    """The resources of a machine, by the kernel's names (`L3`, or `L3CODE` and `L3DATA`; `MB`).
+
+    `domains`: ids of the domains of each resource. `others`: CPUs of groups that other programs have made.
+    `groups`: schemata and CPU list of our groups as they are. `foreign`: classes whose folder another program has made.
+    """
 
     resources: Mapping[str, CacheFacts]
     domains: Mapping[str, tuple[str, ...]]
@@ -39,16 +42,18 @@ class ResctrlFacts(NamedTuple):
     foreign: frozenset[str] = frozenset()
 
 
-class CacheWishes(NamedTuple):
-    """The files of groups, folders first; and what cannot be had, to be said."""
+class CacheGroups(NamedTuple):
+    """The files of the groups, folders first, and messages about what the machine cannot do."""
 
     files: tuple[GuardedFile, ...]
     lacks: tuple[str, ...]
 
 
-def cache_wishes(classes: Mapping[str, CacheClass], cpus: Mapping[str, Bits], facts: ResctrlFacts) -> CacheWishes:
-    """Groups of classes that have CPUs, by the class's name. CPUs of groups that others have made stay there, and a
-    class with a wish that the machine does not have gets no group at all."""
+def cache_groups(classes: Mapping[str, CacheClass], cpus: Mapping[str, Bits], facts: ResctrlFacts) -> CacheGroups:
+    """Return the groups of cache classes that have CPUs.
+
+    CPUs in groups of other programs stay there. A class with a setting that the machine does not support gets no group.
+    """
     files: list[GuardedFile] = []
     lacks: list[str] = []
     for name in sorted(cpus):
@@ -70,14 +75,14 @@ def cache_wishes(classes: Mapping[str, CacheClass], cpus: Mapping[str, Bits], fa
         if lines:
             files.append(GuardedFile(f"{folder}/schemata", "schemata", schemata, "cache", lines, made=True))
         files.append(GuardedFile(f"{folder}/cpus_list", "list", listed, "cache", format_bits(mine), made=True))
-    return CacheWishes(tuple(files), tuple(lacks))
+    return CacheGroups(tuple(files), tuple(lacks))
 
 
-def schemata_of(wish: CacheClass, facts: ResctrlFacts) -> tuple[str, tuple[str, ...]]:
-    """The lines of a class, and what the machine does not have of it."""
+def schemata_of(settings: CacheClass, facts: ResctrlFacts) -> tuple[str, tuple[str, ...]]:
+    """Return the schemata lines of a class, and messages about what the machine does not support of it."""
     lines: list[str] = []
     missing: list[str] = []
-    for resource, text in _wished(wish, facts):
+    for resource, text in _requested_lines(settings, facts):
         known = facts.resources.get(resource)
         if known is None:
             missing.append(f"no {resource} on this machine")
@@ -88,20 +93,21 @@ def schemata_of(wish: CacheClass, facts: ResctrlFacts) -> tuple[str, tuple[str, 
         if unknown:
             missing.append(f"{resource} has no domain {', '.join(unknown)}")
             continue
-        told = {domain: _value(resource, value, known) for domain, value in values.items()}
-        wrong = sorted({problem for _, problem in told.values() if problem})
+        checked = {domain: _value(resource, value, known) for domain, value in values.items()}
+        wrong = sorted({problem for _, problem in checked.values() if problem})
         missing += wrong
         if not wrong:
-            lines.append(f"{resource}:{';'.join(f'{domain}={value}' for domain, (value, _) in told.items())}")
+            lines.append(f"{resource}:{';'.join(f'{domain}={value}' for domain, (value, _) in checked.items())}")
     return "\n".join(lines), tuple(missing)
 
 
-def _wished(wish: CacheClass, facts: ResctrlFacts) -> Iterator[tuple[str, str]]:
-    """Resources by the kernel's names. Where code and data have ways of their own (CDP), a wish for the cache is one
-    for both."""
+def _requested_lines(settings: CacheClass, facts: ResctrlFacts) -> Iterator[tuple[str, str]]:
+    """Yield the resources that a class sets, by the kernel's names. With code and data prioritization (CDP) a setting
+    for the cache counts for both halves that have none of their own."""
     both = {"L3": ("L3CODE", "L3DATA"), "L2": ("L2CODE", "L2DATA")}
     texts = {
-        "L3": wish.l3, "L3CODE": wish.l3_code, "L3DATA": wish.l3_data, "L2": wish.l2, "MB": wish.memory_bandwidth
+        "L3": settings.l3, "L3CODE": settings.l3_code, "L3DATA": settings.l3_data, "L2": settings.l2,
+        "MB": settings.memory_bandwidth,
     }  # fmt: skip
     for resource, text in texts.items():
         if text is None:
@@ -119,8 +125,9 @@ def _by_domain(text: str, domains: tuple[str, ...]) -> dict[str, str]:
 
 
 def _value(resource: str, text: str, known: CacheFacts) -> tuple[str, str]:
-    """As the kernel takes it, or what is wrong with it."""
+    """Return the value in the kernel's form, and what is wrong with it, empty where nothing is."""
     if resource == "MB":
+        # The kernel rounds up to its step; written unrounded, the file would read back another value each time.
         steps = -(-max(int(text), known.least) // known.step)
         return str(steps * known.step), ""
     bits = int(text, 16)
@@ -134,7 +141,7 @@ def _value(resource: str, text: str, known: CacheFacts) -> tuple[str, str]:
 
 
 def domains_of(schemata: str) -> dict[str, tuple[str, ...]]:
-    """The domains of each resource, out of the first group's lines."""
+    """Return the domains of each resource, from the schemata of the root group."""
     found: dict[str, tuple[str, ...]] = {}
     for resource, domain in schemata_in(schemata):
         found[resource] = (*found.get(resource, ()), domain)

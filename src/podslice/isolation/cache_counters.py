@@ -1,4 +1,4 @@
-"""What resctrl counts: the last level cache and the memory bandwidth of groups of CPUs."""
+"""Counters of resctrl: last level cache and memory bandwidth of groups of CPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RESCTRL = "fs/resctrl"
 
 
 def counting_groups(sys: FileSystem) -> dict[Bits, str]:
-    """Groups below `/sys` that count, by their CPUs; those made for monitoring alone before those with classes."""
+    """Return the groups that count, by their CPUs. A monitoring group comes before a class with the same CPUs."""
     found: dict[Bits, str] = {}
     classes = [f"{_RESCTRL}/{name}" for name in sys.entries(_RESCTRL)]
     monitors = [
@@ -24,7 +24,7 @@ def counting_groups(sys: FileSystem) -> dict[Bits, str]:
 
 
 def read_cache(sys: FileSystem, path: str) -> CacheSample:
-    """What a group's domains say now; those that say `Unavailable` or `Error` are left out."""
+    """Read the counters of a group by domain; those that read `Unavailable` or `Error` are left out."""
     counters: tuple[dict[str, int], ...] = ({}, {}, {})
     for domain in sys.entries(f"{path}/mon_data"):
         if domain.startswith("mon_L3_"):

@@ -1,4 +1,4 @@
-"""`podslice probe`: how late a thread wakes on CPUs that should be its own."""
+"""`podslice probe`: measure how late a thread wakes on CPUs that should be its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from podslice.values.errors import InputError
 @OUTPUT("table")
 def probe(*, cpus: str | None, seconds: float, interval: float, limit: float | None, output: str) -> None:
     """Measure how late a thread wakes: it sleeps and wakes on each CPU in turn, as cyclictest does. Run it in a
-    container with CPUs of its own, or on a node on CPUs that nobody owns: it uses the CPU that it looks at.
+    container with CPUs of its own, or on a node on CPUs that no container owns: it uses the CPU that it looks at.
 
     \b
     Examples:
@@ -35,10 +35,11 @@ def probe(*, cpus: str | None, seconds: float, interval: float, limit: float | N
 
     Exit codes: 0 measured, 1 a wake-up was later than --limit, 2 bad input.
     """
-    chosen = list(iter_bits(_chosen(cpus)))
+    chosen = list(iter_bits(_parse_cpus(cpus)))
+    # All CPUs are checked before the first is measured, so that a wrong list fails at once.
     for cpu in chosen:
-        _probed(cpu, 0.0, interval)
-    found = {cpu: _probed(cpu, seconds, interval) for cpu in chosen}
+        _probe(cpu, 0.0, interval)
+    found = {cpu: _probe(cpu, seconds, interval) for cpu in chosen}
     report = latency_report(found, interval=interval, seconds=seconds, limit=limit)
     if output == "table":
         _print(report)
@@ -48,8 +49,8 @@ def probe(*, cpus: str | None, seconds: float, interval: float, limit: float | N
         sys.exit(1)
 
 
-def _probed(cpu: int, seconds: float, interval: float) -> list[int]:
-    """Latencies of a CPU; none in no time, which only says whether it can be used. Raises `InputError`."""
+def _probe(cpu: int, seconds: float, interval: float) -> list[int]:
+    """Measure a CPU; with 0 seconds only check that it can be used. Return nanoseconds. Raises `InputError`."""
     try:
         return probe_cpu(cpu, seconds=seconds, interval=interval / 1_000_000)
     except ProbeError as error:
@@ -58,7 +59,8 @@ def _probed(cpu: int, seconds: float, interval: float) -> list[int]:
         ) from None
 
 
-def _chosen(cpus: str | None) -> int:
+def _parse_cpus(cpus: str | None) -> int:
+    """Return the CPUs of the option, by default those of this process. Raises `InputError`."""
     mine = bits_of(os.sched_getaffinity(0))
     if cpus is None:
         return mine

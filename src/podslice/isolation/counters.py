@@ -1,7 +1,7 @@
-"""What metrics say of containers with exclusive CPUs: counters out of samples of the kernel (docs/isolation.md).
+"""Metrics of containers with exclusive CPUs, computed from samples of the kernel (docs/isolation.md).
 
-What could not be read has no series. Counters of threads and CPUs only grow: what a thread or a CPU had before it came
-is not counted, and what it had stays when it goes.
+A value that could not be read has no series. Counters of threads and CPUs only grow: counts from before a thread or CPU
+joined the container are left out, and its counts stay when it leaves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Who = tuple[str, str, str]
 
 
 class ThreadSample(NamedTuple):
-    """A thread's counters: seconds that it waited, CPUs that it changed, times that it was taken off one."""
+    """A thread's counters: seconds that it waited for a CPU, migrations, and involuntary context switches."""
 
     delay: float | None = None
     migrations: int | None = None
@@ -49,8 +49,10 @@ class ThreadSample(NamedTuple):
 
 
 class CacheSample(NamedTuple):
-    """What resctrl counts for some CPUs, by domain (a cache): bytes that they use of it, and that they moved in all
-    and within the domain. What it does not tell is not there."""
+    """Counters of resctrl for some CPUs by domain (a cache), without those that could not be read.
+
+    `occupancy`: bytes of the cache in use. `total`, `local`: bytes moved in all, and within the domain.
+    """
 
     occupancy: Mapping[str, int] = {}
     total: Mapping[str, int] = {}
@@ -58,8 +60,11 @@ class CacheSample(NamedTuple):
 
 
 class OwnedSample(NamedTuple):
-    """A container with exclusive CPUs at one moment; of `threads` as many as were looked at, one of `scale`. `cache`:
-    None where nobody counts for its CPUs."""
+    """A container with exclusive CPUs at one moment. Times in seconds, memory in bytes.
+
+    `threads`: by id, one in `scale` of them. `some`, `full`: CPU pressure. `local`, `remote`: memory on NUMA nodes of
+    its CPUs and on others. `hertz`: clocks of its CPUs. `cache`: None where no group of resctrl has its CPUs.
+    """
 
     cpus: Bits
     usage: float | None = None
@@ -76,7 +81,7 @@ class OwnedSample(NamedTuple):
 
 
 class NodeSample(NamedTuple):
-    """A node at one moment. `busy` and `stolen` are seconds by CPU, `interrupts` counts by kind and CPU."""
+    """A node at one moment (`at`). `busy`, `stolen`: seconds by CPU. `interrupts`: counts by kind and CPU."""
 
     at: float
     containers: Mapping[Who, OwnedSample]
@@ -85,10 +90,10 @@ class NodeSample(NamedTuple):
     interrupts: Mapping[str, Mapping[int, int]] = {}
 
 
-def counted(
+def add_sample(
     totals: Mapping[Who, Mapping[Key, float]], before: NodeSample | None, after: NodeSample
 ) -> dict[Who, dict[Key, float]]:
-    """The series of each container of the later sample; `totals` are those so far."""
+    """Return the series of each container of the later sample: `totals` plus the growth since the earlier one."""
     found = {}
     for who, one in after.containers.items():
         series = dict(totals.get(who, {}))
@@ -104,8 +109,10 @@ def counted(
 
 
 def grades(before: NodeSample, after: NodeSample) -> dict[Who, int]:
-    """The grade of what was seen in between (0 pass, 1 warn, 2 fail, 3 unknown). Threads of others are not looked for;
-    the time that they took is."""
+    """Return the grade of each container between two samples: 0 pass, 1 warn, 2 fail, 3 unknown.
+
+    Threads of others are not searched for, which would read all of `/proc`; the CPU time that they took is graded.
+    """
     common = [who for who in after.containers if who in before.containers]
     facts = IsolationFacts(
         after.at - before.at,
@@ -118,8 +125,8 @@ def grades(before: NodeSample, after: NodeSample) -> dict[Who, int]:
     return {who: found[f"{who[0]}/{who[1]}", who[2]] for who in common}
 
 
-def totals_of_all(found: Mapping[Who, Mapping[Key, float]]) -> dict[Key, float]:
-    """The counters of all containers added up; what is no counter is left out."""
+def sum_counters(found: Mapping[Who, Mapping[Key, float]]) -> dict[Key, float]:
+    """Return the sums of the counters of all containers, without gauges."""
     total: dict[Key, float] = {}
     for series in found.values():
         for key, value in series.items():
@@ -129,7 +136,7 @@ def totals_of_all(found: Mapping[Who, Mapping[Key, float]]) -> dict[Key, float]:
 
 
 def _as_read(one: OwnedSample) -> Iterable[tuple[Key, float]]:
-    """What the kernel counts by container itself."""
+    """Return the values that the kernel counts by cgroup, which are taken as they are."""
     values: list[tuple[str, Labels, float | None]] = [
         ("cpu_seconds_total", (), one.usage),
         ("throttled_periods_total", (), one.periods),
@@ -163,8 +170,8 @@ def _of_threads(before: OwnedSample, after: OwnedSample) -> Iterable[tuple[Key, 
             yield (name, ()), grown * after.scale
 
 
-def bandwidth_grown(before: CacheSample | None, after: CacheSample | None) -> dict[str, int]:
-    """Bytes moved since, by kind; only of domains that both samples have."""
+def bandwidth_growth(before: CacheSample | None, after: CacheSample | None) -> dict[str, int]:
+    """Return the bytes moved between two samples, by kind, of the domains that both have."""
     found = {}
     for kind in ("total", "local") if before is not None and after is not None else ():
         first, now = getattr(before, kind), getattr(after, kind)
@@ -175,14 +182,14 @@ def bandwidth_grown(before: CacheSample | None, after: CacheSample | None) -> di
 
 
 def _of_memory(before: CacheSample | None, after: CacheSample | None) -> Iterable[tuple[Key, float]]:
-    for kind, grown in bandwidth_grown(before, after).items():
+    for kind, grown in bandwidth_growth(before, after).items():
         yield ("memory_bandwidth_bytes_total", (("kind", kind),)), float(grown)
 
 
 def _of_cpus(
     known: OwnedSample, one: OwnedSample, before: NodeSample, after: NodeSample
 ) -> Iterable[tuple[Key, float]]:
-    """What came to CPUs that the container had in both samples."""
+    """Yield the growth on CPUs that the container had in both samples."""
     cpus = list(iter_bits(known.cpus & one.cpus))
     for kind, counts in after.interrupts.items():
         first = before.interrupts.get(kind, {})
@@ -200,13 +207,13 @@ def _differences(before: Mapping[int, float], after: Mapping[int, float]) -> dic
     return {cpu: max(0.0, value - before[cpu]) for cpu, value in after.items() if cpu in before}
 
 
-def _grown(before: float | None, after: float | None) -> float | None:
+def _growth(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else max(0.0, after - before)
 
 
 def _facts(who: Who, before: OwnedSample, after: OwnedSample) -> OwnedFacts:
     cpus = format_bits(after.cpus)
-    periods = _grown(before.periods, after.periods)
+    periods = _growth(before.periods, after.periods)
     delay = dict(_of_threads(before, after)).get(("run_delay_seconds_total", ()))
     memory = None if after.local is None or after.remote is None else {0: after.local, 1: after.remote}
     return OwnedFacts(
@@ -214,9 +221,9 @@ def _facts(who: Who, before: OwnedSample, after: OwnedSample) -> OwnedFacts:
         container=who[2],
         cpus=cpus,
         effective=cpus,
-        used=_grown(before.usage, after.usage),
+        used=_growth(before.usage, after.usage),
         throttled=None if periods is None else int(periods),
-        waited=_grown(before.some, after.some),
+        waited=_growth(before.some, after.some),
         run_delay=delay if after.threads else 0.0 if after.usage is not None else None,
         memory=memory,
         local_nodes="0",
@@ -225,7 +232,7 @@ def _facts(who: Who, before: OwnedSample, after: OwnedSample) -> OwnedFacts:
 
 
 def _devices(before: NodeSample, after: NodeSample) -> tuple[InterruptFacts, ...] | None:
-    """All devices as one."""
+    """Return the interrupts of all devices as those of one."""
     if "device" not in after.interrupts:
         return None
     first = before.interrupts.get("device", {})

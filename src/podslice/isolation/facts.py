@@ -1,6 +1,6 @@
-"""What a node's kernel says about exclusive CPUs, read twice: plain facts that can be kept and graded later.
+"""Facts about exclusive CPUs between two samples of a node's kernel, which can be kept and graded later.
 
-Counters that could not be read are None, never 0: what nobody has seen is not good.
+A counter that could not be read is None, never 0: what was not seen does not count as good.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import msgspec
 
 
 class ThreadFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """A thread that does not belong to the container and may run on its CPUs. `seen`: it ran there in between.
-    `kernel`: a thread of the kernel; `fixed`: one that stays on its CPU whatever anybody does."""
+    """A thread that does not belong to the container and may run on its CPUs.
+
+    `seen`: it ran there between the samples. `kernel`: a kernel thread. `fixed`: the kernel does not let it be moved.
+    """
 
     id: int
     name: str
@@ -22,8 +24,8 @@ class ThreadFacts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class InterruptFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """How often an interrupt came, by CPU; `number` is its line (`131`, `LOC`), `name` its device. `affinity`: where it
-    may go, None where the kernel does not say."""
+    """Counts of an interrupt by CPU. `number`: its line (`131`, `LOC`). `name`: its device. `affinity`: the CPUs that
+    it may go to, None where the kernel does not say."""
 
     number: str
     name: str
@@ -32,12 +34,12 @@ class InterruptFacts(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_device(self) -> bool:
-        """A device's, not the CPU's own timer or another CPU's call."""
+        """Whether it comes from a device, and not from the CPU's own timer or another CPU."""
         return self.number.isdecimal()
 
 
 class SetFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """Another cgroup that may run on a container's CPUs. `kind`: container, sandbox, or other (system services)."""
+    """A foreign cgroup that may run on a container's CPUs. `kind`: container, sandbox, or other (system services)."""
 
     path: str
     cpus: str
@@ -47,12 +49,14 @@ class SetFacts(msgspec.Struct, frozen=True, rename="camel"):
 class OwnedFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A container with CPUs of its own, over `IsolationFacts.seconds`. Times in seconds.
 
-    `effective` is what it runs on, `partition` the state of its cgroup; `used`, `throttled` and `waited` are its CPU
-    time, how many periods it was throttled, and the pressure that it felt; `run_delay` is how long its threads waited
-    for a CPU, `migrations` how often they changed it; `memory` bytes by NUMA node; `siblings` the other threads of its
-    cores, by whose they are; `first_threads`: the lowest thread of each core, where that is not all of them.
-    `cache_used`: bytes of the last level cache, None where nobody counts; `moved`: bytes from and to memory, `total`
-    and those within their own domain (`local`).
+    `effective`: the CPUs it runs on. `partition`: state of its cgroup.
+    `used`: CPU time. `throttled`: periods. `waited`: CPU pressure (some).
+    `run_delay`: time that its threads waited for a CPU. `migrations`: how often they changed it.
+    `memory`: bytes by NUMA node.
+    `siblings`: other hardware threads of its cores, by owner (`owner`: a container, `shared`).
+    `first_threads`: the lowest hardware thread of each core, empty where these are all its CPUs.
+    `cache_used`: bytes of the last level cache, None where no group of resctrl has its CPUs.
+    `moved`: bytes from and to memory, `total` and within their own domain (`local`).
     """
 
     pod: str
@@ -76,8 +80,8 @@ class OwnedFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class IsolationFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """All that was seen of a node within `seconds`. `busy` and `stolen` are seconds by CPU, `interrupts` counts,
-    `tick` how long the kernel's clock counts at the least, in seconds. `nohz_full`: CPUs without a regular tick."""
+    """All facts of a node within `seconds`. `busy`, `stolen`: seconds by CPU. `interrupts`: counts. `tick`: unit of the
+    kernel's CPU times in seconds. `nohz_full`: CPUs without a regular tick."""
 
     seconds: float
     containers: tuple[OwnedFacts, ...]

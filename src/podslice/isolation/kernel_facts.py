@@ -1,4 +1,4 @@
-"""Reading `IsolationFacts` of a node: two samples of `/proc`, `/sys` and the cgroups of containers that own CPUs."""
+"""Read the `IsolationFacts` of a node: two samples of `/proc`, `/sys` and the cgroups of containers that own CPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from podslice.host.filesystem import FileSystem
 from podslice.isolation.cache_counters import counting_groups, read_cache
-from podslice.isolation.counters import CacheSample, bandwidth_grown
+from podslice.isolation.counters import CacheSample, bandwidth_growth
 from podslice.isolation.facts import (
     InterruptFacts,
     IsolationFacts,
@@ -19,6 +19,7 @@ from podslice.isolation.facts import (
 from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits, parse_bits_or_empty
 
 _HERTZ = 100
+"""Units of CPU time a second in `/proc/stat` (USER_HZ), which is 100 on every architecture that Kubernetes runs on."""
 _NANO, _MICRO = 1e-9, 1e-6
 _MOST_THREADS = 512
 _MOST_PROCESSES = 200_000
@@ -30,7 +31,7 @@ _SPACE_FIELDS = re.compile(r"\d+ \((.*)\) (.*)", re.DOTALL)
 
 
 class OwnedCgroup(NamedTuple):
-    """A container that owns CPUs, and its cgroup; `path` empty where it has none."""
+    """A container that owns CPUs, and its cgroup. `path` is empty where it has none."""
 
     pod: str
     container: str
@@ -63,7 +64,7 @@ class _Sample(NamedTuple):
     interrupts: dict[str, tuple[str, dict[int, int]]] | None
     containers: list[_Counters]
     threads: dict[int, int]
-    """Nanoseconds that each thread of somebody else has run."""
+    """Nanoseconds that each foreign thread has run."""
 
 
 def read_isolation(
@@ -72,19 +73,19 @@ def read_isolation(
     *,
     wait: Callable[[], float],
 ) -> IsolationFacts:
-    """Two samples; `wait` lets time pass and says how many seconds. What cannot be read is None."""
+    """Take two samples. `wait` lets time pass between them and returns the seconds. What cannot be read is None."""
     known = [one for one in owners if one.cpus]
     exclusive = 0
     for one in known:
         exclusive |= one.cpus
     mine = [threads_of(one.path, sources.cgroups) for one in known]
-    strangers = list(_strangers(sources.proc, exclusive, {tid for ids in mine for tid in ids or ()}))
+    strangers = list(_foreign_threads(sources.proc, exclusive, {tid for ids in mine for tid in ids or ()}))
     counting = counting_groups(sources.sys)
     groups = [counting.get(one.cpus) for one in known]
     first = _sample(known, mine, groups, strangers, sources)
     seconds = wait()
     second = _sample(known, mine, groups, strangers, sources)
-    placed = _placed(strangers, sources.proc)
+    placed = _last_cpus(strangers, sources.proc)
     ran = {tid for tid, ns in second.threads.items() if ns > first.threads.get(tid, ns)}
     seen = {tid: cpu for tid, cpu in placed.items() if tid in ran}
     containers = tuple(
@@ -96,8 +97,8 @@ def read_isolation(
     return IsolationFacts(
         seconds,
         containers,
-        _grown(first.busy, second.busy),
-        _grown(first.stolen, second.stolen),
+        _growth(first.busy, second.busy),
+        _growth(first.stolen, second.stolen),
         _interrupt_facts(first, second, sources.proc),
         1 / _HERTZ,
         (text_or_none(sources.sys, "devices/system/cpu/nohz_full") or "").strip().replace("(null)", ""),
@@ -105,14 +106,14 @@ def read_isolation(
 
 
 def text_or_none(fs: FileSystem, path: str) -> str | None:
-    """A file's text, None where it cannot be read."""
+    """Return a file's text, None where it cannot be read."""
     try:
         return fs.read(path)
     except OSError:
         return None
 
 
-def _grown(before: Mapping[int, float], after: Mapping[int, float]) -> dict[int, float]:
+def _growth(before: Mapping[int, float], after: Mapping[int, float]) -> dict[int, float]:
     return {cpu: round(max(0.0, value - before[cpu]), 6) for cpu, value in after.items() if cpu in before}
 
 
@@ -120,7 +121,7 @@ def _sample(
     known: list[OwnedCgroup],
     mine: list[list[int] | None],
     groups: list[str | None],
-    strangers: list[_Stranger],
+    strangers: list[_ForeignThread],
     sources: IsolationSources,
 ) -> _Sample:
     busy, stolen = cpu_times(sources.proc)
@@ -130,7 +131,7 @@ def _sample(
 
 
 def cpu_times(proc: FileSystem) -> tuple[dict[int, float], dict[int, float]]:
-    """Seconds that each CPU was busy (user, nice, system, interrupts) and that its hypervisor took."""
+    """Return the seconds that each CPU was busy (user, nice, system, interrupts), and that its hypervisor took."""
     busy, stolen = dict[int, float](), dict[int, float]()
     for line in (text_or_none(proc, "stat") or "").splitlines():
         name, *fields = line.split()
@@ -142,7 +143,7 @@ def cpu_times(proc: FileSystem) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def interrupt_counts(proc: FileSystem, file: str = "interrupts") -> dict[str, tuple[str, dict[int, int]]] | None:
-    """By line: the device's name and how often it came on each CPU."""
+    """Return the device's name and the counts by CPU of each interrupt, by its line."""
     text = text_or_none(proc, file)
     if text is None:
         return None
@@ -173,7 +174,7 @@ def _interrupt_facts(first: _Sample, second: _Sample, proc: FileSystem) -> tuple
 
 
 def threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
-    """Thread ids of a cgroup; evenly chosen ones where there are very many."""
+    """Return the thread ids of a cgroup, an even selection of more than 512, None where it cannot be read."""
     text = text_or_none(cgroups, f"{path}/cgroup.threads") if path else None
     if text is None:
         return None
@@ -182,7 +183,7 @@ def threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
 
 
 def _counters(path: str, tids: list[int] | None, counting: str | None, sources: IsolationSources) -> _Counters:
-    stat = pairs_in(text_or_none(sources.cgroups, f"{path}/cpu.stat") if path else None)
+    stat = read_pairs(text_or_none(sources.cgroups, f"{path}/cpu.stat") if path else None)
     pressure = text_or_none(sources.cgroups, f"{path}/cpu.pressure") if path else None
     some = re.search(r"^some .*total=(\d+)", pressure or "", re.MULTILINE)
     delay, migrations = _of_threads(tids, sources.proc)
@@ -202,29 +203,29 @@ def _of_threads(tids: list[int] | None, proc: FileSystem) -> tuple[float | None,
     delay, migrations = 0.0, 0
     delays, moves = 0, 0
     for tid in tids:
-        if (waited := seconds_waited(tid, proc)) is not None:
+        if (waited := run_delay(tid, proc)) is not None:
             delay += waited
             delays += 1
-        if (moved := times_moved(tid, proc)) is not None:
+        if (moved := migration_count(tid, proc)) is not None:
             migrations += moved
             moves += 1
     return (delay if delays or not tids else None), (migrations if moves or not tids else None)
 
 
-def seconds_waited(tid: int, proc: FileSystem) -> float | None:
-    """How long a thread was ready to run and did not, None where the kernel does not say."""
+def run_delay(tid: int, proc: FileSystem) -> float | None:
+    """Return the seconds that a thread was ready to run and waited, None where the kernel does not say."""
     fields = (text_or_none(proc, f"{tid}/schedstat") or "").split()
     return int(fields[1]) * _NANO if len(fields) >= 2 and fields[1].isdecimal() else None
 
 
-def times_moved(tid: int, proc: FileSystem) -> int | None:
-    """How often a thread went to another CPU, None where the kernel does not say."""
+def migration_count(tid: int, proc: FileSystem) -> int | None:
+    """Return how often a thread moved to another CPU, None where the kernel does not say."""
     found = _SWITCHES.search(text_or_none(proc, f"{tid}/sched") or "")
     return int(found[1]) if found else None
 
 
-def pairs_in(text: str | None) -> dict[str, int]:
-    """Numbers by their names, a line each."""
+def read_pairs(text: str | None) -> dict[str, int]:
+    """Return the numbers of a file with a name and a number on each line."""
     return {
         name: int(value)
         for name, _, value in (line.partition(" ") for line in (text or "").splitlines())
@@ -232,7 +233,7 @@ def pairs_in(text: str | None) -> dict[str, int]:
     }
 
 
-class _Stranger(NamedTuple):
+class _ForeignThread(NamedTuple):
     tid: int
     pid: int
     name: str
@@ -243,8 +244,8 @@ class _Stranger(NamedTuple):
     fixed: bool
 
 
-def _strangers(proc: FileSystem, exclusive: Bits, mine: set[int]) -> Iterator[_Stranger]:
-    """Threads that are nobody's owner and may run on exclusive CPUs."""
+def _foreign_threads(proc: FileSystem, exclusive: Bits, mine: set[int]) -> Iterator[_ForeignThread]:
+    """Yield the threads of no owner that may run on exclusive CPUs."""
     for entry in proc.entries("")[:_MOST_PROCESSES]:
         if not entry.isdecimal() or int(entry) in mine:
             continue
@@ -257,7 +258,7 @@ def _strangers(proc: FileSystem, exclusive: Bits, mine: set[int]) -> Iterator[_S
             cpus = parse_bits_or_empty(allowed[1]) if allowed else 0
             if cpus & exclusive and (stat := _stat(proc, folder)) is not None:
                 kernel = bool(stat.flags & _KERNEL_THREAD)
-                yield _Stranger(
+                yield _ForeignThread(
                     int(tid),
                     int(entry),
                     stat.name,
@@ -276,7 +277,8 @@ class _Stat(NamedTuple):
 
 
 def _stat(proc: FileSystem, folder: str) -> _Stat | None:
-    """Name, flags (field 9) and the CPU it was on last (field 39)."""
+    """Read name, flags (field 9) and last CPU (field 39) of `/proc/TID/stat`."""
+    # A name may hold blanks and parentheses, so the fields are counted from the last parenthesis.
     match = _SPACE_FIELDS.match(text_or_none(proc, f"{folder}/stat") or "")
     fields = match[2].split() if match else []
     if match is None or len(fields) < 37 or not (fields[6].isdecimal() and fields[36].isdecimal()):
@@ -291,18 +293,18 @@ def _cgroup(proc: FileSystem, entry: str) -> str:
     return ""
 
 
-def _ran(proc: FileSystem, one: _Stranger) -> int | None:
+def _ran(proc: FileSystem, one: _ForeignThread) -> int | None:
     fields = (text_or_none(proc, f"{one.pid}/task/{one.tid}/schedstat") or "").split()
     return int(fields[0]) if fields and fields[0].isdecimal() else None
 
 
-def _placed(strangers: list[_Stranger], proc: FileSystem) -> dict[int, int]:
-    """The CPU that each of them was on last."""
+def _last_cpus(strangers: list[_ForeignThread], proc: FileSystem) -> dict[int, int]:
+    """Return the CPU that each thread was on last."""
     stats = ((one.tid, _stat(proc, f"{one.pid}/task/{one.tid}")) for one in strangers)
     return {tid: stat.cpu for tid, stat in stats if stat is not None}
 
 
-def _others_on(cpus: Bits, strangers: list[_Stranger], seen: Mapping[int, int]) -> tuple[ThreadFacts, ...]:
+def _others_on(cpus: Bits, strangers: list[_ForeignThread], seen: Mapping[int, int]) -> tuple[ThreadFacts, ...]:
     return tuple(
         ThreadFacts(
             one.tid,
@@ -350,7 +352,7 @@ def _container(
         others=tuple(_sets_on(one, sources)),
         threads=threads if sources.proc.entries("") else None,
         cache_used=sum(after.cache.occupancy.values()) if after.cache is not None and after.cache.occupancy else None,
-        moved=bandwidth_grown(before.cache, after.cache),
+        moved=bandwidth_growth(before.cache, after.cache),
     )
 
 
@@ -359,7 +361,7 @@ def _difference(before: float | None, after: float | None) -> float | None:
 
 
 def nodes_of(cpus: Bits, sys: FileSystem) -> Bits:
-    """NUMA nodes of CPUs; node 0 where the kernel has no such folders."""
+    """Return the NUMA nodes of CPUs; node 0 where the kernel has no such folders."""
     found = 0
     for entry in sys.entries("devices/system/node"):
         if (
@@ -371,7 +373,7 @@ def nodes_of(cpus: Bits, sys: FileSystem) -> Bits:
 
 
 def memory_by_node(path: str, cgroups: FileSystem) -> dict[int, int] | None:
-    """Bytes of a cgroup on each NUMA node."""
+    """Return the bytes of a cgroup on each NUMA node, None where that cannot be read."""
     text = text_or_none(cgroups, f"{path}/memory.numa_stat") if path else None
     if text is None:
         return None
@@ -385,8 +387,8 @@ def memory_by_node(path: str, cgroups: FileSystem) -> dict[int, int] | None:
 
 
 def _first_threads(one: OwnedCgroup, sources: IsolationSources) -> str:
-    """The lowest thread of each of its cores, which is all that a container with `podslice.io/smt: hide` runs on;
-    empty where its cores have one thread."""
+    """Return the lowest hardware thread of each core, on which alone a container with `podslice.io/smt: hide` runs;
+    empty where its cores have one."""
     first = bits_of(
         cpu for cpu in iter_bits(one.cpus) if not _threads_beside(cpu, sources) & one.cpus & ((1 << cpu) - 1)
     )
@@ -399,7 +401,7 @@ def _threads_beside(cpu: int, sources: IsolationSources) -> Bits:
 
 
 def _siblings(one: OwnedCgroup, known: list[OwnedCgroup], sources: IsolationSources) -> dict[str, str]:
-    """The other threads of its cores, by whose they are."""
+    """Return the hardware threads of its cores that are not its own, by owner."""
     beside = 0
     for cpu in iter_bits(one.cpus):
         beside |= _threads_beside(cpu, sources)

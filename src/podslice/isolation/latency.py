@@ -1,4 +1,4 @@
-"""How late a thread wakes on a CPU that should be its own: what a probe saw, as percentiles (docs/isolation.md)."""
+"""Percentiles of the wake-up latencies that a probe measured (docs/isolation.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERCENTILES: Final = (50.0, 99.0, 99.9)
 
 
 class CPULatency(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one CPU: how often the thread woke, and how late in microseconds."""
+    """Wake-ups on one CPU: their number, and latencies in microseconds."""
 
     cpu: int
     wakes: int
@@ -25,8 +25,8 @@ class CPULatency(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LatencyReport(msgspec.Struct, frozen=True, rename="camel"):
-    """Wake-up latencies by CPU, `interval` and `limit` in microseconds. No wake-up should exceed the limit; `failed`
-    are the CPUs on which one did."""
+    """Wake-up latencies by CPU. `interval`, `limit`: microseconds. `failed`: CPUs on which a wake-up exceeded the
+    limit."""
 
     interval: float
     seconds: float
@@ -36,7 +36,7 @@ class LatencyReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that so many percent do not exceed; `values` are sorted."""
+    """Return the least value that `percent` of the sorted `values` do not exceed."""
     place = -int(-len(values) * percent // 100)
     return values[max(0, min(len(values), place) - 1)]
 
@@ -44,7 +44,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def latency_report(
     found: Mapping[int, Sequence[int]], *, interval: float, seconds: float, limit: float | None
 ) -> LatencyReport:
-    """`found` are nanoseconds by CPU, `interval` and `limit` microseconds."""
+    """Return the report. `found`: nanoseconds by CPU. `interval`, `limit`: microseconds."""
     rows = []
     for cpu, late in sorted(found.items()):
         values = sorted(ns / 1000 for ns in late)

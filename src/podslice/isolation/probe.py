@@ -1,4 +1,4 @@
-"""A thread that sleeps and wakes on one CPU, as cyclictest's do: how late it is each time."""
+"""Measure how late a thread wakes on one CPU, as cyclictest does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NANO = 1_000_000_000
 
 
 class ProbeError(OSError):
-    """The thread cannot run on the CPU."""
+    """Raised when the thread cannot run on the CPU."""
 
 
 def wake_latencies(
@@ -21,8 +21,7 @@ def wake_latencies(
     now: Callable[[], int] = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[int]:
-    """Nanoseconds by which each wake-up came too late; `interval` in seconds. A wake-up that is later than the next
-    one's time is one, not several."""
+    """Return by how many nanoseconds each wake-up was late. `interval`: seconds."""
     step, late = int(interval * _NANO), list[int]()
     due = now() + step
     end = due + int(seconds * _NANO)
@@ -32,12 +31,13 @@ def wake_latencies(
             sleep(wait / _NANO)
         woke = now()
         late.append(max(0, woke - due))
+        # A wake-up that is late by several intervals counts once: the missed ones did not happen.
         due += step * max(1, -(-(woke - due) // step))
     return late
 
 
 def probe_cpu(cpu: int, *, seconds: float, interval: float) -> list[int]:
-    """On a thread of its own that is bound to the CPU. Raises `ProbeError`."""
+    """Measure in a new thread that is bound to the CPU. Raises `ProbeError`."""
     found: list[int] = []
     failed: list[OSError] = []
 

@@ -1,4 +1,4 @@
-"""The isolation report: for each container with exclusive CPUs what was promised, what was seen, a grade and a remedy.
+"""The isolation report: of each container with exclusive CPUs the promises, the observations, a grade and a remedy.
 
 A pure function of `IsolationFacts`: the report of a node equals that of its capture.
 """
@@ -16,7 +16,7 @@ from podslice.values.quantity import bytes_text
 
 PASS, WARN, FAIL, UNKNOWN, INFO = "pass", "warn", "fail", "unknown", "info"
 NUMBERS: Final = {PASS: 0, WARN: 1, FAIL: 2, UNKNOWN: 3}
-"""Of the metric `podslice_isolation_grade`."""
+"""Values of the metric `podslice_isolation_grade`."""
 _WORST = (FAIL, WARN, UNKNOWN, PASS)
 _FEW = 3
 _NOTICEABLE, _MUCH = 0.001, 0.01
@@ -25,7 +25,7 @@ _LITTLE_STEAL = 0.005
 
 
 class IsolationCheck(msgspec.Struct, frozen=True, rename="camel"):
-    """One promise. `evidence` names the file and what it said, `remedy` what helps; empty where nothing is needed."""
+    """The check of a promise. `evidence`: the file and its value. `remedy`: empty where nothing is needed."""
 
     check: str
     grade: str
@@ -54,13 +54,13 @@ class IsolationReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def worst(grades: Iterable[str]) -> str:
-    """The worst of them, leaving out what is only said for information; `pass` of none."""
+    """Return the worst of the grades without `info`; `pass` where there is none."""
     found = set(grades)
     return next((grade for grade in _WORST if grade in found), PASS)
 
 
 def isolation_report(facts: IsolationFacts) -> IsolationReport:
-    """The report of what was seen, containers in order."""
+    """Return the report of the facts, containers in order of their names."""
     containers = []
     for one in sorted(facts.containers, key=lambda one: (one.pod, one.container)):
         checks = tuple(_checks(one, facts))
@@ -76,7 +76,7 @@ def _checks(one: OwnedFacts, facts: IsolationFacts) -> Iterator[IsolationCheck]:
     yield _threads(one)
     yield _foreign_time(one, cpus, facts)
     yield _interrupts(cpus, facts)
-    yield _throttled(one)
+    yield _throttling(one)
     yield _run_delay(one, facts)
     yield _pressure(one, facts)
     yield _migrations(one)
@@ -96,7 +96,7 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def _graded(share: float, *, worst_grade: str = FAIL) -> str:
+def _grade_share(share: float, *, worst_grade: str = FAIL) -> str:
     return PASS if share < _NOTICEABLE else WARN if share < _MUCH else worst_grade
 
 
@@ -127,7 +127,7 @@ def _other_sets(one: OwnedFacts) -> IsolationCheck:
         remedy = "guards.units and guards.sandboxes: enforce, or AllowedCPUs= of the system's slices"
     kinds = sorted({other.kind for other in one.others})
     observed = f"{len(one.others)} ({', '.join(kinds)})" if one.others else "none"
-    return IsolationCheck("sets", grade, "nobody else's", observed, evidence, remedy)
+    return IsolationCheck("sets", grade, "no others", observed, evidence, remedy)
 
 
 def _threads(one: OwnedFacts) -> IsolationCheck:
@@ -156,16 +156,17 @@ def _foreign_time(one: OwnedFacts, cpus: Bits, facts: IsolationFacts) -> Isolati
     busy = [facts.busy[cpu] for cpu in iter_bits(cpus) if cpu in facts.busy]
     if one.used is None or len(busy) < count:
         return _unknown("foreignTime", promised, "/proc/stat, cpu.stat")
+    # Both readings of /proc/stat are cut to whole ticks, so the difference may be too large by up to two of them a CPU.
     foreign = max(0.0, sum(busy) - one.used - 2 * facts.tick * count)
     share = _share(foreign, facts.seconds * count)
     evidence = f"/proc/stat: {sum(busy):.2f} s busy, cpu.stat: {one.used:.2f} s its own"
-    grade = _graded(share)
+    grade = _grade_share(share)
     remedy = "" if grade == PASS else "see threads and interrupts"
     return IsolationCheck("foreignTime", grade, promised, _percent(share), evidence, remedy)
 
 
 def _rates(cpus: Bits, facts: IsolationFacts) -> list[tuple[float, int, InterruptFacts]]:
-    """Interrupts of devices a second, the busiest first, with the CPU that has most of them."""
+    """Return the device interrupts a second, the busiest first, each with the CPU that has most of them."""
     found = []
     for one in facts.interrupts or ():
         mine = {cpu: count for cpu, count in one.counts.items() if cpus >> cpu & 1 and count > 0}
@@ -193,7 +194,7 @@ def _interrupts(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
     return IsolationCheck("interrupts", grade, "no device's", observed, evidence or "/proc/interrupts", remedy)
 
 
-def _throttled(one: OwnedFacts) -> IsolationCheck:
+def _throttling(one: OwnedFacts) -> IsolationCheck:
     if one.throttled is None:
         return _unknown("throttling", "never", "cpu.stat nr_throttled")
     grade = FAIL if one.throttled > 0 else PASS
@@ -206,7 +207,7 @@ def _run_delay(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
     if one.run_delay is None or one.used is None:
         return _unknown("runDelay", "0", "/proc/TID/schedstat")
     share = _share(one.run_delay, max(one.used, facts.tick))
-    grade = _graded(share) if one.run_delay > facts.tick else PASS
+    grade = _grade_share(share) if one.run_delay > facts.tick else PASS
     remedy = "" if grade == PASS else "as many threads as CPUs, each with its own affinity; see threads"
     evidence = f"/proc/TID/schedstat: {one.run_delay * 1000:.1f} ms waited, {one.used:.2f} s run"
     return IsolationCheck("runDelay", grade, "0", _percent(share), evidence, remedy)
@@ -218,7 +219,7 @@ def _pressure(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
     share = _share(one.waited, facts.seconds)
     remedy = "" if share < _NOTICEABLE else "as many threads as CPUs; see foreignTime and throttling"
     evidence = f"cpu.pressure: some grew by {one.waited * 1000:.1f} ms"
-    return IsolationCheck("pressure", _graded(share, worst_grade=WARN), "0", _percent(share), evidence, remedy)
+    return IsolationCheck("pressure", _grade_share(share, worst_grade=WARN), "0", _percent(share), evidence, remedy)
 
 
 def _migrations(one: OwnedFacts) -> IsolationCheck:
@@ -259,7 +260,7 @@ def _siblings(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
 
 
 def _busy(cpus: Bits, facts: IsolationFacts) -> Bits:
-    """Those of the CPUs that were not idle, or of which nothing is known."""
+    """Return the CPUs that were not idle, or of which nothing is known."""
     quiet = _NOTICEABLE * facts.seconds + 2 * facts.tick
     return sum(1 << cpu for cpu in iter_bits(cpus) if facts.busy.get(cpu, facts.seconds) > quiet)
 
@@ -284,7 +285,7 @@ def _tick(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
 
 
 def _cache(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
-    """How much of what CPUs share they use: who is beside them says whether that is much."""
+    """Return the use of cache and memory bandwidth, for information: only its neighbours show whether it is much."""
     seen = [] if one.cache_used is None else [f"{bytes_text(one.cache_used)} of L3"]
     seen += [f"{bytes_text(int(_share(size, facts.seconds)))}/s {kind}" for kind, size in sorted(one.moved.items())]
     files = ["llc_occupancy"] * (one.cache_used is not None) + [f"mbm_{kind}_bytes" for kind in sorted(one.moved)]

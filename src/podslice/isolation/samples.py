@@ -13,11 +13,11 @@ from podslice.isolation.kernel_facts import (
     cpu_times,
     interrupt_counts,
     memory_by_node,
+    migration_count,
     nodes_of,
-    pairs_in,
-    seconds_waited,
+    read_pairs,
+    run_delay,
     text_or_none,
-    times_moved,
 )
 from podslice.values.cpuset import Bits, iter_bits
 
@@ -29,7 +29,7 @@ _TOTAL = re.compile(r"^(some|full) .*total=(\d+)", re.MULTILINE)
 
 
 class CPUCounters(NamedTuple):
-    """Of all CPUs: seconds that each was busy and stolen, and interrupts by kind."""
+    """Counters of all CPUs: seconds busy and stolen by CPU, interrupts by kind and CPU."""
 
     busy: dict[int, float]
     stolen: dict[int, float]
@@ -37,7 +37,7 @@ class CPUCounters(NamedTuple):
 
 
 def read_cpus(proc: FileSystem) -> CPUCounters:
-    """What `/proc/stat`, `/proc/interrupts` and `/proc/softirqs` say; what cannot be read is not there."""
+    """Read `/proc/stat`, `/proc/interrupts` and `/proc/softirqs`; files that cannot be read are left out."""
     busy, stolen = cpu_times(proc)
     kinds: dict[str, dict[int, int]] = {}
     for number, (_, counts) in (interrupt_counts(proc) or {}).items():
@@ -57,10 +57,12 @@ def _add(total: dict[int, int], counts: dict[int, int]) -> None:
 def read_owned(
     path: str, cpus: Bits, sources: IsolationSources, *, threads: bool = True, counting: str | None = None
 ) -> OwnedSample:
-    """A container by its cgroup; of more than 32 threads evenly chosen ones. `threads` False: `/proc` has others.
-    `counting`: the group of resctrl that counts for its CPUs."""
+    """Read the sample of a container by its cgroup; of more than 32 threads an even selection.
+
+    `threads` False: `/proc` has the processes of another machine. `counting`: the group of resctrl with its CPUs.
+    """
     cgroups = sources.cgroups
-    stat = pairs_in(text_or_none(cgroups, f"{path}/cpu.stat"))
+    stat = read_pairs(text_or_none(cgroups, f"{path}/cpu.stat"))
     pressure = dict(_TOTAL.findall(text_or_none(cgroups, f"{path}/cpu.pressure") or ""))
     tids = [int(word) for word in (text_or_none(cgroups, f"{path}/cgroup.threads") or "").split() if word.isdecimal()]
     tids = tids if threads else []
@@ -87,8 +89,8 @@ def read_owned(
 def _thread(proc: FileSystem, tid: int) -> ThreadSample:
     taken_off = _TAKEN_OFF.search(text_or_none(proc, f"{tid}/status") or "")
     return ThreadSample(
-        seconds_waited(tid, proc),
-        times_moved(tid, proc),
+        run_delay(tid, proc),
+        migration_count(tid, proc),
         int(taken_off[1]) if taken_off else None,
     )
 

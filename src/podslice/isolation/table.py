@@ -1,4 +1,4 @@
-"""The isolation report for people: text for a terminal, and a page."""
+"""The isolation report as text for a terminal and as an HTML page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TITLES = {
     "tick": "the kernel's tick",
 }
 _COLUMNS = ("Promised", "Seen", "Evidence", "Remedy")
-"""Beside the grade and what it is of; on narrow screens, where rows are stacked, each is named in its row."""
+"""Columns after the grade and the check; on narrow screens, where rows are stacked, each row names them."""
 _STYLE = """
 .grade{display:inline-block;min-width:4.2rem;text-align:center;border-radius:.6rem;padding:0 .5rem;color:#fff;
 font-weight:600}.pass{background:#1a7f37}.warn{background:#9a6700}.fail{background:#cf222e}
@@ -50,7 +50,7 @@ td[data-title]::before{content:attr(data-title) ": ";color:var(--dim)}}
 
 
 def isolation_text(report: IsolationReport, width: int | None) -> str:
-    """Each container with its grades; evidence and remedies of what is not well."""
+    """Return each container with its grades, and evidence and remedies of checks that are not well."""
     if not report.containers:
         return "No container has CPUs of its own."
     parts = [_summary(report)]
@@ -86,7 +86,7 @@ def _remarks(one: ContainerIsolation, width: int | None) -> Iterator[str]:
 
 
 def isolation_page(report: IsolationReport) -> str:
-    """One page, nothing loaded from elsewhere."""
+    """Return a self-contained HTML page."""
     title = "Are exclusive CPUs alone?"
     sections = [_section(one) for one in report.containers]
     return page(title, [h.h1[title], h.p[_summary(report)], sections], style=_STYLE)

@@ -9,7 +9,7 @@ import msgspec
 
 from podslice.advise.reserve.measured import SystemUsage
 from podslice.host.filesystem import FileSystem
-from podslice.isolation.kernel_facts import pairs_in, text_or_none
+from podslice.isolation.kernel_facts import read_pairs, text_or_none
 
 
 class UsageSample(NamedTuple):
@@ -30,10 +30,10 @@ def read_system(cgroups: FileSystem, proc: FileSystem, at: float) -> UsageSample
         # Also kubepods.slice of the systemd driver.
         if name.startswith("kubepods"):
             continue
-        usage += pairs_in(text_or_none(cgroups, f"{name}/cpu.stat")).get("usage_usec", 0)
+        usage += read_pairs(text_or_none(cgroups, f"{name}/cpu.stat")).get("usage_usec", 0)
         current = (text_or_none(cgroups, f"{name}/memory.current") or "").strip()
         if current.isdecimal():
-            files = pairs_in(text_or_none(cgroups, f"{name}/memory.stat")).get("inactive_file", 0)
+            files = read_pairs(text_or_none(cgroups, f"{name}/memory.stat")).get("inactive_file", 0)
             memory += max(0, int(current) - files // 2)
     line = (text_or_none(proc, "stat") or "").partition("\n")[0].split()
     softirq = int(line[7]) if len(line) > 7 and line[7].isdecimal() else 0

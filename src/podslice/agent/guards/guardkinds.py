@@ -1,4 +1,4 @@
-"""Each guard of a node: which files of the kernel it is about, and what they should say now."""
+"""The guards of a node: the kernel's files of each, and their wanted contents."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from podslice.agent.owner import Owner
 from podslice.config.policy import InterferenceGuards
-from podslice.guards.holders import GuardedHolder, claimed, guarded_cpus
+from podslice.guards.holders import GuardedHolder, claims_by_device, guarded_cpus
 from podslice.guards.housekeeping import UNITS, housekeeping_files
 from podslice.guards.monitoring import monitor_files
-from podslice.guards.partition import PARTITION, partition_files, partition_paths, partition_wishes
-from podslice.guards.power import CPUPower, power_wishes
-from podslice.guards.resctrl import cache_wishes
+from podslice.guards.partition import PARTITION, choose_partitions, partition_files, partition_paths
+from podslice.guards.power import CPUPower, power_files
+from podslice.guards.resctrl import cache_groups
 from podslice.host.kernel.cgroup2 import cgroup_path
 from podslice.host.kernel.kernelfiles import KernelFiles, node_cpus
 from podslice.host.kernel.powerfiles import CPUS, read_power
@@ -25,8 +25,11 @@ from podslice.values.cpuset import Bits, format_bits, iter_bits, parse_bits_or_e
 
 
 class GuardScene(NamedTuple):
-    """What a pass goes by: the policy's rules, the node, who has CPUs of its own, and where the kernel's files are.
-    `is_paused`: a file is left alone for a while; `lacks` is told what cannot be had."""
+    """The input of a pass: the policy's rules, the node, the holders of CPUs, and the kernel's files.
+
+    `mount`: of the cgroups. `saved`: old values by path. `is_paused`: whether a file is left alone for a while.
+    `lacks`: gets messages about what the machine does not support.
+    """
 
     rules: InterferenceGuards
     owner: Owner
@@ -40,57 +43,61 @@ class GuardScene(NamedTuple):
 
     @property
     def online(self) -> Bits:
+        """CPUs that are online."""
         return self.view.topology.all_cpus & ~self.view.offline
 
     @property
     def unowned(self) -> Bits:
-        """CPUs that are online and that nobody owns."""
+        """CPUs that are online and have no owner."""
         return self.online & ~self.view.owned
 
     @property
     def free(self) -> Bits:
-        """CPUs that nobody owns; those for housekeeping, if the policy names some of them."""
+        """CPUs for everything else: the housekeeping CPUs of the policy without an owner, or all CPUs without an
+        owner."""
         return self.unowned & parse_bits_or_empty(self.rules.housekeeping_cpus) or self.unowned
 
 
 class NodeGuard(ABC):
-    """One of them."""
+    """A guard; `name` is its field in the policy."""
 
     name: Guard
 
     @abstractmethod
     def files(self, scene: GuardScene) -> Iterator[GuardedFile | None]:
-        """Its files as they are, with what they should say; in the order in which they are to be written; None after a
-        look at something that is none of its files, so that the agent's other work can go on in between."""
+        """Yield its files with their present and wanted contents, in the order in which they must be written.
 
-    def why(self, files: KernelFiles) -> str:
-        """Why one of its files did not take what was written."""
+        Yields None after a look at anything else, so that the agent's other work can go on in between.
+        """
+
+    def refusal_reason(self, files: KernelFiles) -> str:
+        """Return why one of its files did not take a value."""
         return "does not take the value"
 
 
 class InterruptGuard(NodeGuard):
-    """Interrupts, queues and unbound workqueues leave exclusive CPUs; an interrupt that containers claim goes to
-    theirs."""
+    """Moves interrupts, queues and unbound workqueues off exclusive CPUs, and claimed interrupts to their claimants."""
 
     name: Guard = "irq"
 
     def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
-        claims = claimed(scene.holders)
+        claims = claims_by_device(scene.holders)
         avoid = guarded_cpus(scene.holders, scene.view.topology.cores.values()) & scene.online
         housekeeping = parse_bits_or_empty(scene.rules.housekeeping_cpus) & scene.online & ~avoid
         for file in scene.files.masks(node_cpus(scene.files)):
-            wanted = _claimed(file, claims, scene) & scene.online
+            wanted = _claimed_cpus(file, claims, scene) & scene.online
             yield file._replace(
                 wanted=format_bits(wanted) if wanted else None,
                 avoid=avoid,
                 rest=file.rest & housekeeping or housekeeping or file.rest,
             )
 
-    def why(self, files: KernelFiles) -> str:
+    def refusal_reason(self, files: KernelFiles) -> str:
         return "cannot be moved: managed, or not writable"
 
 
-def _claimed(file: GuardedFile, claims: Mapping[str, Bits], scene: GuardScene) -> Bits:
+def _claimed_cpus(file: GuardedFile, claims: Mapping[str, Bits], scene: GuardScene) -> Bits:
+    """Return the CPUs of the containers that claim this interrupt, 0 for none."""
     number = file.path.split("/")[2]
     if not claims or not number.isdecimal():
         return 0
@@ -102,23 +109,24 @@ def _claimed(file: GuardedFile, claims: Mapping[str, Bits], scene: GuardScene) -
 
 
 class PartitionGuard(NodeGuard):
-    """Of containers that run on their CPUs and nothing else, and of pods whose containers share CPUs of their own."""
+    """Makes partitions of cgroups: of containers that run on exactly their CPUs, and of pods that share CPUs of their
+    own."""
 
     name: Guard = "partition"
 
     def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
         prefix = f"{scene.mount}/"
-        wishes = [
+        partitions = [
             one
-            for one in partition_wishes(scene.holders, self._cgroups(scene))
+            for one in choose_partitions(scene.holders, self._cgroups(scene))
             if not scene.is_paused(f"{prefix}{one.path}/{PARTITION}")
         ]
-        texts = scene.files.texts(prefix + path for path in partition_paths(wishes))
+        texts = scene.files.texts(prefix + path for path in partition_paths(partitions))
         below = {path.removeprefix(prefix): text for path, text in texts.items()}
-        yield from partition_files(wishes, below, scene.saved, mount=scene.mount)
+        yield from partition_files(partitions, below, scene.saved, mount=scene.mount)
 
     def _cgroups(self, scene: GuardScene) -> Iterator[tuple[str, str, str, Bits | None]]:
-        """Of containers that run: pod, name, path, and the CPUs that they were told to run on."""
+        """Yield pod, name, cgroup path and applied CPUs of the running containers."""
         for record in scene.owner.containers.values():
             path = cgroup_path(record.cgroups_path)
             if path is not None and record.started:
@@ -126,8 +134,10 @@ class PartitionGuard(NodeGuard):
 
 
 class HousekeepingGuard(NodeGuard):
-    """What else runs on a node leaves exclusive CPUs: `cgroups` are whose, `places` the CPUs for those that have no
-    other ones left."""
+    """Moves cgroups without CPUs of their own off exclusive CPUs.
+
+    `cgroups`: their paths. `places`: the CPUs for those that would have none left.
+    """
 
     def __init__(
         self, name: Guard, cgroups: Callable[[GuardScene], Iterable[str]], places: Callable[[GuardScene], Bits]
@@ -151,7 +161,7 @@ def _sandboxes(scene: GuardScene) -> list[str]:
 
 
 class KernelThreadGuard(NodeGuard):
-    """Threads of the kernel that belong to no CPU, and may be moved, leave exclusive ones."""
+    """Moves threads of the kernel off exclusive CPUs, unless they are bound to a CPU."""
 
     name: Guard = "kthreads"
 
@@ -166,12 +176,12 @@ class KernelThreadGuard(NodeGuard):
             for text in scene.files.texts([path]).values():
                 yield GuardedFile(path, "list", text, self.name, avoid=avoid, rest=scene.free)
 
-    def why(self, files: KernelFiles) -> str:
+    def refusal_reason(self, files: KernelFiles) -> str:
         return "cannot be moved"
 
 
 class PowerGuard(NodeGuard):
-    """Clock and sleep of exclusive CPUs are what their containers ask for."""
+    """Sets clock and idle states of exclusive CPUs by the power profiles of their containers."""
 
     name: Guard = "power"
 
@@ -185,8 +195,9 @@ class PowerGuard(NodeGuard):
             if one.power in scene.rules.power_profiles
             for cpu in iter_bits(one.cpus)
         }
+        # The controls of a CPU do not change while it has a profile, so they are read once.
         self._cpus = {cpu: self._cpus.get(cpu) or read_power(scene.files, cpu) for cpu in profiles}
-        power = power_wishes(profiles, self._cpus)
+        power = power_files(profiles, self._cpus)
         for cpu, lacks in power.missing.items():
             scene.lacks(f"power: CPU {cpu} has no {', '.join(lacks)}")
         paths = {f"{CPUS}/{path}": text for path, text in power.files.items()}
@@ -195,7 +206,7 @@ class PowerGuard(NodeGuard):
 
 
 class CacheGuard(NodeGuard):
-    """Exclusive CPUs have the ways of caches and the memory bandwidth of their containers' classes."""
+    """Sets cache ways and memory bandwidth of exclusive CPUs by the cache classes of their containers."""
 
     name: Guard = "cache"
 
@@ -213,23 +224,23 @@ class CacheGuard(NodeGuard):
             if cpus:
                 scene.lacks("cache: resctrl is not mounted at /sys/fs/resctrl")
             return
-        wishes = cache_wishes(classes, cpus, facts)
-        for text in wishes.lacks:
+        groups = cache_groups(classes, cpus, facts)
+        for text in groups.lacks:
             scene.lacks(text)
-        yield from wishes.files
+        yield from groups.files
         if monitors:
-            made = {one.path for one in wishes.files if not scene.is_paused(one.path)}
+            made = {one.path for one in groups.files if not scene.is_paused(one.path)}
             known = read_monitors(scene.files, scene.saved)
-            more = sum(one.path.endswith("/") for one in wishes.files) - len(facts.groups)
+            more = sum(one.path.endswith("/") for one in groups.files) - len(facts.groups)
             known = known._replace(room=max(0, known.room - more))
             yield from monitor_files(scene.holders, made, facts.others, known)
 
-    def why(self, files: KernelFiles) -> str:
-        return why_refused(files) or super().why(files)
+    def refusal_reason(self, files: KernelFiles) -> str:
+        return why_refused(files) or super().refusal_reason(files)
 
 
 def all_guards() -> tuple[NodeGuard, ...]:
-    """One of each, in the order in which they write."""
+    """Return the guards, in the order in which they write."""
     return (
         InterruptGuard(),
         PartitionGuard(),

@@ -1,8 +1,8 @@
 """Changing files of the kernel for exclusive CPUs (docs/guards.md).
 
-The plan is `node.checkpoints.guard_files`; here it is carried out. Old values are stored before the first write, a file
-that refuses is not asked again for an hour, and one that somebody else keeps changing is left to them. Nothing here
-fails a container.
+`node.checkpoints.guard_files` makes the plan; this carries it out. Old values are stored before the first write. A file
+that refuses a value is not written again for an hour, and one that another program keeps changing is left to it.
+Nothing here fails a container.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ _MOST_DRIFTS = 3
 
 
 class Files(Protocol):
-    """The files: as they are, and writing one."""
+    """The kernel's files."""
 
     def read(self, path: str) -> str: ...
     def write(self, path: str, text: str) -> None: ...
 
 
 class Store(Protocol):
-    """Where old values are kept."""
+    """Persistent store of the old values."""
 
     def load(self) -> dict[str, SavedFile]: ...
     def save(self, files: dict[str, SavedFile]) -> None: ...
 
 
-class GuardNews(NamedTuple):
-    """What one pass did. `refused`: the kernel takes nothing; `contested`: somebody else keeps changing it and it is
-    left to them from now on; `left`: somebody else has written it."""
+class GuardResult(NamedTuple):
+    """The result of a pass, by the paths of files.
+
+    `refused`: the kernel does not take the value. `contested`: another program keeps changing the file, which is left
+    to it from now on. `left`: another program has written the file since, so it is not restored.
+    """
 
     written: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
@@ -52,7 +55,8 @@ class GuardNews(NamedTuple):
 
 
 class FileGuard:
-    """Carries plans out. `load` first; raises what the store raises."""
+    """Writes files of the kernel, and remembers their old values. Call `load` first, which raises the store's
+    errors."""
 
     def __init__(self, files: Files, store: Store, *, clock: Callable[[], float]) -> None:
         self._files = files
@@ -66,43 +70,46 @@ class FileGuard:
 
     @property
     def changed(self) -> frozenset[str]:
-        """The files that do not say what they said at first."""
+        """The files that do not have their old values."""
         return frozenset(self._saved)
 
     @property
     def saved(self) -> Mapping[str, SavedFile]:
-        """What is known of them, by path."""
+        """Old and written values of the changed files, by path."""
         return self._saved
 
     def is_paused(self, path: str) -> bool:
-        """The kernel did not take what was written, or it is left to somebody else, for a while."""
+        """Whether this file is suspended: the kernel rejected the last write, or another program owns the file."""
         return self._paused.get(path, 0.0) > self._clock()
 
     def load(self) -> None:
+        """Read the old values from the store."""
         self._saved = self._stored = self._store.load()
 
-    def run(self, found: list[GuardedFile], *, online: Bits) -> GuardNews:
-        """One pass: files of which nothing is wished are given back. Raises `OSError` where old values cannot be
-        stored; no file has been written then."""
+    def run(self, found: list[GuardedFile], *, online: Bits) -> GuardResult:
+        """Write the wanted values of the files that were found, and restore those that have none.
+
+        Raises `OSError` where old values cannot be stored; then no file has been written.
+        """
         now = self._clock()
         there = {file.path for file in found}
         self._saved = {path: one for path, one in self._saved.items() if path in there}
         looked = [file for file in found if self._paused.get(file.path, now) <= now]
         plan = plan_files(looked, self._saved, online=online)
-        changed = [one.path for one in looked if one.made and not self._says_ours(one)]
-        contested = self._contested((*plan.drifted, *changed), now)
+        changed = [one.path for one in looked if one.made and not self._is_ours(one)]
+        contested = self._find_contested((*plan.drifted, *changed), now)
         if contested:
             looked = [file for file in looked if file.path not in contested]
             plan = plan_files(looked, self._saved, online=online)
         return self._carry_out(plan, {file.path: file for file in looked}, now, contested)
 
-    def _says_ours(self, file: GuardedFile) -> bool:
-        """It is new, or says what it was told last."""
-        told = self._made.get(file.path)
-        return told is None or not file.text or same(file.text, told, file.form)
+    def _is_ours(self, file: GuardedFile) -> bool:
+        """Whether a file that we made is new, or has the value that was written last."""
+        last = self._made.get(file.path)
+        return last is None or not file.text or same(file.text, last, file.form)
 
-    def _contested(self, drifted: tuple[str, ...], now: float) -> frozenset[str]:
-        """Files on which we have been overruled too often lately; they are forgotten and left alone."""
+    def _find_contested(self, drifted: tuple[str, ...], now: float) -> frozenset[str]:
+        """Return the files that another program has changed back too often in ten minutes; they are left to it."""
         lost = set()
         for path in drifted:
             times = self._drifts.setdefault(path, deque(maxlen=_MOST_DRIFTS + 1))
@@ -116,14 +123,15 @@ class FileGuard:
 
     def _carry_out(
         self, plan: FilePlan, files: dict[str, GuardedFile], now: float, contested: frozenset[str]
-    ) -> GuardNews:
+    ) -> GuardResult:
         if plan.saved != self._stored:
-            self._keep(plan.saved)
+            self._store_values(plan.saved)
         self._saved = plan.saved
         after = dict(plan.after)
         written: list[str] = []
         restored: list[str] = []
         refused: list[str] = []
+        # Some values are only taken once another file is written, so all that failed are tried a second time.
         again = [one for one in plan.writes if not self._write(one, files[one.path])]
         refusing = {one.path for one in again if not self._write(one, files[one.path])}
         for one in plan.writes:
@@ -136,28 +144,28 @@ class FileGuard:
             self._paused[one.path] = now + _PAUSE_SECONDS
             after.pop(one.path, None)
             known = plan.saved.get(one.path)
-            if known is not None and (one.restores or not self._undone(known)):
+            if known is not None and (one.restores or not self._undo(known)):
                 after[one.path] = known
         if after != self._stored:
-            self._keep(after)
+            self._store_values(after)
         self._saved = after
-        return GuardNews(tuple(written), tuple(restored), tuple(refused), tuple(sorted(contested)), plan.left)
+        return GuardResult(tuple(written), tuple(restored), tuple(refused), tuple(sorted(contested)), plan.left)
 
-    def _keep(self, files: dict[str, SavedFile]) -> None:
+    def _store_values(self, files: dict[str, SavedFile]) -> None:
         self._store.save(files)
         self._stored = files
 
     def _write(self, one: FileWrite, file: GuardedFile) -> bool:
-        """False where the kernel has not taken it (managed interrupts: EIO), or not yet: some values need another file
-        to be written first, so everything is tried twice."""
+        """Write a file. Return False where the kernel has not taken the value (managed interrupts: EIO)."""
         try:
             self._files.write(one.path, one.text)
             return same(self._files.read(one.path), one.text, file.form)
         except OSError:
             return False
 
-    def _undone(self, saved: SavedFile) -> bool:
-        """A file that has not taken a wish as it was meant says what it said before."""
+    def _undo(self, saved: SavedFile) -> bool:
+        """Write back the old value of a file that took another value than was written. Return whether it has it
+        again."""
         try:
             if not same(self._files.read(saved.path), saved.before, saved.form):
                 self._files.write(saved.path, saved.before)

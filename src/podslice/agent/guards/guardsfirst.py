@@ -1,4 +1,4 @@
-"""Guards that a policy requires: they work before a container with CPUs of its own is created (docs/guards.md)."""
+"""Guards that a policy requires before a container with CPUs of its own is created (docs/guards.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from podslice.service.proto import nri_pb2 as nri
 
 
 class RequiredGuards(Protocol):
-    """Guards of a node. `failure` says why those of the last pass do not work; `required`: some containers are not
-    created without them, those of pods that they concern."""
+    """Guards of a node. `failure`: why they did not work in the last pass. `required`: containers of the pods that they
+    concern are not created without them."""
 
     failure: str
 
@@ -24,10 +24,11 @@ class RequiredGuards(Protocol):
     async def look(self) -> None: ...
 
 
-async def guard_first(
+async def run_guards_first(
     guards: RequiredGuards, owner: Owner, sandbox: str, identity: Identity, message: nri.Container, found: Found
 ) -> None:
-    """What CPUs a container gets is decided, and these are guarded. Raises `RefusedError` for one that gets none."""
+    """Decide the CPUs of a container, and guard them before it is created. Raises `RefusedError` where it is
+    refused."""
     owner.seam.attempt("create", identity, lambda: owner.foresee(sandbox, identity, message, found))
     if guards.concerns(identity.uid):
         try:
@@ -37,7 +38,7 @@ async def guard_first(
 
 
 def check_guards(guards: RequiredGuards, owner: Owner, identity: Identity) -> None:
-    """Raises `RefusedError` where guards do not work for a pod with CPUs of its own."""
+    """Check that the guards work for a pod with CPUs of its own. Raises `RefusedError`."""
     if guards.failure and guards.concerns(identity.uid):
         refusal = ReportedRefusal("GuardsNotReady", f"{guards.failure}; the policy has guards.required")
         owner.reporter.refused(identity, refusal)

@@ -1,4 +1,4 @@
-"""Metrics of containers with exclusive CPUs: sampled now and then, as the policy's guards say."""
+"""Metrics of containers with exclusive CPUs, sampled at the interval of the policy's guards."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from podslice.isolation.counters import (
     NodeSample,
     OwnedSample,
     Who,
-    counted,
+    add_sample,
     grades,
-    totals_of_all,
+    sum_counters,
 )
 from podslice.isolation.kernel_facts import IsolationSources
 from podslice.isolation.samples import read_cpus, read_owned
@@ -33,8 +33,10 @@ _NO_GUARDS_SECONDS = 30.0
 
 
 class IsolationMetrics:
-    """Samples while the policy has guards whose metrics are on; `text` is what the last samples say. `threads` False:
-    the processes in `/proc` are not those of the node."""
+    """Samples the kernel while the policy's guards have metrics on.
+
+    `threads` False: the processes in `/proc` are not those of the node.
+    """
 
     def __init__(
         self,
@@ -53,13 +55,14 @@ class IsolationMetrics:
         self._grades: dict[Who, int] = {}
 
     async def run(self) -> None:
+        """Sample for ever."""
         while True:
             await self.sample()
             rules = self._rules()
             await asyncio.sleep(_NO_GUARDS_SECONDS if rules is None else rules.sample_seconds)
 
     async def sample(self) -> None:
-        """One look at the kernel; the agent's other work goes on in between."""
+        """Take a sample; the agent's other work goes on in between."""
         rules = self._rules()
         owned = list(self._owned()) if rules is not None and rules.metrics != "off" else []
         if not owned:
@@ -72,18 +75,18 @@ class IsolationMetrics:
             containers[who] = read_owned(path, bits, self._sources, threads=self._threads, counting=counting.get(bits))
             await asyncio.sleep(0)
         now = NodeSample(self._clock(), containers, cpus.busy, cpus.stolen, cpus.interrupts)
-        self._series = counted(self._series, self._last, now)
+        self._series = add_sample(self._series, self._last, now)
         self._grades = grades(self._last, now) if self._last is not None else {}
         self._last = now
 
     def text(self) -> str:
-        """As Prometheus reads it."""
+        """Return the metrics of the last samples in Prometheus' text format."""
         rules = self._rules()
         if rules is None or rules.metrics == "off" or not self._series:
             return ""
         by_name: dict[str, dict[Labels, float]] = {}
         if rules.metrics == "totals":
-            for (name, labels), value in totals_of_all(self._series).items():
+            for (name, labels), value in sum_counters(self._series).items():
                 by_name.setdefault(name, {})[labels] = value
             return "".join(_family(f"{PREFIX}{name}", name, values) for name, values in by_name.items())
         for who, series in self._series.items():
@@ -98,7 +101,7 @@ class IsolationMetrics:
         return None if node is None else node.view.policy.guards
 
     def _owned(self) -> Iterator[tuple[Who, str, Bits]]:
-        """Containers with exclusive CPUs, their cgroups and CPUs."""
+        """Yield the containers with exclusive CPUs, their cgroups and CPUs."""
         node = self._owner.node
         if node is None:
             return

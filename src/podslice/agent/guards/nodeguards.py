@@ -1,4 +1,4 @@
-"""The guards of a node whose policy asks for them: each pass over the node looks at the kernel's files, too."""
+"""The guards of a node whose policy has them: each pass over the node also checks the kernel's files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Protocol, TypeVar
 
 from podslice.agent.guards.guardkinds import GuardScene, all_guards
-from podslice.agent.guards.guards import FileGuard, GuardNews
+from podslice.agent.guards.guards import FileGuard, GuardResult
 from podslice.agent.owner import Owner
 from podslice.agent.status.metrics import Metrics
 from podslice.config.policy import InterferenceGuards
@@ -28,17 +28,20 @@ _LONGEST = 300
 T = TypeVar("T")
 
 
-class GuardTelling(Protocol):
-    """Tells people; an event is about the node."""
+class GuardReporter(Protocol):
+    """Reports troubles, and events of the node."""
 
     def trouble(self, kind: str, text: str) -> None: ...
     def event(self, reason: str, text: str) -> None: ...
 
 
 class NodeGuards:
-    """Looks after the owner's exclusive CPUs. With `observe` it only counts. What an agent that was killed has changed
-    is taken over from the store, and given back where nobody needs it any more. `mount` is where cgroups are, below the
-    root of the files; `kernel` its release. `failure`: why a guard could do nothing in the last pass."""
+    """Guards the exclusive CPUs of the node.
+
+    Changes of an agent that was killed are taken over from the store, and undone where they are not needed any more.
+    `mount`: of the cgroups, below the root of the files. `observe`: only count what would be changed.
+    `kernel`: its release. `failure`: why a guard could do nothing in the last pass.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class NodeGuards:
         store: SavedStore,
         metrics: Metrics,
         *,
-        said: GuardTelling,
+        said: GuardReporter,
         mount: str = "sys/fs/cgroup",
         observe: bool = False,
         kernel: tuple[int, int] = (0, 0),
@@ -68,7 +71,7 @@ class NodeGuards:
         self.failure = ""
 
     async def look(self) -> None:
-        """One pass; the agent's other work goes on in between."""
+        """Make a pass; the agent's other work goes on in between."""
         async with self._one_at_a_time:
             try:
                 await self._look()
@@ -85,16 +88,16 @@ class NodeGuards:
             return
         scene = None if rules is None else self._scene(rules, node.view)
         files_of = [] if scene is None else [guard.files(scene) for guard in self._guards.values()]
-        wished = await _in_turns(chain.from_iterable(files_of))
-        self.failure = ""  # from here on nobody else runs until it is known again
+        found = await _in_turns(chain.from_iterable(files_of))
+        self.failure = ""  # no await from here to where it is set again, so no hook sees it empty by mistake
         online = node.view.topology.all_cpus & ~node.view.offline
         if not self._observe:
-            files = [one for one in wished if rules is not None and enforces(rules, one.guard, self._kernel)]
+            files = [one for one in found if rules is not None and enforces(rules, one.guard, self._kernel)]
             known = {file.path for file in files}
             files += [file for file in self._files.saved(self._guard.saved.values()) if file.path not in known]
             self._run(files, online)
         for guard in self._guards:
-            mine = [one._replace(text=self._text(one)) for one in wished if one.guard == guard]
+            mine = [one._replace(text=self._text(one)) for one in found if one.guard == guard]
             still = [one for one in mine if is_open(one, self._guard.saved, online)]
             self._metrics.guard_open.labels(guard).set(len(still))
             if still and rules is not None and enforces(rules, guard, self._kernel):
@@ -104,19 +107,19 @@ class NodeGuards:
 
     @property
     def required(self) -> bool:
-        """The policy wants guards that work before containers with CPUs of their own run."""
+        """Whether the policy requires working guards before containers with CPUs of their own run."""
         node = self._owner.node
         rules = None if node is None or self._observe else node.view.policy.guards
         return rules is not None and rules.required
 
     def concerns(self, uid: str) -> bool:
-        """It does of this pod: some container of it has CPUs of its own."""
+        """Whether guards are required for this pod: some container of it has CPUs of its own."""
         node, pod = self._owner.node, self._owner.pods.get(uid)
         units = {uid} if pod is None else {uid, *pod.units}
         return node is not None and self.required and any(node.view.owned_by(unit) for unit in units)
 
     def restore(self) -> None:
-        """All files say again what they said, as far as nobody else has written them."""
+        """Write back the old values of all files, except those that another program has written."""
         if self._observe or not self._load() or not self._guard.changed:
             return
         self._run(list(self._files.saved(self._guard.saved.values())), self._owner.machine.cpus.bits)
@@ -130,15 +133,15 @@ class NodeGuards:
         )  # fmt: skip
 
     async def _look_for_balancer(self, guarded: Bits) -> None:
-        """irqbalance moves interrupts back, unless it was told to leave these CPUs alone."""
+        """Report an irqbalance that would move interrupts back to guarded CPUs."""
         for pid, environment in await _in_turns(self._files.commands(BALANCER) if guarded else ()):
             if text := balancer_advice(environment, guarded):
                 self._once(f"{BALANCER} ({pid}) {text}", about=f"{BALANCER} {pid}")
 
-    # Doing and telling
+    # Changing and reporting
 
     def _load(self) -> bool:
-        """False where nothing is known of what was changed: then nothing is changed either."""
+        """Load the old values. Return False where they cannot be read: then nothing is changed either."""
         if not self._loaded:
             try:
                 self._guard.load()
@@ -150,30 +153,30 @@ class NodeGuards:
 
     def _run(self, found: list[GuardedFile], online: Bits) -> None:
         try:
-            news = self._guard.run(found, online=online)
+            result = self._guard.run(found, online=online)
         except OSError as error:
             self._fail(f"old values cannot be stored, so nothing is changed: {error}")
             return
-        self._tell(news, {file.path: file.guard for file in found})
+        self._report(result, {file.path: file.guard for file in found})
 
-    def _tell(self, news: GuardNews, guard_of: dict[str, Guard]) -> None:
-        for result, paths in (("written", news.written), ("restored", news.restored), ("refused", news.refused)):
+    def _report(self, result: GuardResult, guard_of: dict[str, Guard]) -> None:
+        for outcome, paths in (("written", result.written), ("restored", result.restored), ("refused", result.refused)):
             for path in paths:
-                self._metrics.guard_writes.labels(guard_of[path], result).inc()
-        for path in news.refused:
-            why = self._guards[guard_of[path]].why(self._files)
+                self._metrics.guard_writes.labels(guard_of[path], outcome).inc()
+        for path in result.refused:
+            why = self._guards[guard_of[path]].refusal_reason(self._files)
             self._say.trouble("guard", f"{self._files.device_of(path)} {why}")
-        for path in news.contested:
+        for path in result.contested:
             self._metrics.guard_contested.labels(guard_of[path]).inc()
             text = f"{self._files.device_of(path)} is left to another program that keeps changing it"
             self._say.trouble("guard", text)
             self._say.event("PodsliceGuardContested", text)
 
     def _fail_at(self, guard: Guard, still: list[GuardedFile]) -> None:
-        """A guard that has changed nothing cannot work; single files that stay may be managed interrupts."""
+        """Set `failure` for a guard that has changed no file. Single files that stay may be managed interrupts."""
         if not any(one.guard == guard for one in self._guard.saved.values()):
             path = self._files.device_of(still[0].path)
-            self.failure = f"guard {guard}: {path} {self._guards[guard].why(self._files)}"
+            self.failure = f"guard {guard}: {path} {self._guards[guard].refusal_reason(self._files)}"
 
     def _fail(self, text: str) -> None:
         self.failure = text
@@ -189,13 +192,13 @@ class NodeGuards:
 
 
 def enforces(rules: InterferenceGuards, guard: Guard, kernel: tuple[int, int]) -> bool:
-    """Whether the policy has it change files, on a kernel of that release."""
-    said = getattr(rules, guard)
-    return said == "enforce" or (said == "auto" and kernel >= PARTITIONS)
+    """Whether the policy has this guard change files, on a kernel of that release."""
+    mode = getattr(rules, guard)
+    return mode == "enforce" or (mode == "auto" and kernel >= PARTITIONS)
 
 
 async def _in_turns(steps: Iterable[T | None]) -> list[T]:
-    """What there is; the agent's other work goes on in between, whether something is found or not."""
+    """Collect the items that are not None, with a turn of the event loop after every sixteenth step."""
     found = []
     for count, one in enumerate(steps, 1):
         if one is not None:

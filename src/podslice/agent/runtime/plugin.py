@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from podslice.agent.contract import Listed, PodFailure, RefusedError
-from podslice.agent.guards.guardsfirst import RequiredGuards, check_guards, guard_first
+from podslice.agent.guards.guardsfirst import RequiredGuards, check_guards, run_guards_first
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Found, Owner
 from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
@@ -221,7 +221,7 @@ class AgentPlugin:
         found = await self._wait_for(identity) if waits else found
         now = self._owner.undecided(identity.uid)
         try:
-            await guard_first(self._guards, self._owner, sandbox, identity, container, found)
+            await run_guards_first(self._guards, self._owner, sandbox, identity, container, found)
         except RefusedError as error:
             self._timer.hook("CreateContainer", time.perf_counter() - started)
             raise RPCError(FAILED_PRECONDITION, f"podslice: {error.refusal}"[:_LONGEST_REFUSAL]) from None
