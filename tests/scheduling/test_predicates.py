@@ -16,7 +16,7 @@ from podslice.config.reservation import node_resources, prepare_reservations
 from podslice.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.scheduling.predicates import (
     NodeObject,
-    Others,
+    OtherPods,
     PodOnNode,
     Verdict,
     general_predicates,
@@ -56,7 +56,7 @@ def check(
     """The verdict on a node with room for 4 CPUs, 8Gi and 3 pods; keywords change what is allocatable."""
     allocatable = quantities({**ROOMY, **{key.replace("_", "-"): text for key, text in changed.items()}})
     return general_predicates(
-        wanted, Others.of(others), NodeObject(allocatable, name, labels), devices_in_use=devices_in_use
+        wanted, OtherPods.of(others), NodeObject(allocatable, name, labels), devices_in_use=devices_in_use
     )
 
 
@@ -200,7 +200,7 @@ def test_unknown_name_and_labels_are_not_checked():
 
 def test_no_node():
     """Without a Node object nothing is admitted."""
-    verdict = general_predicates(pod(), Others.of([]), None)
+    verdict = general_predicates(pod(), OtherPods.of([]), None)
     assert words(verdict) == ("InvalidNodeInfo", "Kubelet cannot get node info.")
 
 
@@ -379,7 +379,7 @@ def test_overhead_of_a_running_pod(
     if resources:
         spec["resources"] = resources
     running = pod_on_node(pod_from_dict({"metadata": {"uid": "r"}, "spec": spec}), {**GATES, **gates}, quirks)
-    assert Others.of([running]).used["cpu"] == used
+    assert OtherPods.of([running]).used["cpu"] == used
     once = 2500 if resources and "cpu" in resources["requests"] else 1500
     assert running.requests["cpu"] == once
 

@@ -15,7 +15,7 @@ from podslice.node.devices import checkpoint as checkpoint_devices
 from podslice.node.devices.checkpoint import DeviceCheckpoint, PodDevicesEntry
 from podslice.node.devices.plugin import AllocateResponse
 from podslice.node.devices.pool import DevicePool
-from podslice.node.devices.records import DeviceStateEncoder, Held, Records, entries_of
+from podslice.node.devices.records import DeviceStateEncoder, HeldDevices, Records, entries_of
 from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.node.memory.checkpoint import (
     Block,
@@ -223,7 +223,7 @@ def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tupl
             records.pop(uid, None)
         else:
             response = AllocateResponse(envs={"DEVICES": str(bits)} if bits % 2 else {})
-            records.setdefault(uid, {}).setdefault("app", {})[resource] = Held(
+            records.setdefault(uid, {}).setdefault("app", {})[resource] = HeldDevices(
                 bits, pool.by_node(pool.names(bits)), response
             )
         found = encoder.encode(records, {name: (one, one.healthy) for name, one in pools.items()})

@@ -33,7 +33,7 @@ from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
 from podslice.node.topology.manager import TopologyState
 from podslice.scheduling.pod_features import pod_level_refusal
-from podslice.scheduling.predicates import Seen
+from podslice.scheduling.predicates import PodsOnNode
 from podslice.values.cpuset import Bits, union
 from podslice.values.errors import AdmissionError, Refusal, UpstreamDefectError
 from podslice.values.quantity import Quantity
@@ -315,7 +315,7 @@ class ValueAnswers:
                 conditions={},
                 leftovers={},
                 sources_ready=True,
-                seen=Seen(),
+                seen=PodsOnNode(),
             ),
             _POD,
         )

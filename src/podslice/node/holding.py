@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.machine.memory import Block
-from podslice.node.devices.records import Held
+from podslice.node.devices.records import HeldDevices
 from podslice.node.state import NodeState
 from podslice.values.cpuset import Bits
 
@@ -58,7 +58,7 @@ def _holding(state: NodeState, uid: str, names: tuple[str, ...]) -> Holding:
     return Holding(containers, state.cpu.bubbles.get(uid), state.memory.pod_assignments.get(uid))
 
 
-def _devices(state: NodeState, held: dict[str, Held]) -> Devices:
+def _devices(state: NodeState, held: dict[str, HeldDevices]) -> Devices:
     pools = state.device.pools
     return tuple((resource, tuple(pools[resource].names(held[resource].devices))) for resource in sorted(held))
 

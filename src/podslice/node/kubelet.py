@@ -40,15 +40,15 @@ from podslice.node.hotplug.machine_change import MachineChange, rules_on, visibl
 from podslice.node.memory.manager import Content as MemoryContent
 from podslice.node.resize.events import ResizeCondition
 from podslice.node.resize.pending import ResizeQueue, SortKey, Waiting
-from podslice.node.rules import Counted, NodeRules, carry_over
+from podslice.node.rules import NodeCounts, NodeRules, carry_over
 from podslice.node.state import NodeState, RuntimeContainer
 from podslice.node.view import NodeView, view_of
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.scheduling.predicates import (
     NodeObject,
-    Others,
+    OtherPods,
     PodOnNode,
-    Seen,
+    PodsOnNode,
     Verdict,
     amounts,
     general_predicates,
@@ -137,13 +137,13 @@ class Kubelet:
         self.policy = policy
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
-        self.seen = Seen()
+        self.seen = PodsOnNode()
         self.to_readmit: frozenset[str] = frozenset()
         """UIDs of running pods that are yet to be readmitted: they do not count for those before them."""
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
         self._rules: NodeRules | None = None
-        self._resources: Counted | None = None
+        self._resources: NodeCounts | None = None
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = DeviceInventory() if devices is None else devices
         self.quirks = quirks
@@ -421,7 +421,7 @@ class Kubelet:
         else:
             self.manager.context.activate(stays)
 
-    def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
+    def rehearse(self, admission: AdmissionPod, others: OtherPods | None = None, *, judged: bool = True) -> bool:
         """Return whether `decide` would admit the pod, preempt no other, and its containers would start. The state is
         restored.
 
@@ -454,7 +454,7 @@ class Kubelet:
             context.metrics = counted
             context.ended_early, context.unaligned = notes
 
-    def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
+    def accepts(self, admission: AdmissionPod, others: OtherPods | None, view: PodOnNode) -> bool:
         """Whether the handlers after the resource managers admit a pod without devices and without preempting another.
         `view` is the pod as the predicates see it."""
         try:
@@ -464,7 +464,7 @@ class Kubelet:
         except AdmissionError:
             return False
 
-    def others(self, uid: str = "") -> Others:
+    def others(self, uid: str = "") -> OtherPods:
         """Return the pods on the node without the one with this UID, as the predicates see them."""
         return self.see_pods().others_of(uid)
 
@@ -513,7 +513,7 @@ class Kubelet:
         containers = tuple(replace(one, remainder=None) if one.remainder == 0 else one for one in pod.containers)
         return replace(pod, containers=containers, mixed=any(one.mixed for one in containers))
 
-    def _run_later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
+    def _run_later_handlers(self, pod: AdmissionPod, there: PodsOnNode, view: PodOnNode) -> None:
         """Run the admission handlers after the resource managers, and remove the pods that are preempted. Raises
         `AdmissionError`."""
         verdict = self._later_verdict(pod, there.others_of(pod.uid), view)
@@ -522,7 +522,7 @@ class Kubelet:
         for uid in verdict.victims:
             self.remove_pod(uid)
 
-    def _later_verdict(self, pod: AdmissionPod, others: Others, view: PodOnNode) -> Verdict:
+    def _later_verdict(self, pod: AdmissionPod, others: OtherPods, view: PodOnNode) -> Verdict:
         """Return the verdict of the general predicates and pod features, in the kubelet's order (memory-device 3.2).
         Raises `AdmissionError`."""
         device = self.manager.device
@@ -559,12 +559,12 @@ class Kubelet:
         gates = self.manager.context.gates
         return {uid: allocation_of(pod.spec, gates) for uid, pod in self.active.items()}
 
-    def see_pods(self) -> Seen:
+    def see_pods(self) -> PodsOnNode:
         """Return the pods on the node as the predicates see them."""
         active = self.manager.context.active
         if self.seen.active is not active:
             pods = {uid: self._on_node(pod) for uid, pod in active.items() if uid not in self.to_readmit}
-            self.seen = Seen(active, pods, Others.of(tuple(pods.values())).used)
+            self.seen = PodsOnNode(active, pods, OtherPods.of(tuple(pods.values())).used)
         return self.seen
 
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
@@ -578,7 +578,7 @@ class Kubelet:
         """Return capacity and allocatable as the Node object shows them."""
         return self._count_resources().resources
 
-    def _count_resources(self) -> Counted:
+    def _count_resources(self) -> NodeCounts:
         """Return capacity, allocatable and the node as the predicates see it, computed anew when device lists
         changed."""
         pools = self.manager.device.state.pools
@@ -593,7 +593,7 @@ class Kubelet:
                 device_allocatable=report.allocatable,
             )
             node = NodeObject(found.allocatable, amounts=amounts(found.allocatable))
-            self._resources = Counted(pools, found, node)
+            self._resources = NodeCounts(pools, found, node)
         return self._resources
 
     def remove_pod(self, uid: str) -> None:

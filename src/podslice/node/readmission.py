@@ -18,7 +18,7 @@ from podslice.node.container import ContainerManager
 from podslice.node.kubelet import Kubelet
 from podslice.node.resize.pending import PendingResize
 from podslice.node.resize.reduced import reduce_to_held
-from podslice.scheduling.predicates import Seen
+from podslice.scheduling.predicates import PodsOnNode
 from podslice.values.errors import AdmissionError, Refusal
 
 OnRefusal: TypeAlias = Callable[[AdmissionPod, Refusal], None]
@@ -46,7 +46,7 @@ def readmit(kubelet: Kubelet, pods: Iterable[Pod] | None = None, *, on_refusal: 
     running = in_order(kubelet, (pod.spec for pod in kubelet.active.values()) if pods is None else pods)
     _take_running(kubelet, running)
     # Pods count again one by one: a pod does not count for those readmitted before it.
-    kubelet.seen, kubelet.to_readmit = Seen(), frozenset(pod.metadata.uid for pod in running)
+    kubelet.seen, kubelet.to_readmit = PodsOnNode(), frozenset(pod.metadata.uid for pod in running)
     answers = []
     for pod in running:
         uid, admission = pod.metadata.uid, kubelet.admission(pod)
@@ -73,7 +73,7 @@ def resume(kubelet: Kubelet, pods: Iterable[Pod], *, on_refusal: OnRefusal = _ig
     kubelet.to_readmit = frozenset(pod.metadata.uid for pod in running)
     for pod in running:
         admission = kubelet.admission(pod)
-        kubelet.seen, kubelet.to_readmit = Seen(), kubelet.to_readmit - {admission.uid}
+        kubelet.seen, kubelet.to_readmit = PodsOnNode(), kubelet.to_readmit - {admission.uid}
         if _holds_something(kubelet, admission.uid):
             kubelet.take_over(admission.uid)
         elif (refusal := kubelet.decide(admission)) is not None:

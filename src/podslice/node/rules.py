@@ -230,7 +230,7 @@ def _tolerance(config: KubeletConfig, otherwise: str) -> DriftTolerance:
         raise StartError(_MEMORY_STAGE, _BAD_TOLERANCE, problem=error.problem) from None
 
 
-class Counted(NamedTuple):
+class NodeCounts(NamedTuple):
     """A node's resources while its device plugins list `pools`, and the node as the predicates see it."""
 
     pools: dict[str, DevicePool]
@@ -259,7 +259,7 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False, weakref=True):
     merger: Merger | None
     predicates: bool
     cgroup_version: int
-    counted: Counted
+    counted: NodeCounts
 
 
 def carry_over(old: NodeRules, started: NodeRules) -> NodeRules:

@@ -14,7 +14,7 @@ from podslice.node.memory.state import MemoryState
 from podslice.node.resize.events import ResizeCondition
 from podslice.node.resize.pending import Waiting
 from podslice.node.topology.manager import TopologyState
-from podslice.scheduling.predicates import Seen
+from podslice.scheduling.predicates import PodsOnNode
 
 
 class RuntimeContainer(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     conditions: dict[str, ResizeCondition]
     leftovers: dict[str, Leftovers]
     sources_ready: bool
-    seen: Seen
+    seen: PodsOnNode
 
     def of_pod(self, uid: str) -> PodCPUs:
         """Return the part of a pod's holding that can be resized."""

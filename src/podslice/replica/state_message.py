@@ -22,7 +22,7 @@ from podslice.node.cpu.state import CPUState
 from podslice.node.devices.hints import Coverage
 from podslice.node.devices.plugin import AllocateResponse, PluginOptions, SimulatedPlugin
 from podslice.node.devices.pool import DevicePool
-from podslice.node.devices.records import Held, Records
+from podslice.node.devices.records import HeldDevices, Records
 from podslice.node.devices.state import DeviceState
 from podslice.node.memory.state import MemoryState
 from podslice.node.resize.events import ResizeCondition
@@ -31,7 +31,7 @@ from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState, RuntimeContainer
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.manager import TopologyState
-from podslice.scheduling.predicates import OS_LABEL, Seen
+from podslice.scheduling.predicates import OS_LABEL, PodsOnNode
 from podslice.values.cpuset import Bits, bits_of
 from podslice.values.errors import InputError
 from podslice.values.tables import ContainerIds
@@ -193,7 +193,7 @@ def build_state(message: StateMessage, rules: NodeRules, admission: AdmissionPod
         conditions=message.conditions,
         leftovers=message.leftovers,
         sources_ready=message.sources_ready,
-        seen=Seen(),
+        seen=PodsOnNode(),
     )
 
 
@@ -231,7 +231,7 @@ def _records(message: RecordsMessage) -> Records:
     nothing = AllocateResponse()
     return {
         uid: {
-            name: {resource: Held(devices, by_node, nothing) for resource, (devices, by_node) in held_by.items()}
+            name: {resource: HeldDevices(devices, by_node, nothing) for resource, (devices, by_node) in held_by.items()}
             for name, held_by in named.items()
         }
         for uid, named in message.items()

@@ -249,14 +249,14 @@ class PodOnNode(NamedTuple):
         return amounts(eviction_requests(self.pod, self.gates, self.quirks))
 
 
-class Others(msgspec.Struct, frozen=True):
+class OtherPods(msgspec.Struct, frozen=True):
     """The other pods on a node, and what they request in all."""
 
     pods: Collection[PodOnNode]
     used: Mapping[str, int]
 
     @classmethod
-    def of(cls, pods: Sequence[PodOnNode]) -> Others:
+    def of(cls, pods: Sequence[PodOnNode]) -> OtherPods:
         """Return these pods with the sum of what they take."""
         used: dict[str, int] = {}
         for pod in pods:
@@ -264,7 +264,7 @@ class Others(msgspec.Struct, frozen=True):
         return cls(pods, used)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class PodsOnNode(msgspec.Struct, frozen=True):
     """The pods of a node as the predicates see them, by UID in the node's order, and what they request in all; `active`
     is the table of pods that they were made of, compared by identity. A value: methods that change something return a
     new one."""
@@ -273,22 +273,22 @@ class Seen(msgspec.Struct, frozen=True):
     pods: dict[str, PodOnNode] = {}
     used: Mapping[str, int] = {}
 
-    def others_of(self, uid: str) -> Others:
+    def others_of(self, uid: str) -> OtherPods:
         """Return all pods but this one."""
         if uid not in self.pods:
-            return Others(self.pods.values(), self.used)
-        return Others(drop(self.pods, uid).values(), self._used_without(uid))
+            return OtherPods(self.pods.values(), self.used)
+        return OtherPods(drop(self.pods, uid).values(), self._used_without(uid))
 
-    def with_pod(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
+    def with_pod(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> PodsOnNode:
         """Add or replace a pod."""
         used = self._used_without(uid) if uid in self.pods else dict(self.used)
         for name, amount in pod.taken.items():
             used[name] = used.get(name, 0) + amount
-        return Seen(active, put(self.pods, uid, pod), used)
+        return PodsOnNode(active, put(self.pods, uid, pod), used)
 
-    def without(self, uid: str, active: Mapping[str, object]) -> Seen:
+    def without(self, uid: str, active: Mapping[str, object]) -> PodsOnNode:
         """Remove a pod."""
-        return Seen(active, drop(self.pods, uid), self._used_without(uid))
+        return PodsOnNode(active, drop(self.pods, uid), self._used_without(uid))
 
     def _used_without(self, uid: str) -> dict[str, int]:
         used = dict(self.used)
@@ -359,7 +359,7 @@ def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 def general_predicates(
     pod: PodOnNode,
-    others: Others,
+    others: OtherPods,
     node: NodeObject | None,
     *,
     devices_in_use: Mapping[str, int] | None = None,

@@ -26,7 +26,7 @@ from podslice.node.node import Node
 from podslice.node.plugins.api import Moves
 from podslice.node.resize.allocation import ResizeVerdict
 from podslice.node.view import NodeView
-from podslice.scheduling.predicates import Others, PodOnNode
+from podslice.scheduling.predicates import OtherPods, PodOnNode
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, Refusal, StartError, UpstreamDefectError
 from podslice.values.quirks import Quirks
@@ -102,7 +102,7 @@ class Trial:
         """The node as it is now."""
         return self._kubelet.view
 
-    def others(self, uid: str = "") -> Others:
+    def others(self, uid: str = "") -> OtherPods:
         """Return the pods on the node but the one with this UID, as the predicates see them."""
         return self._kubelet.others(uid)
 
@@ -131,11 +131,11 @@ class Trial:
             return False
         return not any(container.error for container in started.values())
 
-    def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
+    def rehearse(self, admission: AdmissionPod, others: OtherPods | None = None, *, judged: bool = True) -> bool:
         """Do as `try_run`, and roll it back (see `Kubelet.rehearse`)."""
         return self._kubelet.rehearse(admission, others, judged=judged)
 
-    def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
+    def accepts(self, admission: AdmissionPod, others: OtherPods | None, view: PodOnNode) -> bool:
         """Whether the checks pass that `rehearse` leaves out with `judged` False (see `Kubelet.accepts`)."""
         return self._kubelet.accepts(admission, others, view)
 

@@ -20,7 +20,7 @@ from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.scheduling.predicates import (
     PODS,
     NodeObject,
-    Others,
+    OtherPods,
     general_predicates,
     may_be_unknown,
     pod_on_node,
@@ -37,7 +37,7 @@ from podslice.values.reasons import (
 
 _MEMORY = "memory"
 _MOST = 1 << 60
-_NO_PODS = Others((), {})
+_NO_PODS = OtherPods((), {})
 
 
 def clamp(amount: int) -> int:

@@ -16,7 +16,7 @@ from podslice.scheduling.predicates import (
     CPU,
     MEMORY,
     PODS,
-    Others,
+    OtherPods,
     PodOnNode,
     filter_requests,
     general_predicates,
@@ -85,7 +85,7 @@ class LiveNodes:
         if answer.holding is None:
             return EvictingAnswer(answer)
         sums = self._sums[kind]
-        others = Others.of([sums.view_pod(one.shape, str(one.pod)) for one in running])
+        others = OtherPods.of([sums.view_pod(one.shape, str(one.pod)) for one in running])
         verdict = general_predicates(sums.view_pod(shape, ""), others, self.fleet.classes[kind].rules.counted.node)
         if verdict.refusal is not None:
             return EvictingAnswer(NodeAnswer(self.states[node], None, verdict.refusal.reason))

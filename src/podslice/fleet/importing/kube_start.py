@@ -16,7 +16,7 @@ from podslice.api.pod.spec import Pod
 from podslice.fleet.engine.nodes import Fleet, FleetClass
 from podslice.fleet.importing.kube_zones import Zones, place_in_zones
 from podslice.node.devices.pool import DevicePool
-from podslice.node.devices.records import Held, iter_records
+from podslice.node.devices.records import HeldDevices, iter_records
 from podslice.node.devices.state import DeviceState
 from podslice.node.node import Node
 from podslice.node.state import NodeState
@@ -119,7 +119,7 @@ def _finish(node: Node, kind: FleetClass, name: str, pods: Sequence[Pod], how: S
 
 def _renumber_devices(state: DeviceState, pools: dict[str, DevicePool]) -> DeviceState:
     """Return the same devices by their positions in other pools."""
-    records: dict[str, dict[str, dict[str, Held]]] = {}
+    records: dict[str, dict[str, dict[str, HeldDevices]]] = {}
     for uid, container, resource, held in iter_records(state.records):
         if resource in pools:
             names = state.pools[resource].names(held.devices)

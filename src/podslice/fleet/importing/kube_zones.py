@@ -19,7 +19,7 @@ from podslice.machine.cores import whole_cores_in
 from podslice.machine.memory import Block
 from podslice.node.cpu.state import assignable
 from podslice.node.devices.plugin import AllocateResponse
-from podslice.node.devices.records import Held
+from podslice.node.devices.records import HeldDevices
 from podslice.node.node import with_default_uid
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
@@ -150,7 +150,7 @@ def _take(rules: NodeRules, state: NodeState, unit: _Unit, node: int) -> NodeSta
             taken = bits_of(near[:amount])
             names = pool.names(taken)
             device = device.take(name, taken).add(
-                unit.uid, unit.container, name, Held(taken, pool.by_node(names), AllocateResponse())
+                unit.uid, unit.container, name, HeldDevices(taken, pool.by_node(names), AllocateResponse())
             )
     if cpus is None:
         return None

@@ -1,17 +1,16 @@
-"""`podslice_policy_state`: what podslice remembers beside the managers' files, for nodes with a PodslicePolicy.
+"""`podslice_policy_state`: the state that podslice keeps beside the managers' files, for nodes with a PodslicePolicy.
 
     {"data":"{\\"version\\":1,\\"bootId\\":\\"\\",\\"originals\\":{\\"u1\\":{\\"c\\":\\"2-5\\"}}}","checksum":3053661560}
 
 `originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
-pods with a bubble; `order` the CPUs in the
-order in which they came, where that is not the promised ones and then the others, both ascending. The managers' files
-always win: what contradicts them is dropped. `classes` are the CPU classes under which containers got their CPUs, under
-an empty name the pod as a whole, best first, `NAME!` where it was required: who grows does so in them, whatever the
-rules say by then. `mixed` are the containers with exclusive and shared CPUs: how many are
-their own, and the thousandths of a CPU that they ask for besides. `intents` are resizes and moves that were being
-written when the process ended. `plugins` is what plugins want to remember of containers, at most 4 KiB each.
-`bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start after a
-reboot; `bootId` is empty in simulations. A kubelet does not know this file.
+pods with pod CPUs; `order` the CPUs in the order in which they came, where that is not the promised ones and then the
+others, both ascending. The managers' files win: entries that contradict them are dropped. `classes` are the CPU classes
+under which containers got their CPUs, under an empty name the pod as a whole, best first, `NAME!` where it was
+required: containers grow in these classes, whatever the rules are by then. `mixed` are the containers with exclusive
+and shared CPUs: how many they own, and the thousandths of a CPU that they request besides. `intents` are resizes and
+moves that were being written when the process ended. `plugins` are the plugins' notes on containers, at most 4 KiB
+each. `bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start
+after a reboot; `bootId` is empty in simulations. A kubelet does not know this file.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _SOME_CPU, _SOME_MEMORY = Quantity.milli(1), Quantity.of(1 << 20, BINARY_SI)
 
 def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset()) -> list[Pod]:
     """Return one pod per UID in the files that is not in `known`, in order of UID."""
-    held = _Held({}, {}, {}, any(map(_keeps_ledger, contents.values())))
+    held = _Holdings({}, {}, {}, any(map(_keeps_ledger, contents.values())))
     for content in contents.values():
         match content.checkpoint:
             case CPUCheckpoint() as cpu if not content.by_container_id:
@@ -36,7 +36,7 @@ def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset
     return [_make_pod(uid, held) for uid in sorted(held.amounts) if uid not in known]
 
 
-class _Held(NamedTuple):
+class _Holdings(NamedTuple):
     """Content of the files: amounts by pod, container and resource; CPUs by pod and container; amounts of whole pods;
     and whether a Memory Manager keeps ledgers."""
 
@@ -50,7 +50,7 @@ def _keeps_ledger(content: Content) -> bool:
     return isinstance(content.checkpoint, MemoryCheckpoint) and bool(content.checkpoint.machine_state)
 
 
-def _add_cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
+def _add_cpus(checkpoint: CPUCheckpoint, held: _Holdings) -> None:
     for uid, bubble in (checkpoint.pod_entries or {}).items():
         held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
     for uid, named in (checkpoint.entries or {}).items():
@@ -71,7 +71,7 @@ def _is_pool(name: str, cpus: Bits, sets: Mapping[str, Bits], budget: int) -> bo
     return cpus in others or (cpus.bit_count() == budget - owned.bit_count() and (len(others) == 0 or owned == 0))
 
 
-def _add_memory(checkpoint: MemoryCheckpoint, held: _Held) -> None:
+def _add_memory(checkpoint: MemoryCheckpoint, held: _Holdings) -> None:
     for uid, blocks in (checkpoint.pod_entries or {}).items():
         for block in blocks or ():
             held.budgets.setdefault(uid, {})[block.type] = Quantity.of(block.size, BINARY_SI)
@@ -81,13 +81,13 @@ def _add_memory(checkpoint: MemoryCheckpoint, held: _Held) -> None:
             own |= {block.type: Quantity.of(block.size, BINARY_SI) for block in blocks or () if block.size}
 
 
-def _add_devices(checkpoint: DeviceCheckpoint, held: _Held) -> None:
+def _add_devices(checkpoint: DeviceCheckpoint, held: _Holdings) -> None:
     for entry in checkpoint.entries or ():
         own = held.amounts.setdefault(entry.pod, {}).setdefault(entry.container, {})
         own[entry.resource] = Quantity.of(len(entry.device_ids()))
 
 
-def _make_pod(uid: str, held: _Held) -> Pod:
+def _make_pod(uid: str, held: _Holdings) -> Pod:
     """Return the stand-in of one UID."""
     named, budget = held.amounts[uid], held.budgets.get(uid)
     guaranteed = budget is not None or any("cpu" in own or "memory" in own for own in named.values())
@@ -104,7 +104,7 @@ def _make_pod(uid: str, held: _Held) -> Pod:
     return Pod(spec=spec, metadata=ObjectMeta(name=uid, namespace=STAND_IN_NAMESPACE, uid=uid))
 
 
-def _has_ended(uid: str, name: str, held: _Held) -> bool:
+def _has_ended(uid: str, name: str, held: _Holdings) -> bool:
     """Whether this is an init container that has ended: it left its memory, or its CPUs, to others."""
     cpus = held.cpus.get(uid, {})
     if held.booked:

@@ -1,7 +1,7 @@
 """`cpu_manager_state` in the versions a kubelet 1.36 knows (cpu-topology 8.2 to 8.5).
 
 V2 is what a kubelet without PodLevelResourceManagers writes, V3 one with it; V1 (before 1.18) is only read. The newer
-V4 is in `checkpoint_data`. Entries stay text here, because the checksum covers the text as it was written.
+V4 is in `checkpoints.data`. Entries stay text here, because the checksum covers the text as it was written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of the CPU Manager to its plugins: which container asks, and the node as plugins see it (docs/plugins.md)."""
+"""Calls of the CPU Manager to its plugins: their requests, and the node as plugins see it (docs/plugins.md)."""
 
 from __future__ import annotations
 

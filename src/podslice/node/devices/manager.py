@@ -15,7 +15,7 @@ from podslice.node.context import NodeContext
 from podslice.node.devices.allocate import Selection
 from podslice.node.devices.plugin import DevicePlugin, PluginError, RunOptions
 from podslice.node.devices.pool import DevicePool
-from podslice.node.devices.records import DeviceContent, DeviceStateEncoder, Held, Records, entries_of
+from podslice.node.devices.records import DeviceContent, DeviceStateEncoder, HeldDevices, Records, entries_of
 from podslice.node.devices.state import DeviceState
 from podslice.node.topology.hint import Hint, SplitHint
 from podslice.node.topology.hintset import ProviderHints, ResourceHints
@@ -309,7 +309,7 @@ class DeviceManager:
             raise AdmissionError(_EMPTY_RESPONSE)
         if chosen & ~pool.known:
             self._crash_if_upstream(resource, chosen & ~pool.known)
-        held = Held(chosen, pool.by_node(names), response)
+        held = HeldDevices(chosen, pool.by_node(names), response)
         self.state = self.state.add(pod.uid, container.name, resource, held)
         return True
 

@@ -15,7 +15,7 @@ from podslice.values.cpuset import Bits
 from podslice.values.go.godump import Checksum, Member, renew
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldDevices(msgspec.Struct, frozen=True):
     """Devices of one resource that a container got, also by NUMA id (−1: none), and the plugin's answer."""
 
     devices: Bits
@@ -23,7 +23,7 @@ class Held(msgspec.Struct, frozen=True):
     response: AllocateResponse
 
 
-PodRecords: TypeAlias = "dict[str, dict[str, Held]]"
+PodRecords: TypeAlias = "dict[str, dict[str, HeldDevices]]"
 """Container → resource → devices held."""
 Records: TypeAlias = "dict[str, PodRecords]"
 """All records of a node by pod UID, in order of allocation."""
@@ -56,7 +56,7 @@ def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceConte
     return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
 
 
-def iter_records(records: Records) -> Iterator[tuple[str, str, str, Held]]:
+def iter_records(records: Records) -> Iterator[tuple[str, str, str, HeldDevices]]:
     """Yield every (pod UID, container, resource, devices held)."""
     for uid, containers in records.items():
         for container, resources in containers.items():

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.node.devices.pool import DevicePool
-from podslice.node.devices.records import DeviceContent, Held, Records
+from podslice.node.devices.records import DeviceContent, HeldDevices, Records
 from podslice.node.devices.response import ResponseError, decode_response
 from podslice.values.cpuset import Bits
 from podslice.values.tables import put
@@ -41,7 +41,7 @@ class DeviceState(msgspec.Struct, frozen=True):
 
     # Questions
 
-    def of(self, uid: str, container: str) -> dict[str, Held]:
+    def of(self, uid: str, container: str) -> dict[str, HeldDevices]:
         """Return what one container holds, by resource."""
         return self.records.get(uid, {}).get(container, {})
 
@@ -79,7 +79,7 @@ class DeviceState(msgspec.Struct, frozen=True):
         used[resource] = used.get(resource, 0) | devices
         return replace(self, used=used)
 
-    def add(self, uid: str, container: str, resource: str, held: Held) -> DeviceState:
+    def add(self, uid: str, container: str, resource: str, held: HeldDevices) -> DeviceState:
         """Record devices that a container got."""
         of_pod = self.records.get(uid, {})
         of_pod = {**of_pod, container: {**of_pod.get(container, {}), resource: held}}
@@ -128,7 +128,7 @@ class DeviceState(msgspec.Struct, frozen=True):
             ids = [name for names in entry.by_node.values() for name in names]
             pool = pools.get(entry.resource) or DevicePool.on(machine_nodes)
             pool = pools[entry.resource] = pool.with_ids(ids)
-            held = Held(pool.bits(ids), entry.by_node, response)
+            held = HeldDevices(pool.bits(ids), entry.by_node, response)
             records.setdefault(entry.pod, {}).setdefault(entry.container, {})[entry.resource] = held
         # A resource of the checkpoint counts as registered until its plugin has been away for the grace period.
         for resource in content.registered:

@@ -20,7 +20,7 @@ from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.config.policy_options import BEST_EFFORT, NONE
 from podslice.node.view import NodeView
-from podslice.scheduling.predicates import BASIC_RESOURCES, PODS, Others, PodOnNode, amounts, pod_on_node
+from podslice.scheduling.predicates import BASIC_RESOURCES, PODS, OtherPods, PodOnNode, amounts, pod_on_node
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError
 from podslice.values.quirks import Quirks
@@ -86,7 +86,7 @@ class Bench:
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._clean = trial.view.undoes_refusals
-        self._others: Others | None = None
+        self._others: OtherPods | None = None
         self._left: Load | None = None
         self._places: dict[object, bool] = {}
         self._rooms: dict[str, list[int]] = {}
@@ -207,7 +207,7 @@ class Bench:
                 requests[name] = requests.get(name, 0) + amount
         return Load(cpus, memory, requests)
 
-    def _neighbours(self) -> Others | None:
+    def _neighbours(self) -> OtherPods | None:
         if self._others is None and self._node.predicates:
             self._others = self._trial.others()
         return self._others

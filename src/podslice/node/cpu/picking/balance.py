@@ -7,7 +7,7 @@ from math import isqrt
 from typing import NamedTuple
 
 
-class Deal(NamedTuple):
+class Distribution(NamedTuple):
     """A request of `cpus` that nodes supply in groups of `group`: each node the same share, some of them further
     groups."""
 
@@ -23,7 +23,7 @@ class Deal(NamedTuple):
         return self.cpus - self.share(nodes) * nodes
 
 
-class Scored(NamedTuple):
+class ScoredCombination(NamedTuple):
     """A combination's score; `remainder` are positions in `candidates`, which are positions in the combination."""
 
     score: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
 
-from podslice.node.cpu.picking.balance import Balance, Deal, Scored
+from podslice.node.cpu.picking.balance import Balance, Distribution, ScoredCombination
 from podslice.node.topology.search import SearchBudget
 
 
@@ -43,7 +43,7 @@ class BoundedSearch:
     """
 
     def __init__(
-        self, frees: Sequence[int], size: int, deal: Deal, balance: Balance, search_budget: SearchBudget
+        self, frees: Sequence[int], size: int, deal: Distribution, balance: Balance, search_budget: SearchBudget
     ) -> None:
         self.frees = frees
         self.size = size
@@ -53,11 +53,11 @@ class BoundedSearch:
         self.groups = deal.remainder(size) // deal.group
         self.search_budget = search_budget
         self.places = [place for place, free in enumerate(frees) if free >= self.share]
-        self.best: tuple[tuple[int, ...], Scored] | None = None
+        self.best: tuple[tuple[int, ...], ScoredCombination] | None = None
         self._limit = 0
-        self._scored: dict[tuple[int, ...], Scored | None] = {}
+        self._scored: dict[tuple[int, ...], ScoredCombination | None] = {}
 
-    def run(self) -> tuple[tuple[int, ...], Scored] | None:
+    def run(self) -> tuple[tuple[int, ...], ScoredCombination] | None:
         """Return positions in `frees` and their score, None if no combination can hold the request."""
         places = self.places
         if len(places) < self.size:
@@ -114,7 +114,7 @@ class BoundedSearch:
             return None
         return self.balance.score(self.balance.squares - share * (2 * sum(frees) - len(frees) * share) - less)
 
-    def _score(self, places: tuple[int, ...]) -> Scored | None:
+    def _score(self, places: tuple[int, ...]) -> ScoredCombination | None:
         frees = tuple([self.frees[place] for place in places])
         if frees not in self._scored:
             self._scored[frees] = _Remainder(self, frees).best()
@@ -139,10 +139,10 @@ class _Remainder:
         others = self.balance.squares - sum([free * free for free in frees])
         self.squares = others + sum([left * left for left in lefts])
 
-    def best(self) -> Scored | None:
+    def best(self) -> ScoredCombination | None:
         """Return the best subset's score, None when the nodes cannot supply the remainder."""
         if not self.groups:
-            return Scored(self.balance.score(self.squares), (), ())
+            return ScoredCombination(self.balance.score(self.squares), (), ())
         best: tuple[int, tuple[int, ...]] | None = None
         least = self._after_one_each(sum(sorted(self.amounts)[-self.groups :]))
         for size in range(len(self.amounts), 0, -1):
@@ -156,7 +156,7 @@ class _Remainder:
                 found = self._best_several_each(size, best)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
-        return None if best is None else Scored(best[0], best[1], self.candidates)
+        return None if best is None else ScoredCombination(best[0], best[1], self.candidates)
 
     def _after_one_each(self, total: int) -> int:
         """Return the score when nodes with `total` CPUs left give one group each."""

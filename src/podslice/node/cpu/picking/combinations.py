@@ -11,7 +11,7 @@ from itertools import combinations
 from math import comb
 from typing import NamedTuple
 
-from podslice.node.cpu.picking.balance import Balance, Deal, Scored
+from podslice.node.cpu.picking.balance import Balance, Distribution, ScoredCombination
 from podslice.node.cpu.picking.bounded import BoundedSearch
 from podslice.node.cpu.picking.packed import Accumulator
 from podslice.node.topology.search import SearchBudget
@@ -37,7 +37,7 @@ class Combinations:
     `endless_distribution`).
     """
 
-    def __init__(self, work: Accumulator, deal: Deal, quirks: Quirks, search_budget: SearchBudget) -> None:
+    def __init__(self, work: Accumulator, deal: Distribution, quirks: Quirks, search_budget: SearchBudget) -> None:
         nodes = work.topology.numa_nodes
         self.numas = work.numas()
         self.free = {node: (nodes[node] & work.free).bit_count() for node in self.numas}
@@ -89,15 +89,15 @@ class Combinations:
         )
         return len(parts) > 1 and parts[0] + parts[1] < groups
 
-    def _walk(self, size: int) -> tuple[tuple[int, ...], Scored] | None:
+    def _walk(self, size: int) -> tuple[tuple[int, ...], ScoredCombination] | None:
         """Return the best combination as positions in `numas`, by scoring every one.
 
         A score depends only on how many CPUs each node of a combination has free, so combinations that look alike are
         scored once.
         """
         best: tuple[int, ...] | None = None
-        best_found: Scored | None = None
-        alike: dict[tuple[int, ...], Scored | None] = {}
+        best_found: ScoredCombination | None = None
+        alike: dict[tuple[int, ...], ScoredCombination | None] = {}
         numas = self.numas
         frees = [self.free[node] for node in numas]
         if sum(self.fullest[:size]) < self.deal.cpus:
@@ -118,7 +118,7 @@ class Combinations:
                 best, best_found = positions, found
         return None if best is None or best_found is None else (best, best_found)
 
-    def _apply_aliasing(self, best: tuple[int, ...], best_found: Scored) -> Choice:
+    def _apply_aliasing(self, best: tuple[int, ...], best_found: ScoredCombination) -> Choice:
         """Return the combination that upstream goes on with: its enumeration may overwrite a remembered one
         (cpu-topology 4.8)."""
         numas = self.numas
@@ -133,7 +133,7 @@ class Combinations:
                 best = overwrite_by_next(best, len(numas))
         return Choice(tuple(numas[i] for i in best), tuple(numas[candidates[i]] for i in remainder))
 
-    def _score(self, nodes: list[int]) -> Scored | None:
+    def _score(self, nodes: list[int]) -> ScoredCombination | None:
         """Return the score of a combination, None if it cannot hold the request (cpu-topology 4.7, step 4.b)."""
         (count, group), free = self.deal, self.free
         left = {node: free[node] for node in nodes}
@@ -147,16 +147,18 @@ class Combinations:
             left[node] -= share
         remainder = self.deal.remainder(len(nodes))
         if not remainder:
-            return Scored(self.balance.score(others + sum(value * value for value in left.values())), (), ())
+            return ScoredCombination(self.balance.score(others + sum(value * value for value in left.values())), (), ())
         return self._score_remainder(nodes, left, remainder, others)
 
-    def _score_remainder(self, nodes: list[int], left: dict[int, int], remainder: int, others: int) -> Scored | None:
+    def _score_remainder(
+        self, nodes: list[int], left: dict[int, int], remainder: int, others: int
+    ) -> ScoredCombination | None:
         """Return the subset of `nodes` to deal the remainder to (cpu-topology 4.7, step 4.b.7); larger subsets first.
 
         `others` is the sum of squares of what is free on nodes outside the combination.
         """
         candidates = tuple(i for i, node in enumerate(nodes) if left[node] >= self.deal.group)
-        best: Scored | None = None
+        best: ScoredCombination | None = None
         alike: set[tuple[int, ...]] = set()
         straddling = len(left) != len(nodes)
         amounts = [left[nodes[i]] for i in candidates]
@@ -177,7 +179,7 @@ class Combinations:
                     continue
                 score = self.balance.score(others + sum(value * value for value in after.values()))
                 if best is None or score < best.score:
-                    best = Scored(score, subset, candidates)
+                    best = ScoredCombination(score, subset, candidates)
         return best
 
     def _deal(self, nodes: list[int], left: dict[int, int], remainder: int) -> dict[int, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.node.cpu.picking.balance import Deal
+from podslice.node.cpu.picking.balance import Distribution
 from podslice.node.cpu.picking.combinations import Choice, Combinations
 from podslice.node.cpu.picking.packed import Accumulator, Packer, not_enough
 from podslice.node.topology.search import SearchBudget, search_budget_over
@@ -20,7 +20,7 @@ _TOO_MANY = RefusalKind("too-many-cpus-dealt", "accounting error, too many CPUs 
 
 
 class Pick(msgspec.Struct, frozen=True):
-    """CPUs to hand out; `proven`: no search for better ones was given up."""
+    """CPUs to hand out; `proven`: no search for better ones was cut short."""
 
     cpus: Bits
     proven: bool = True
@@ -49,7 +49,7 @@ class Distributor:
             raise not_enough(count, available)
         search_budget = search_budget_over(work.topology.numa_mask, search_budget)
         before = search_budget.left
-        search = Combinations(work, Deal(count, self._group), self._packer.quirks, search_budget)
+        search = Combinations(work, Distribution(count, self._group), self._packer.quirks, search_budget)
         choice = self._choose(search, count)
         if choice is None:
             return Pick(self._packer.take(available, count), not search_budget.has_ended_since(before))
