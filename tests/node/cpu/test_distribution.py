@@ -9,7 +9,7 @@ import pytest
 
 from podslice.machine.model import CPUTopology
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.node.cpu.picking.balance import Balance, Deal
+from podslice.node.cpu.picking.balance import Balance, Distribution
 from podslice.node.cpu.picking.bounded import BoundedSearch
 from podslice.node.cpu.picking.combinations import Combinations, overwrite_by_next
 from podslice.node.cpu.picking.distribute import Distributor
@@ -24,7 +24,7 @@ SHAPES = ("pack:2 numa:4 core:4 pu:2", "pack:10 numa:1 core:3 pu:2", "pack:2 num
 
 def both_searches(topology: CPUTopology, available: Bits, count: int, group: int) -> None:
     work = Accumulator(Packer(topology, PODSLICE), available, count)
-    search = Combinations(work, Deal(count, group), PODSLICE, SearchBudget(1 << 62))
+    search = Combinations(work, Distribution(count, group), PODSLICE, SearchBudget(1 << 62))
     frees = [search.free[node] for node in search.numas]
     for size in range(1, len(frees) + 1):
         bounded = BoundedSearch(frees, size, search.deal, search.balance, search.search_budget).run()
@@ -85,7 +85,7 @@ def test_many_nodes_end_soon() -> None:
 def test_an_ended_search_still_answers() -> None:
     """A search out of steps takes the fullest nodes, which can hold the request."""
     frees = [5, 1, 4, 8, 7]
-    found = BoundedSearch(frees, 2, Deal(10, 1), Balance(frees, 10), SearchBudget(0)).run()
+    found = BoundedSearch(frees, 2, Distribution(10, 1), Balance(frees, 10), SearchBudget(0)).run()
     assert found is not None
     assert found[0] == (3, 4)
 
@@ -94,6 +94,6 @@ def test_too_many_combinations_count_as_endless() -> None:
     """Where upstream would score 10**18 combinations one by one, its profile says that it does not come back."""
     topology = CPUTopology(from_synthetic("pack:2 numa:32 core:4 pu:2"))
     work = Accumulator(Packer(topology, KUBELET_1_36), topology.all_cpus, 256)
-    search = Combinations(work, Deal(256, 2), KUBELET_1_36, SearchBudget())
+    search = Combinations(work, Distribution(256, 2), KUBELET_1_36, SearchBudget())
     with pytest.raises(UpstreamDefectError, match="combinations of 32 NUMA nodes"):
         search._walk(32)
