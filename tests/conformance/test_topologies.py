@@ -17,7 +17,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from podslice.agent.api_server.apiclient import COORDINATION, TOPOLOGIES, HTTPApiServer
 from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
 from podslice.agent.api_server.topologyobject import TopologyObject
-from podslice.node_objects.noderesourcetopology import from_node_resource_topology
+from podslice.node_objects.read_nrt import from_node_resource_topology
 from tests.agent.test_journal import Followed
 from tests.clock import until
 from tests.conformance.deployed import FOLDER, deploy, deploy_rights

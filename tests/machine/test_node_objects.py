@@ -193,10 +193,10 @@ def test_zones_are_numa_nodes() -> None:
 
 
 @pytest.mark.parametrize(("path", "value", "fields", "part"), [
-    ("attributes", [], {"topologyManagerPolicy": "none"}, "does not tell"),
+    ("attributes", [], {"topologyManagerPolicy": "none"}, "does not say"),
     ("topologyPolicies", ["RestrictedPodLevel"], {"topologyManagerPolicy": "single-numa-node"}, "says restricted"),
     ("attributes/0/name", "topologyManagerOptionPreferClosestNUMANodes",
-     {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "single-numa-node"}}, "does not tell"),
+     {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "single-numa-node"}}, "does not say"),
     ("attributes/1", {"name": "topologyManagerMaxNUMANodes", "value": "16"},
      {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"}}, ""),
     ("attributes/1", {"name": "topologyManagerOptionTeleport", "value": "true"}, {}, "topologyManagerOptionTeleport"),
@@ -259,11 +259,11 @@ def test_koordinator_tells_cores() -> None:
     ("zones", {}, "is not a list"),
     ("zones/0/type", "Socket", "zones[1].costs[0].name: 'node-0' is not a zone here"),
     ("zones/0/name", "left", "has no number of a NUMA node"),
-    ("zones/1/name", "node-0", "is told twice"),
+    ("zones/1/name", "node-0", "is listed twice"),
     ("zones/0/costs/0/value", 0, "0 is not a distance"),
     ("zones/0/costs/0/value", "far", "is not an amount"),
     ("zones/0/costs/0/name", "node-9", "'node-9' is not a zone here (one of node-0, node-1)"),
-    ("zones/0/resources/0/name", "memory", "memory is told twice"),
+    ("zones/0/resources/0/name", "memory", "memory is listed twice"),
     ("zones/0/resources/0/allocatable", 9, "allocatable: 9 is more than capacity, 8"),
     ("zones/0/resources/0/available", 8, "available: 8 is more than allocatable, 7"),
     ("zones/0/resources/0/capacity", None, "capacity: None is not an amount"),

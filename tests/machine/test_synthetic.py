@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from podslice.machine.model import Cache, CPUTopology, Machine
 from podslice.machine.readers.form import from_data
-from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic, lost_in_synthetic, to_synthetic
+from podslice.machine.readers.synthetic import facts_lost_in_synthetic, from_synthetic, looks_synthetic, to_synthetic
 from podslice.values.cpuset import CPUSet, format_bits
 from podslice.values.errors import InputError
 
@@ -191,8 +191,8 @@ def test_caches_the_kubelet_does_not_see() -> None:
 def test_what_gets_lost_is_said() -> None:
     """Facts a synthetic description cannot carry are named."""
     machine = from_data({"sockets": 2, "coresPerNuma": 1, "hugepages": {"2Mi": 1}})
-    assert lost_in_synthetic(machine) == ["huge pages", "NUMA distances"]
-    assert lost_in_synthetic(from_synthetic("pack:2 core:2 pu:1")) == []
+    assert facts_lost_in_synthetic(machine) == ["huge pages", "NUMA distances"]
+    assert facts_lost_in_synthetic(from_synthetic("pack:2 core:2 pu:1")) == []
 
 
 @pytest.mark.parametrize("text", ["sockets: 2", "hello world", "", "a: 1\nb: 2", "{}", "<topology/>"])

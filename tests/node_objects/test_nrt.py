@@ -14,9 +14,9 @@ from podslice.api.manifests.manifest import load_pods_text
 from podslice.config.kubelet import MemoryReservation
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.gallery import gallery_names, load_gallery
-from podslice.node_objects.noderesourcetopology import amounts_in_use, from_node_resource_topology
-from podslice.node_objects.nrt import fingerprint, machine_topology, node_topology
-from podslice.node_objects.nrt_peers import koordinator_annotations, numatopology
+from podslice.node_objects.read_nrt import amounts_in_use, from_node_resource_topology
+from podslice.node_objects.write_nrt import fingerprint, machine_topology, node_topology
+from podslice.node_objects.write_peer_objects import koordinator_annotations, numatopology
 
 STATIC = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", "topology_manager_policy": "restricted"}
 GPUS = inventory_from_data([{"resource": "a.b/gpu", "devices": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]},

@@ -117,7 +117,7 @@ def admit(
         if decisions or claims is None:
             print_admissions(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
     elif output == "nrt":
-        from podslice.node_objects.nrt import node_topology
+        from podslice.node_objects.write_nrt import node_topology
 
         print_data(node_topology(node), "yaml")
     else:

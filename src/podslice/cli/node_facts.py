@@ -71,7 +71,7 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
 
 def _with_zones(view: KnownNode, topology: dict[str, Any], path: str) -> KnownNode:
     """All NUMA nodes together; other resources the object does not tell."""
-    from podslice.node_objects.noderesourcetopology import total_amounts
+    from podslice.node_objects.read_nrt import total_amounts
 
     try:
         capacity, allocatable = total_amounts(topology)

@@ -11,7 +11,7 @@ import msgspec
 from podslice.config.kubelet_file import load_config_data
 from podslice.config.objects import check_object
 from podslice.config.policy import KIND, PodslicePolicy
-from podslice.machine.drift import drift_tolerance
+from podslice.machine.drift import parse_drift_tolerance
 from podslice.values.decoding import MAP_KEY, decoding_problem, with_value
 from podslice.values.errors import InputError
 from podslice.values.nearest import did_you_mean
@@ -37,7 +37,7 @@ def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
         raise _translate_error(spec, str(error)) from None
     if policy.hotplug is not None:
         try:
-            drift_tolerance(policy.hotplug.drift_tolerance)
+            parse_drift_tolerance(policy.hotplug.drift_tolerance)
         except InputError as error:
             raise error.at(path="spec.hotplug.driftTolerance") from None
     return policy

@@ -21,7 +21,7 @@ from podslice.machine.readers.hwloc_xml import from_hwloc_xml
 from podslice.machine.readers.machineinfo import from_machineinfo, to_machineinfo
 from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic, to_synthetic
 from podslice.node_objects.described import DescribedNode
-from podslice.node_objects.nodes import described_node, describes_node
+from podslice.node_objects.read_object import describes_node, read_described_node
 from podslice.reading.files import MAX_TEXT_BYTES, read_stream
 from podslice.reading.yaml import Dumper, load_documents
 from podslice.values.document import with_header
@@ -85,7 +85,7 @@ def parse_described(text: str, format: Format = "auto", source: str = "") -> Des
         raise InputError("a snapshot is a folder or an archive, not text", source=source, remedy=_REMEDY)
     documents = _decode(text, source)
     if kind != "machineinfo" and describes_node(documents[0]):
-        return _with_warnings(described_node(documents, source))
+        return _with_warnings(read_described_node(documents, source))
     return DescribedNode(_from_documents(documents[0], kind, source))
 
 

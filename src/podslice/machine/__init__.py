@@ -1,1 +1,1 @@
-"""A machine as plain facts, and the CPU topology that a kubelet makes of it."""
+"""A machine as plain facts, and the CPU topology that a kubelet derives from it."""

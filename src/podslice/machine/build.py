@@ -1,7 +1,7 @@
-"""From hardware facts to the machine a kubelet would see on it.
+"""Build the machine a kubelet would see from hardware facts.
 
-Descriptions of hardware (hwloc XML, synthetic strings, our short form) say which CPU is in which core, package, NUMA
-node and L3 cache. If the kernel described that hardware, cAdvisor would list it in byte order of the names and keep
+Descriptions of hardware (hwloc XML, synthetic strings, our short form) say in which core, package, NUMA node and L3
+cache each CPU is. If the kernel described that hardware, cAdvisor would list it in byte order of the names and keep
 only some caches (cpu-topology 1.3). `build_nodes` does the same, so a machine means the same in whatever form it was
 written.
 """
@@ -24,14 +24,14 @@ MAX_NODES, MAX_SOCKETS = 1024, 4096
 """Most NUMA nodes (as many as Linux supports) and packages a description may have."""
 
 _MOST_SHARERS = 2_000_000
-"""Most CPUs that all L3 caches together may have; one CPU is in one or two."""
+"""Most CPUs that all L3 caches together may have; a CPU is in one or two."""
 
 MAX_NODE_ID = (1 << 20) - 1
 """Largest NUMA node id read. Linux has at most 1024 nodes, but without any a kubelet takes package ids for node ids."""
 
 
 class CPUFacts(NamedTuple):
-    """Where one online CPU is. `core` is unique within `socket` and `node`."""
+    """Place of one online CPU. `core` is unique within `socket` and `node`."""
 
     cpu: int
     core: int
@@ -51,8 +51,7 @@ class NUMANodeFacts(msgspec.Struct, frozen=True):
 def build_nodes(
     cpus: Iterable[CPUFacts], nodes: Iterable[NUMANodeFacts], l3: Sequence[tuple[int, Bits]] = ()
 ) -> tuple[NUMANode, ...]:
-    """The NUMA nodes as cAdvisor lists them. `l3` are the kernel's id and the CPUs of each
-    L3 cache."""
+    """Return the NUMA nodes as cAdvisor lists them. `l3`: the kernel's id and the CPUs of each L3 cache."""
     by_node: dict[int, list[CPUFacts]] = {}
     for facts in cpus:
         by_node.setdefault(facts.node, []).append(facts)
@@ -65,6 +64,7 @@ def build_nodes(
             distances=node.distances,
             cores=_cores(by_node.get(node.id, []), caches),
         )
+        # cAdvisor lists directories in byte order, so node 10 comes before node 2.
         for node in sorted(nodes, key=lambda node: str(node.id))
     )
 
@@ -96,16 +96,18 @@ def _cores(members: list[CPUFacts], caches: _CachesByCPU) -> tuple[Core, ...]:
 
 def _uncore(threads: list[int], cores_in_node: int, caches: _CachesByCPU) -> tuple[int, ...]:
     node_sized = cores_in_node * len(threads)
+    # cAdvisor counts a cache as the node's own, not as uncore, if it has as many CPUs as the node: cores times threads
+    # of this core.
     return tuple(dict.fromkeys(number for number, size in caches.get(threads[0], ()) if size != node_sized))
 
 
-def l3_of(caches: Iterable[Cache]) -> list[tuple[int, Bits]]:
-    """The L3 caches numbered in the order given, with their CPUs."""
+def number_l3(caches: Iterable[Cache]) -> list[tuple[int, Bits]]:
+    """Return the L3 caches numbered in the order given, with their CPUs."""
     return list(enumerate(cache.cpus.bits for cache in caches if cache.level == 3))
 
 
 def check_machine(machine: Machine) -> Machine:
-    """The machine itself when nothing about it is impossible. Raises `InputError` with the field's path."""
+    """Return the machine if it is possible. Raises `InputError` with the field's path."""
     if machine.cpu_count > MAX_CPUS:
         raise InputError(f"{machine.cpu_count} CPUs are more than Linux supports", remedy=f"at most {MAX_CPUS}")
     if len(machine.nodes) > MAX_NODES:
@@ -138,7 +140,8 @@ def _check_memory(node: NUMANode, path: str) -> None:
 
 
 def _check_threads(core: Core, path: str) -> None:
-    """A CPU in two cores is odd but possible: a kubelet takes the later one (cpu-topology 1.2)."""
+    """Check a core's threads. A CPU in two cores is odd but possible: a kubelet takes the later one (cpu-topology
+    1.2)."""
     if not core.threads:
         raise InputError("a core without threads", path=path, remedy="list its logical CPUs, or drop the core")
     if len(set(core.threads)) != len(core.threads):

@@ -1,4 +1,4 @@
-"""What changed on a machine, and what follows for who uses it (docs/hotplug.md)."""
+"""Changes of a machine, and their consequences for pods and node (docs/hotplug.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from podslice.values.cpuset import CPUSet
 
 
 class MachineDelta(msgspec.Struct, frozen=True):
-    """The CPUs that came online and went offline, the NUMA nodes that came and went, by NUMA node the bytes of memory
-    before and after, and by NUMA node and size of a page in KiB the huge pages before and after, where they differ."""
+    """CPUs that came online and went offline, NUMA nodes that came and went, and where they differ the bytes of memory
+    before and after by NUMA node, and the numbers of huge pages before and after by NUMA node and page size in KiB."""
 
     online: CPUSet = CPUSet()
     offline: CPUSet = CPUSet()
@@ -31,7 +31,7 @@ _NOTHING = MachineDelta()
 
 
 def machine_delta(before: Machine, after: Machine) -> MachineDelta:
-    """How one machine differs from another that it was."""
+    """Return the differences of a machine from what it was before."""
     had, has = before.cpus.bits, after.cpus.bits
     old, new = ({node.id: node for node in machine.nodes} for machine in (before, after))
     return MachineDelta(
@@ -45,7 +45,7 @@ def machine_delta(before: Machine, after: Machine) -> MachineDelta:
 
 
 def _pages(before: NUMANode, after: NUMANode) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Sizes of huge pages in KiB of which a NUMA node has another number, with both numbers."""
+    """Yield the sizes in KiB of huge pages whose number on a NUMA node changed, with both numbers."""
     had, has = ({pages.page_size_ki: pages.num_pages for pages in node.hugepages} for node in (before, after))
     for size in sorted(had | has):
         was, now = had.get(size, 0), has.get(size, 0)
@@ -75,9 +75,9 @@ ConsequenceKind: TypeAlias = Literal[
 
 
 class MachineConsequence(msgspec.Struct, frozen=True):
-    """One thing that follows from a change. `kind` is stable; `pod` is a UID, empty with `container` for what concerns
-    the node. `lost` are CPUs that are gone or, of `returned` and `shared-grown`, that are there again; `cpus` is what
-    is used from now on."""
+    """A consequence of a change. `kind` is stable; `pod` is a UID, empty with `container` for what concerns the node.
+    `lost` are CPUs that are gone or, of `returned` and `shared-grown`, that are back; `cpus` are those used from now
+    on."""
 
     kind: ConsequenceKind
     text: str
@@ -88,11 +88,11 @@ class MachineConsequence(msgspec.Struct, frozen=True):
 
 
 def without_cpus(machine: Machine, cpus: int) -> Machine:
-    """The machine as if these CPUs (bits) were not online."""
+    """Return the machine as if these CPUs (bits) were not online."""
     if not machine.cpus.bits & cpus:
         return machine
     gone = (machine.cpus.bits & cpus).bit_count()
-    kept = tuple(_without(node, cpus) for node in machine.nodes)
+    kept = tuple(_drop_cpus(node, cpus) for node in machine.nodes)
     sockets = {core.socket for node in kept for core in node.cores}
     return replace(
         machine,
@@ -103,15 +103,15 @@ def without_cpus(machine: Machine, cpus: int) -> Machine:
     )
 
 
-def _without(node: NUMANode, cpus: int) -> NUMANode:
+def _drop_cpus(node: NUMANode, cpus: int) -> NUMANode:
     cores = (
         replace(core, threads=tuple(thread for thread in core.threads if not cpus >> thread & 1)) for core in node.cores
     )
     return replace(node, cores=tuple(core for core in cores if core.threads))
 
 
-def with_memory_of(machine: Machine, other: Machine) -> Machine:
-    """The machine with the memory and huge pages that its NUMA nodes have in the other."""
+def copy_memory(machine: Machine, other: Machine) -> Machine:
+    """Return the machine with the memory and huge pages that its NUMA nodes have in `other`."""
     known = {node.id: node for node in other.nodes}
     nodes = tuple(
         replace(node, memory=known[node.id].memory, hugepages=known[node.id].hugepages) if node.id in known else node

@@ -1,4 +1,4 @@
-"""The devices of a machine: which GPUs, NICs and the like a node offers, on which NUMA nodes, in what health.
+"""Devices of a machine: the GPUs, NICs and the like that a node offers, their NUMA nodes and their health.
 
 A kubelet learns this from device plugins. A simulated node has none, so its devices are written down: in the recorded
 cases as a list of resources, for people in a shorter YAML form (`inventory_from_data`).
@@ -26,7 +26,7 @@ _MOST_DEVICES = 65536
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One device as a plugin lists it. `numa`: its NUMA nodes; None for no topology, `()` for an empty one.
+    """A device as a plugin lists it. `numa`: its NUMA nodes; None for no topology, `()` for an empty one.
 
     Any `health` other than exactly `Healthy` is unhealthy.
     """
@@ -61,11 +61,12 @@ class DeviceInventory(msgspec.Struct, frozen=True):
 
 
 def is_extended_resource_name(name: str) -> bool:
-    """True for names a device plugin may register (memory-device 2.3): `vendor.com/gpu`."""
+    """Whether a device plugin may register the name (memory-device 2.3): `vendor.com/gpu`."""
     domain, slash, rest = name.partition("/")
     if not slash or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     return (
+        # Upstream checks the name with the prefix that quotas use, so a domain has 9 characters less.
         len("requests." + domain) <= 253
         and _SUBDOMAIN.match(domain) is not None
         and len(rest) <= 63
@@ -89,17 +90,17 @@ def inventory_from_data(data: Any, *, source: str = "") -> DeviceInventory:
     """
     try:
         entries, place = _entries(data)
-        resources = tuple(_resources(entries, place))
+        resources = tuple(_parse_resources(entries, place))
         _refuse_repeats([resource.resource for resource in resources], place, "resource")
     except InputError as error:
         raise error.at(source=source) from None
     return DeviceInventory(resources)
 
 
-def _resources(entries: list[Any], place: str) -> Iterator[DeviceResource]:
+def _parse_resources(entries: list[Any], place: str) -> Iterator[DeviceResource]:
     total = 0
     for i, entry in enumerate(entries):
-        resource = _resource(entry, f"{place}[{i}]")
+        resource = _parse_resource(entry, f"{place}[{i}]")
         total += len(resource.devices)
         if total > _MOST_DEVICES:
             raise InputError("too many devices on one node", path=f"{place}[{i}]", remedy=f"at most {_MOST_DEVICES}")
@@ -115,20 +116,22 @@ def _entries(data: Any) -> tuple[list[Any], str]:
     if data is None:
         return [], "devices"
     if not isinstance(data, list):
-        raise _wrong("devices", data, "a list of resources, each with `resource: vendor.com/name`")
+        raise _make_error("devices", data, "a list of resources, each with `resource: vendor.com/name`")
     return data, "devices"
 
 
-def _resource(entry: Any, place: str) -> DeviceResource:
+def _parse_resource(entry: Any, place: str) -> DeviceResource:
     if not isinstance(entry, Mapping):
-        raise _wrong(place, entry, "a mapping with `resource: vendor.com/name` and `devices`, `perNUMANode` or `count`")
+        raise _make_error(
+            place, entry, "a mapping with `resource: vendor.com/name` and `devices`, `perNUMANode` or `count`"
+        )
     known = ("resource", "devices", "perNUMANode", "count", "preferredAllocation")
     for key in entry:
         if key not in known:
             raise InputError(f"unknown field {key!r}", path=place, remedy=f"use one of: {', '.join(known)}")
     name = entry.get("resource")
     if not isinstance(name, str) or not is_extended_resource_name(name):
-        raise _wrong(f"{place}.resource", name, "an extended resource name such as vendor.com/gpu")
+        raise _make_error(f"{place}.resource", name, "an extended resource name such as vendor.com/gpu")
     forms = [key for key in ("devices", "perNUMANode", "count") if entry.get(key) is not None]
     if len(forms) != 1:
         raise InputError(
@@ -136,59 +139,59 @@ def _resource(entry: Any, place: str) -> DeviceResource:
         )
     preferred = entry.get("preferredAllocation", True)
     if not isinstance(preferred, bool):
-        raise _wrong(f"{place}.preferredAllocation", preferred, "true or false")
-    read = {"devices": _listed, "perNUMANode": _per_node, "count": _counted}[forms[0]]
+        raise _make_error(f"{place}.preferredAllocation", preferred, "true or false")
+    read = {"devices": _parse_device_list, "perNUMANode": _parse_per_node, "count": _parse_count}[forms[0]]
     devices = read(entry[forms[0]], name.partition("/")[2], f"{place}.{forms[0]}")
     return DeviceResource(name, devices, preferred)
 
 
-def _listed(value: Any, name: str, place: str) -> tuple[Device, ...]:
+def _parse_device_list(value: Any, name: str, place: str) -> tuple[Device, ...]:
     if not isinstance(value, list):
-        raise _wrong(place, value, "a list of devices such as {id: gpu-0, numa: [0]}")
-    devices = tuple(_device(item, f"{place}[{i}]") for i, item in enumerate(value))
+        raise _make_error(place, value, "a list of devices such as {id: gpu-0, numa: [0]}")
+    devices = tuple(_parse_device(item, f"{place}[{i}]") for i, item in enumerate(value))
     _refuse_repeats([device.id for device in devices], place, "device id")
     return devices
 
 
-def _device(item: Any, place: str) -> Device:
+def _parse_device(item: Any, place: str) -> Device:
     if not isinstance(item, Mapping) or not isinstance(item.get("id"), str) or not item["id"]:
-        raise _wrong(place, item, "a device such as {id: gpu-0, numa: [0]}")
+        raise _make_error(place, item, "a device such as {id: gpu-0, numa: [0]}")
     for key in item:
         if key not in ("id", "numa", "health"):
             raise InputError(f"unknown field {key!r}", path=place, remedy="use one of: id, numa, health")
     health = item.get("health", HEALTHY)
     if not isinstance(health, str):
-        raise _wrong(f"{place}.health", health, "Healthy or Unhealthy")
+        raise _make_error(f"{place}.health", health, "Healthy or Unhealthy")
     numa = item.get("numa")
     nodes = [] if numa is None else numa if isinstance(numa, list) else [numa]
-    return Device(item["id"], tuple(_node(node, f"{place}.numa") for node in nodes) or None, health)
+    return Device(item["id"], tuple(_parse_node(node, f"{place}.numa") for node in nodes) or None, health)
 
 
-def _per_node(value: Any, name: str, place: str) -> tuple[Device, ...]:
+def _parse_per_node(value: Any, name: str, place: str) -> tuple[Device, ...]:
     if not isinstance(value, Mapping):
-        raise _wrong(place, value, "a mapping of NUMA node to number of devices, such as {0: 4, 1: 4}")
+        raise _make_error(place, value, "a mapping of NUMA node to number of devices, such as {0: 4, 1: 4}")
     nodes: list[int] = []
     for key, number in value.items():
-        node = _node(int(key) if isinstance(key, str) and _NODE_ID.fullmatch(key) else key, place)
-        nodes += [node] * _number(number, f"{place}[{key}]")
+        node = _parse_node(int(key) if isinstance(key, str) and _NODE_ID.fullmatch(key) else key, place)
+        nodes += [node] * _parse_number(number, f"{place}[{key}]")
         if len(nodes) > _MOST_DEVICES:
-            raise _wrong(place, len(nodes), f"at most {_MOST_DEVICES} devices")
+            raise _make_error(place, len(nodes), f"at most {_MOST_DEVICES} devices")
     return tuple(Device(f"{name}-{i}", (node,)) for i, node in enumerate(nodes))
 
 
-def _counted(value: Any, name: str, place: str) -> tuple[Device, ...]:
-    return tuple(Device(f"{name}-{i}") for i in range(_number(value, place)))
+def _parse_count(value: Any, name: str, place: str) -> tuple[Device, ...]:
+    return tuple(Device(f"{name}-{i}") for i in range(_parse_number(value, place)))
 
 
-def _number(value: Any, place: str) -> int:
+def _parse_number(value: Any, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_DEVICES:
-        raise _wrong(place, value, f"a number of devices from 0 to {_MOST_DEVICES}")
+        raise _make_error(place, value, f"a number of devices from 0 to {_MOST_DEVICES}")
     return value
 
 
-def _node(value: Any, place: str) -> int:
+def _parse_node(value: Any, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_NODE:
-        raise _wrong(place, value, f"a NUMA node id from 0 to {_LARGEST_NODE}")
+        raise _make_error(place, value, f"a NUMA node id from 0 to {_LARGEST_NODE}")
     return value
 
 
@@ -200,5 +203,5 @@ def _refuse_repeats(names: list[str], place: str, what: str) -> None:
         seen.add(name)
 
 
-def _wrong(place: str, value: Any, remedy: str) -> InputError:
+def _make_error(place: str, value: Any, remedy: str) -> InputError:
     return InputError(f"{abbreviate(value)} does not fit", path=place, remedy=f"write {remedy}")

@@ -43,7 +43,7 @@ class FileCache(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True, rename="camel"):
-    """One machine. `num_cores` is cAdvisor's NumCores, which counts logical CPUs, not cores; like `num_sockets` and
+    """A machine. `num_cores` is cAdvisor's NumCores, which counts logical CPUs, not cores; like `num_sockets` and
     `memory_capacity` it is left out where it follows from the nodes."""
 
     nodes: tuple[FileNUMANode, ...]
@@ -109,7 +109,7 @@ class DeviceInventory(msgspec.Struct, frozen=True):
 
 
 def device_inventory(inventory: devices.DeviceInventory) -> DeviceInventory:
-    """The devices as a document, each one listed."""
+    """Return the devices as a document, each one listed."""
     resources = (
         FileResource(
             resource=resource.resource,

@@ -1,7 +1,7 @@
-"""How much a machine's memory may have moved over a reboot (KEP-6232).
+"""Tolerance for changes of a machine's memory over a reboot (KEP-6232).
 
-The kernel lies somewhere else after each start, and frees a little more or less of what it used while starting, so
-every NUMA node's MemTotal differs a little from boot to boot.
+The kernel is loaded at another address after each start, and frees a little more or less of what it used while
+starting, so every NUMA node's MemTotal differs a little from boot to boot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEGACY_SHARE = 100
 
 
 class DriftTolerance(NamedTuple):
-    """`auto` needs the span of the kernel's image, `bytes` is what a quantity says."""
+    """`auto` needs the span of the kernel's image, `bytes` is an explicit amount."""
 
     kind: Literal["auto", "off", "legacy", "bytes"]
     bytes: int = 0
@@ -30,8 +30,8 @@ AUTO = DriftTolerance("auto")
 _WORDS: dict[str, DriftTolerance] = {one.kind: one for one in (AUTO, OFF, LEGACY)}
 
 
-def drift_tolerance(text: str) -> DriftTolerance:
-    """What a configuration says. Raises `InputError`."""
+def parse_drift_tolerance(text: str) -> DriftTolerance:
+    """Parse a tolerance of a configuration. Raises `InputError`."""
     known = _WORDS.get(text)
     if known is not None:
         return known
@@ -44,16 +44,17 @@ def drift_tolerance(text: str) -> DriftTolerance:
     return DriftTolerance("bytes", amount.value())
 
 
-def resolved(tolerance: DriftTolerance, kernel_image: int | None) -> DriftTolerance:
-    """`auto` with the span of the kernel's image in bytes; where that cannot be read nothing may differ."""
+def resolve(tolerance: DriftTolerance, kernel_image: int | None) -> DriftTolerance:
+    """Return the tolerance with `auto` replaced by an amount, from the span of the kernel's image in bytes; where that
+    cannot be read nothing may differ."""
     if tolerance.kind != "auto":
         return tolerance
     return OFF if kernel_image is None else DriftTolerance("bytes", kernel_image + FREED_DIFFERENTLY)
 
 
 def kernel_span(iomem: str) -> int | None:
-    """Bytes from the start of `Kernel code` to the end of `Kernel bss` in /proc/iomem; None where it does not say:
-    without CAP_SYS_ADMIN all addresses are 0."""
+    """Return the bytes from the start of `Kernel code` to the end of `Kernel bss` in /proc/iomem; None where they are
+    not given: without CAP_SYS_ADMIN all addresses are 0."""
     found: dict[str, tuple[int, int]] = {}
     for line in iomem.splitlines():
         place, _, name = line.strip().partition(" : ")
@@ -70,7 +71,7 @@ def kernel_span(iomem: str) -> int | None:
 
 
 def is_drift(before: Mapping[int, int], after: Mapping[int, int], tolerance: DriftTolerance) -> bool:
-    """True when the bytes of the same NUMA nodes differ by no more than a reboot explains."""
+    """Whether the bytes of the same NUMA nodes differ by no more than a reboot explains."""
     if before.keys() != after.keys():
         return False
     moved = {node: after[node] - before[node] for node in before}

@@ -1,7 +1,7 @@
-"""Which CPU of a machine is which, whatever number the kernel gives it.
+"""Identities of CPUs that survive a renumbering by the kernel.
 
 The kernel numbers CPUs anew at every boot; firmware that turns SMT or cores off shifts the numbers. The place in the
-hardware stays: package, die, core within the package as the hardware numbers it, and which of the core's threads.
+hardware stays: package, die, core within the package as the hardware numbers it, and rank among the core's threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 
 class CPUIdentity(NamedTuple):
-    """`thread` is the rank among the threads of the core, lowest number first."""
+    """The place of a CPU in the hardware. `thread` is the rank among the threads of the core, lowest number first."""
 
     package: int
     die: int
@@ -28,7 +28,7 @@ class CPUIdentity(NamedTuple):
 
 
 def parse_identity(text: str) -> CPUIdentity | None:
-    """An identity as it prints, None for other text."""
+    """Parse an identity as it prints; None for other text."""
     parts = text.split("/")
     if len(parts) != 4 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         return None
@@ -36,7 +36,7 @@ def parse_identity(text: str) -> CPUIdentity | None:
 
 
 def identities(machine: Machine) -> dict[int, CPUIdentity]:
-    """The identity of each CPU by its number."""
+    """Return the identity of each CPU by its number."""
     die_of = {cpu: group.id for group in machine.groups_of("die") for cpu in group.cpus}
     found: dict[int, CPUIdentity] = {}
     for node in machine.nodes:
@@ -47,8 +47,8 @@ def identities(machine: Machine) -> dict[int, CPUIdentity]:
 
 
 def cpu_map(before: Mapping[int, CPUIdentity], after: Mapping[int, CPUIdentity]) -> dict[int, int]:
-    """New numbers by old ones, of the CPUs that are still there. Identities that several CPUs of one side share map
-    nothing: they do not say which CPU is which."""
+    """Return the new CPU numbers by the old ones, for CPUs that are still there. An identity that several CPUs of one
+    side share maps nothing: it does not say which CPU is which."""
     places = _unique(after)
     return {cpu: places[identity] for identity, cpu in _unique(before).items() if identity in places}
 
@@ -63,8 +63,8 @@ def _unique(cpus: Mapping[int, CPUIdentity]) -> dict[CPUIdentity, int]:
     return {identity: cpu for identity, cpu in found.items() if identity not in doubles}
 
 
-def renumbered(cpus: Bits, mapping: Mapping[int, int]) -> Bits | None:
-    """A set under its new numbers, None where one of its CPUs is not there any more."""
+def renumber(cpus: Bits, mapping: Mapping[int, int]) -> Bits | None:
+    """Return a set of CPUs under its new numbers, None where one of them is gone."""
     numbers = [mapping.get(cpu) for cpu in iter_bits(cpus)]
     known = [number for number in numbers if number is not None]
     return bits_of(known) if len(known) == len(numbers) else None
@@ -78,14 +78,14 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class MachineRecord(msgspec.Struct, frozen=True):
-    """What is remembered of a machine over a reboot: which CPU is which, and where CPUs and memory are."""
+    """The record of a machine kept over a reboot: identities of its CPUs, and the NUMA nodes of CPUs and memory."""
 
     cpus: dict[int, CPUIdentity]
     nodes: dict[int, NodeRecord]
 
     @classmethod
     def of(cls, machine: Machine) -> MachineRecord:
-        """A machine as it is."""
+        """Return the record of a machine as it is."""
         nodes = {
             node.id: NodeRecord(bits_of(cpu for core in node.cores for cpu in core.threads), node.memory)
             for node in machine.nodes
@@ -93,8 +93,8 @@ class MachineRecord(msgspec.Struct, frozen=True):
         return cls(identities(machine), nodes)
 
     def followed_by(self, machine: Machine, offline: Bits) -> MachineRecord:
-        """The same machine later. CPUs keep their identity: those that are `offline` now are still remembered, and a
-        thread is not the first of its core because the first is offline."""
+        """Return the record of the same machine later. CPUs keep their identity: those that are `offline` now stay in
+        the record, and a thread does not become the first of its core because the first one is offline."""
         now = MachineRecord.of(machine)
         kept = {cpu: self.cpus[cpu] for cpu in self.cpus if offline >> cpu & 1}
         cpus = {**kept, **{cpu: self.cpus.get(cpu, identity) for cpu, identity in now.cpus.items()}}
@@ -117,5 +117,5 @@ class MachineRecord(msgspec.Struct, frozen=True):
         return list(found.values())
 
     def node_of(self, cpu: int) -> int | None:
-        """The NUMA node of a CPU."""
+        """Return the NUMA node of a CPU."""
         return next((id for id, node in self.nodes.items() if node.cpus >> cpu & 1), None)

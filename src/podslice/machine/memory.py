@@ -1,7 +1,7 @@
-"""The ledgers of a machine's memory: what each NUMA node has, and who holds blocks of it (memory-device 1.4).
+"""The ledger of a machine's memory: the amounts of each NUMA node, and the blocks held of them (memory-device 1.4).
 
-The structs are those of the Memory Manager's state file, so that what is decided and what is written cannot differ.
-They are values: nobody changes what is in them, and no cycle goes through them.
+The structs are those of the Memory Manager's state file, so that decisions and files cannot differ. They are immutable
+values without reference cycles, so the garbage collector can skip them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Block(msgspec.Struct, frozen=True, rename="camel", gc=False):
     size: int
 
     def to_json(self) -> dict[str, Any]:
-        """As the kubelet's state file spells it."""
+        """Return the block as the kubelet's state file spells it."""
         return {"numaAffinity": list(self.numa_affinity or ()), "type": self.type, "size": self.size}
 
 
@@ -34,11 +34,11 @@ class MemoryTable(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 NO_TABLE = MemoryTable()
-"""Of a memory type that a NUMA node does not have."""
+"""The table of a memory type that a NUMA node does not have."""
 
 
 class NUMANodeState(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One NUMA node: `cells` is the group it belongs to, its own id alone when single."""
+    """The ledger of one NUMA node: `cells` is the group it belongs to, its own id alone when single."""
 
     number_of_assignments: int = 0
     memory_map: dict[str, MemoryTable] | None = msgspec.field(default_factory=dict)

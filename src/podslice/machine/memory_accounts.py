@@ -1,5 +1,5 @@
-"""Arithmetic of a machine's memory: an empty machine's tables, booking blocks and giving them back
-(memory-device 1.4, 1.9)."""
+"""Arithmetic of the memory ledger: an empty machine's tables, booking blocks and giving them back (memory-device 1.4,
+1.9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podslice.values.quantity import hugepage_resource
 
 
 def default_machine_state(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> MachineState:
-    """The ledgers of an empty machine; subtractions wrap at 64 bits as upstream's do (memory-device 1.4)."""
+    """Return the ledger of an empty machine; subtractions wrap at 64 bits as upstream's do (memory-device 1.4)."""
     state: MachineState = {}
     for node in machine.nodes:
         kept = reserved.get(node.id, {})
@@ -33,10 +33,10 @@ def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
 
 
 def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
-    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit, or is meant for a node that is
-    not there, is lost (memory-device 1.9).
+    """Book `size` bytes on the nodes of a mask, lower ids first; an amount that does not fit, or is meant for a node
+    that does not exist, is lost (memory-device 1.9).
 
-    The nodes' records are replaced, not changed, so a copy of `machine` stays what it is.
+    The nodes' records are replaced, not changed, so a copy of `machine` keeps its content.
     """
     cells = [node for node in ids_of(mask) if node in machine]
     for node in cells:
@@ -44,12 +44,14 @@ def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
         table = state.memory_map.get(name) if state.memory_map else None
         taken = min(table.free, max(0, size)) if table else 0
         size -= taken
-        machine[node] = NUMANodeState(state.number_of_assignments + 1, _moved(state, name, taken), list(cells))
+        machine[node] = NUMANodeState(
+            state.number_of_assignments + 1, _move_to_reserved(state, name, taken), list(cells)
+        )
 
 
 def release(machine: MachineState, blocks: Iterable[Block]) -> bool:
-    """Give back what blocks hold, in their stored node order (memory-device 1.9); records are replaced as in `charge`.
-    True where a block was on several nodes."""
+    """Give back what blocks hold, in their stored node order (memory-device 1.9), and return whether a block was on
+    several nodes. Records are replaced as in `charge`."""
     several = False
     for block in blocks:
         remaining, nodes = block.size, block.numa_affinity or ()
@@ -61,16 +63,19 @@ def release(machine: MachineState, blocks: Iterable[Block]) -> bool:
             table = state.memory_map.get(block.type, NO_TABLE) if state.memory_map else NO_TABLE
             given = min(table.reserved, remaining)
             remaining -= given
+            # A group exists as long as it has assignments: the last one that leaves makes the node single again.
             left = state.number_of_assignments - 1
-            machine[node] = NUMANodeState(left, _moved(state, block.type, -given), state.cells if left else [node])
+            machine[node] = NUMANodeState(
+                left, _move_to_reserved(state, block.type, -given), state.cells if left else [node]
+            )
     return several
 
 
 def settle(machine: MachineState) -> None:
-    """Book what every group of nodes holds on its lower ids first, as if its blocks had just been charged.
+    """Book the reserved amount of every group of nodes on its lower ids first, as if its blocks had just been charged.
 
-    Only a group as a whole counts for admission. Without this, what `release` leaves on each of its nodes depends on
-    the order in which pods came and went.
+    Only a group as a whole counts for admission. Without this, the amount that `release` leaves on each of its nodes
+    would depend on the order in which pods came and went.
     """
     for node, state in list(machine.items()):
         cells = tuple(state.cells or ())
@@ -87,7 +92,7 @@ def _settle(machine: MachineState, cells: list[int], name: str) -> None:
         left -= here
         if here != table.reserved:
             state = machine[cell]
-            tables = _moved(state, name, here - table.reserved)
+            tables = _move_to_reserved(state, name, here - table.reserved)
             machine[cell] = NUMANodeState(state.number_of_assignments, tables, state.cells)
 
 
@@ -103,8 +108,8 @@ def _table_of(state: NUMANodeState, name: str) -> MemoryTable:
     return (state.memory_map or {}).get(name, NO_TABLE)
 
 
-def _moved(state: NUMANodeState, name: str, size: int) -> dict[str, MemoryTable] | None:
-    """The tables of a node after `size` bytes went from free to reserved."""
+def _move_to_reserved(state: NUMANodeState, name: str, size: int) -> dict[str, MemoryTable] | None:
+    """Return the tables of a node after `size` bytes went from free to reserved."""
     tables = state.memory_map
     if not size or not tables:
         return tables

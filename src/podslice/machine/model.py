@@ -1,10 +1,9 @@
-"""A machine as plain facts, and the CPU topology that the CPU Manager makes of them.
+"""A machine as plain facts, and the CPU topology that the CPU Manager derives from them.
 
-Two views share one model. What a kubelet sees (cAdvisor's MachineInfo: NUMA nodes, their cores, threads, uncore
-caches, memory, huge pages, distances) decides where pods land, so exactly those facts are the required fields. What
-sysfs tells beyond that (offline and isolated CPUs, caches, core types) is kept beside it for people and for
-validation; it never changes a decision. Readers live in `podslice.host` and the sibling modules; this module does no
-I/O.
+Two views share one model. What a kubelet sees (cAdvisor's MachineInfo: NUMA nodes, their cores, threads, uncore caches,
+memory, huge pages, distances) decides where pods land, so exactly those facts are the required fields. Further facts of
+sysfs (offline and isolated CPUs, caches, core types) are kept beside them for people and for validation; they never
+change a decision. Readers live in `podslice.host` and the sibling modules; this module does no I/O.
 
 A `CPUTopology` (cpu-topology 1.2) is built once per machine and shared by every simulated node: for each NUMA node,
 socket, core and uncore cache the bits of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a
@@ -32,7 +31,7 @@ class HugePages(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def bytes(self) -> int:
-        """Their size altogether, in bytes."""
+        """Their total size in bytes."""
         return self.page_size_ki * 1024 * self.num_pages
 
 
@@ -75,7 +74,7 @@ class CoreType(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MaxFrequency(msgspec.Struct, frozen=True, rename="camel"):
-    """CPUs that clock as high as each other at most, in kHz."""
+    """CPUs with the same maximum frequency, in kHz."""
 
     khz: int
     cpus: CPUSet
@@ -101,7 +100,7 @@ class KernelNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
-    """A PCI function of which the kernel knows the NUMA node; `interfaces` are its network interfaces."""
+    """A PCI function whose NUMA node the kernel knows; `interfaces` are its network interfaces."""
 
     address: str
     numa_node: int
@@ -109,10 +108,10 @@ class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Machine(msgspec.Struct, frozen=True, rename="camel"):
-    """One machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
+    """A machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
 
-    Fields from `name` to `warnings` never change a decision. `groups` and `kernel_nodes` tell what the hardware looks
-    like where the kubelet's discovery sees less or something else; they are empty for machines written down by hand.
+    Fields from `name` to `warnings` never change a decision. `groups` and `kernel_nodes` describe the hardware where
+    the kubelet's discovery sees less or something else; they are empty for machines from files.
     """
 
     nodes: tuple[NUMANode, ...]
@@ -177,7 +176,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
         return tuple(HugePages(size, count) for size, count in sorted(pages.items()))
 
     def groups_of(self, kind: str) -> tuple[CPUGroup, ...]:
-        """The groups of one kind, by lowest CPU."""
+        """Return the groups of one kind, by lowest CPU."""
         return tuple(group for group in self.groups if group.kind == kind)
 
     @property
@@ -190,19 +189,24 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TopologyError(PodsliceError):
-    """Discovery fails; the text is upstream's."""
+    """Raised where discovery fails; the text is upstream's."""
 
 
 class CPUTopology:
-    """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
+    """CPUs grouped by NUMA node, socket, core and uncore cache. Immutable after construction. All `dict[int, Bits]` map
+    an object id to the bits of its CPUs, ids ascending.
 
-    `cores_nest`: every core lies within one NUMA node and one socket. `packages_nest`: every socket lies within one
-    NUMA node, or on machines with more NUMA nodes than sockets every NUMA node within one socket.
-    `smallest_numa_node`, `smallest_socket`: their number of CPUs. `core_size`: that of every core, 0 where they differ.
-    `first_threads`: the lowest CPU of every core; `sibling_step`: from it to the other CPU of its core (0: it has
-    none), -1 where that is not the same everywhere.
-    `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
-    position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
+    - `cores_nest`: every core lies within one NUMA node and one socket
+    - `packages_nest`: every socket lies within one NUMA node, or on machines with more NUMA nodes than sockets every
+      NUMA node within one socket
+    - `smallest_numa_node`, `smallest_socket`: their number of CPUs
+    - `core_size`: number of CPUs of every core, 0 where they differ
+    - `first_threads`: the lowest CPU of every core
+    - `sibling_step`: distance from it to the other CPU of its core (0: it has none), -1 where that differs between
+      cores
+    - `numa_mask`: a bit for every NUMA node with CPUs
+    - `sockets_of_numa_nodes`: for each NUMA node the sockets it touches, by position
+    - `numa_of`, `socket_of`, `core_of`, `uncore_of`: by CPU id, the id of the object it belongs to
     """
 
     __slots__ = (
@@ -249,6 +253,7 @@ class CPUTopology:
                 if len(set(core.threads)) != len(core.threads):
                     raise TopologyError("cpus provided are not unique")
                 core_id = min(core.threads)
+                # Without an uncore cache upstream uses the socket's id, which may equal the id of a cache.
                 uncore = core.uncore_caches[0] if core.uncore_caches else core.socket
                 for cpu in core.threads:
                     self.numa_of[cpu] = node.id
@@ -294,7 +299,8 @@ class CPUTopology:
         return self.num_cpus // len(self.uncore_caches) if self.uncore_caches else 0
 
     def children(self, parent: str, child: str) -> dict[int, tuple[tuple[int, Bits], ...]]:
-        """For each object of one level the (id, CPUs) of the objects of another that share CPUs with it, ids ascending.
+        """Return for each object of one level the (id, CPUs) of the objects of another that share CPUs with it, ids
+        ascending.
 
         Levels are the attribute names: `numa_nodes`, `sockets`, `cores`, `uncore_caches`.
         """
@@ -309,11 +315,12 @@ class CPUTopology:
         return table
 
     def fewest_numa_nodes(self, count: int) -> int:
-        """Fewest NUMA nodes that have `count` CPUs, free or not; all of them if even they have not."""
+        """Return the fewest NUMA nodes that have `count` CPUs, free or not; the number of all nodes if even they have
+        fewer."""
         return min(bisect_left(self._node_sums, count) + 1, len(self._node_sums))
 
     def numa_nodes_of(self, cpus: Bits) -> Bits:
-        """NUMA mask of the nodes that have a CPU in `cpus`; CPUs without a node (id −1) leave no trace."""
+        """Return the NUMA mask of the nodes that have a CPU in `cpus`; CPUs without a node (id −1) set no bit."""
         mask = 0
         for node, bits in self.numa_nodes.items():
             if bits & cpus and node >= 0:
@@ -321,7 +328,7 @@ class CPUTopology:
         return mask
 
     def cpus_in_numa_nodes(self, mask: Bits) -> Bits:
-        """Bits of all CPUs of the nodes in a NUMA mask."""
+        """Return the bits of all CPUs of the nodes in a NUMA mask."""
         if mask > 0 and not mask & (mask - 1):
             return self.numa_nodes.get(mask.bit_length() - 1, 0)
         cpus = 0
@@ -331,8 +338,7 @@ class CPUTopology:
         return cpus
 
     def is_uncore_aligned(self, cpus: Bits) -> bool:
-        """True for sets of at most one CPU, else when all CPUs are known and share one uncore cache
-        (cpu-topology 1.2)."""
+        """Whether the CPUs are at most one, or all known and in one uncore cache (cpu-topology 1.2)."""
         if cpus & (cpus - 1) == 0:
             return True
         first = self.uncore_of.get((cpus & -cpus).bit_length() - 1)
@@ -341,17 +347,17 @@ class CPUTopology:
 
 @lru_cache(maxsize=16)
 def cpu_topology(machine: Machine) -> CPUTopology:
-    """The topology of a machine; equal machines share one. Raises `TopologyError`."""
+    """Return the topology of a machine; equal machines share one. Raises `TopologyError`."""
     return CPUTopology(machine)
 
 
 def whole_objects(objects: Mapping[int, Bits], cpus: Bits) -> Bits:
-    """All CPUs of the objects (cores, sockets; bits by id) that have a CPU in `cpus`."""
+    """Return all CPUs of the objects (cores, sockets; bits by id) that have a CPU in `cpus`."""
     return union(bits for bits in objects.values() if bits & cpus)
 
 
 def _nest(inner: Mapping[int, Bits], outer: Mapping[int, Bits]) -> bool:
-    """True when every inner object lies within one outer object. No two outer objects share a CPU."""
+    """Whether every inner object lies within one outer object. No two outer objects share a CPU."""
     owner = {cpu: cpus for cpus in outer.values() for cpu in iter_bits(cpus)}
     return all(not cpus & ~owner.get((cpus & -cpus).bit_length() - 1, 0) for cpus in inner.values())
 

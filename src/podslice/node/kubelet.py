@@ -24,7 +24,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.config.mixed import count_without_remainder, make_admission_pod
 from podslice.config.policy import NO_POLICY, Hotplug, PodslicePolicy
 from podslice.config.reservation import NodeResources, node_resources
-from podslice.machine.cores import sums_of
+from podslice.machine.cores import whole_core_sums
 from podslice.machine.delta import MachineConsequence
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.memory import Block
@@ -495,7 +495,7 @@ class Kubelet:
         cpu = self.manager.cpu
         for one in pod.containers:
             if one.hides_smt and cpu.static:
-                sums = sums_of(cpu.topology, cpu.topology.all_cpus, one.exclusive_cpus)
+                sums = whole_core_sums(cpu.topology, cpu.topology.all_cpus, one.exclusive_cpus)
                 if not sums >> one.exclusive_cpus & 1:
                     return f"is about container {one.name}, whose {one.exclusive_cpus} CPUs are no whole cores"
         return ""

@@ -15,7 +15,7 @@ from podslice.config.policy import ClaimRules, PodslicePolicy
 from podslice.config.policy_options import check_node_ids
 from podslice.config.reservation import NodeResources, parse_reserved_memory
 from podslice.machine.devices import DeviceInventory
-from podslice.machine.drift import LEGACY, DriftTolerance, drift_tolerance, resolved
+from podslice.machine.drift import LEGACY, DriftTolerance, parse_drift_tolerance, resolve
 from podslice.machine.model import CPUTopology, Machine, whole_objects
 from podslice.node.cpu.picking.picker import Picker
 from podslice.node.cpu.resize import ResizePicker
@@ -225,7 +225,9 @@ def _tolerance(config: KubeletConfig, otherwise: str) -> DriftTolerance:
     """Return how much memory may differ after a reboot: the KubeletConfiguration's option (KEP-6232), else the
     policy's."""
     try:
-        return resolved(drift_tolerance(config.memory_manager_policy_options.get(DRIFT_TOLERANCE, otherwise)), None)
+        return resolve(
+            parse_drift_tolerance(config.memory_manager_policy_options.get(DRIFT_TOLERANCE, otherwise)), None
+        )
     except InputError as error:
         raise StartError(_MEMORY_STAGE, _BAD_TOLERANCE, problem=error.problem) from None
 

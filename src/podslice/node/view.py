@@ -22,7 +22,7 @@ from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import PodslicePolicy
 from podslice.config.policy_options import SINGLE_NUMA_NODE
 from podslice.config.reservation import NodeResources
-from podslice.machine.cores import whole_cores_in
+from podslice.machine.cores import free_cores
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.memory import Block, NUMANodeState
 from podslice.machine.model import CPUTopology, Machine
@@ -174,7 +174,7 @@ class NodeView(msgspec.Struct, frozen=True):
     def ownable_next(self) -> Bits:
         """CPUs that the next container can own: with full-pcpus-only those of whole cores."""
         free = self.assignable
-        return union(whole_cores_in(self.topology, free)) if self.cpu_options.full_pcpus_only else free
+        return union(free_cores(self.topology, free)) if self.cpu_options.full_pcpus_only else free
 
     @property
     def allocatable_cpus(self) -> Bits:

@@ -1,1 +1,1 @@
-"""What Node and NodeResourceTopology objects tell of a node, and what podslice writes of it."""
+"""Node and NodeResourceTopology objects: nodes read from them, and the objects that podslice writes."""

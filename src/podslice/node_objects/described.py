@@ -1,7 +1,7 @@
-"""What objects of a cluster tell of a node, and what has to be assumed where they do not.
+"""Nodes described by objects of a cluster, with assumptions where the objects say too little.
 
 A Node has amounts and labels, a NodeResourceTopology has amounts of NUMA nodes; neither has numbers and cores of CPUs.
-A machine is made of what is told and the plainest hardware that fits it; each assumption is a line for people.
+A machine is built of the reported facts and the plainest hardware that fits them; each assumption is a line for people.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from podslice.values.quantity import Quantity, QuantityError
 
 HUGE_PAGES = "hugepages-"
 SYSTEM_MEMORY = 100 << 20
-"""What a kubelet keeps by its default `evictionHard`."""
+"""Bytes that a kubelet keeps by its default `evictionHard`."""
 
 
 class DescribedNode(NamedTuple):
-    """A machine and what comes with it: fields of a KubeletConfiguration, and devices. `assumed` are lines about what
-    nobody said of the machine, `settled` about what nobody said of the configuration."""
+    """A machine, fields of a KubeletConfiguration, and devices. `assumed` are lines about facts of the machine that no
+    object gives, `settled` about fields of the configuration that none gives."""
 
     machine: Machine
     fields: Mapping[str, Any] = {}
@@ -34,7 +34,7 @@ class DescribedNode(NamedTuple):
 
 class Zone(NamedTuple):
     """A NUMA node: its CPUs, memory in bytes, huge pages in bytes by page size in KiB, distances by NUMA node, empty
-    where they are not told."""
+    where they are not reported."""
 
     id: int
     cpus: int
@@ -43,11 +43,11 @@ class Zone(NamedTuple):
     distances: tuple[int, ...] = ()
 
 
-def machine_of(
+def build_machine(
     zones: Sequence[Zone], *, threads: int, name: str, architecture: str = "", system: str = "linux"
 ) -> Machine:
-    """Each zone a socket of its own with equal cores, CPUs numbered as Linux does on such machines: first the first
-    thread of every core, then the second ones. Raises `InputError`."""
+    """Build a machine with each zone on a socket of its own with equal cores, CPUs numbered as Linux does on such
+    machines: the first threads of all cores, then the second ones. Raises `InputError`."""
     if sum(zone.cpus for zone in zones) > MAX_CPUS:
         raise InputError(
             f"has more CPUs than Linux supports, {sum(zone.cpus for zone in zones)}", remedy=f"at most {MAX_CPUS}"
@@ -69,7 +69,7 @@ def _pools(zone: Zone) -> tuple[HugePages, ...]:
 
 
 def first_cpus(machine: Machine, wanted: Mapping[int, int]) -> list[int]:
-    """The first so many CPUs of each NUMA node, whole cores first to last."""
+    """Return the first CPUs of each NUMA node, as many as `wanted` has for it, core by core."""
     found: list[int] = []
     for node in machine.nodes:
         cores = sorted(sorted(core.threads) for core in node.cores)
@@ -77,8 +77,9 @@ def first_cpus(machine: Machine, wanted: Mapping[int, int]) -> list[int]:
     return sorted(found)
 
 
-def threads_of(amounts: Sequence[int], label: str = "", *, architecture: str = "") -> tuple[int, str]:
-    """Threads of a core for these numbers of CPUs, and the line about it; `label` is what is told, true or false."""
+def guess_threads(amounts: Sequence[int], label: str = "", *, architecture: str = "") -> tuple[int, str]:
+    """Return the threads per core for nodes with these numbers of CPUs, and the line about the assumption. `label`: the
+    multithreading label, `true`, `false` or empty. Raises `InputError` where it contradicts the numbers."""
     if label in ("true", "false"):
         threads = 2 if label == "true" else 1
         odd = next((cpus for cpus in amounts if cpus % threads), None)
@@ -92,16 +93,16 @@ def threads_of(amounts: Sequence[int], label: str = "", *, architecture: str = "
     return 1, "one thread in each core, because a number of CPUs is odd"
 
 
-def whole(value: Any, path: str) -> int:
-    """A whole amount, not negative. Raises `InputError`."""
-    amount = quantity(value, path)
+def parse_whole(value: Any, path: str) -> int:
+    """Parse a whole amount that is not negative. Raises `InputError`."""
+    amount = parse_quantity(value, path)
     if amount.nano % 10**9 or amount.overflows():
         raise InputError(f"{abbreviate(value)} is not a whole number", path=path)
     return amount.value()
 
 
-def quantity(value: Any, path: str) -> Quantity:
-    """An amount, not negative. Raises `InputError`."""
+def parse_quantity(value: Any, path: str) -> Quantity:
+    """Parse an amount that is not negative. Raises `InputError`."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"{abbreviate(value)} is not an amount", path=path, remedy="write 16 or 64Gi")
     try:
@@ -115,16 +116,16 @@ def quantity(value: Any, path: str) -> Quantity:
     return amount
 
 
-def page_size(resource: str, path: str) -> int:
-    """KiB of a page of `hugepages-2Mi`. Raises `InputError`."""
-    size = whole(resource.removeprefix(HUGE_PAGES), path)
+def parse_page_size(resource: str, path: str) -> int:
+    """Return the page size of a resource such as `hugepages-2Mi`, in KiB. Raises `InputError`."""
+    size = parse_whole(resource.removeprefix(HUGE_PAGES), path)
     if size < 1024 or size % 1024:
         raise InputError(f"{resource} names no page size", path=path, remedy="hugepages-2Mi, hugepages-1Gi")
     return size // 1024
 
 
-def mapping(value: Any, path: str) -> Mapping[str, Any]:
-    """A map with text for keys; a missing one is empty. Raises `InputError`."""
+def require_mapping(value: Any, path: str) -> Mapping[str, Any]:
+    """Return a map with text for keys; a missing one is empty. Raises `InputError`."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -132,8 +133,8 @@ def mapping(value: Any, path: str) -> Mapping[str, Any]:
     return {str(key): one for key, one in value.items()}
 
 
-def listing(value: Any, path: str) -> list[Mapping[str, Any]]:
-    """A list of maps; a missing one is empty. Raises `InputError`."""
+def require_list(value: Any, path: str) -> list[Mapping[str, Any]]:
+    """Return a list of maps; a missing one is empty. Raises `InputError`."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
@@ -141,6 +142,6 @@ def listing(value: Any, path: str) -> list[Mapping[str, Any]]:
     return value
 
 
-def count(number: int, what: str) -> str:
-    """`1 CPU`, `2 CPUs`."""
+def count_text(number: int, what: str) -> str:
+    """Return `1 CPU`, `2 CPUs`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

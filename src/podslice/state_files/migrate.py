@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from podslice.machine.drift import LEGACY, DriftTolerance, is_drift
-from podslice.machine.identity import MachineRecord, cpu_map, renumbered
+from podslice.machine.identity import MachineRecord, cpu_map, renumber
 from podslice.node.checkpoints import data as checkpoint_data
 from podslice.node.checkpoints import policy_state
 from podslice.node.checkpoints.content import Content, read_content
@@ -30,7 +30,7 @@ Outcome: TypeAlias = Literal["unchanged", "renumbered", "rebuilt"]
 
 
 class Migration(NamedTuple):
-    """`unchanged`: the files fit as they are. `renumbered`: `files` are those that replace them, by name. `rebuilt`:
+    """`unchanged`: the files fit as they are. `renumber`: `files` are those that replace them, by name. `rebuilt`:
     they do not fit, for the `reason` given; the node begins without any. `changes` say what becomes of each owner,
     `lost` what nobody has afterwards."""
 
@@ -143,7 +143,7 @@ class _Ledger:
         return default
 
     def _moved(self, path: str, cpus: Bits) -> Bits:
-        now = renumbered(cpus, self.mapping)
+        now = renumber(cpus, self.mapping)
         if now is None:
             gone = bits_of(cpu for cpu in iter_bits(cpus) if cpu not in self.mapping)
             raise _DoesNotFitError(f"{path}: CPUs {format_bits(gone)} of {format_bits(cpus)} are not there any more")

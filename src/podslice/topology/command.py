@@ -142,17 +142,17 @@ def _show(machine: Machine, output: str) -> None:
         echo(to_text(machine, wide=output == "wide", colour=coloured()))
         return
     if output == "nrt":
-        from podslice.node_objects.nrt import machine_topology
+        from podslice.node_objects.write_nrt import machine_topology
 
         print_data(machine_topology(machine), "yaml")
         return
     from podslice.host.machine_files import DumpFormat, dump_machine
-    from podslice.machine.readers.synthetic import lost_in_synthetic
+    from podslice.machine.readers.synthetic import facts_lost_in_synthetic
 
     form: DumpFormat = output  # type: ignore[assignment]  # one of the choices above
     echo(dump_machine(machine, form), nl=False)
     if output == "synthetic":
-        lost = lost_in_synthetic(machine)
+        lost = facts_lost_in_synthetic(machine)
         if lost:
             echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
 

@@ -20,10 +20,10 @@ from podslice.machine.drift import (
     LEGACY,
     OFF,
     DriftTolerance,
-    drift_tolerance,
     is_drift,
     kernel_span,
-    resolved,
+    parse_drift_tolerance,
+    resolve,
 )
 from podslice.machine.identity import CPUIdentity, MachineRecord, cpu_map, identities, parse_identity
 from podslice.machine.model import Core
@@ -240,14 +240,14 @@ def test_the_kubelets_own_option_wins(tmp_path: Path) -> None:
 
 def test_the_worked_example() -> None:
     """40 MiB from one node to the other is within the bound of a kernel image of 44 MiB."""
-    bound = resolved(AUTO, 44 << 20)
+    bound = resolve(AUTO, 44 << 20)
     assert bound == DriftTolerance("bytes", 108 << 20)
     mib = 1 << 20
     assert is_drift({0: 65536 * mib, 1: 65536 * mib}, {0: 65496 * mib, 1: 65576 * mib}, bound)
     assert not is_drift({0: 65536 * mib, 1: 65536 * mib}, {0: 65466 * mib, 1: 65536 * mib}, bound)
     assert not is_drift({0: 1}, {1: 1}, LEGACY)
-    assert resolved(AUTO, None) == OFF
-    assert drift_tolerance("1Mi") == DriftTolerance("bytes", mib)
+    assert resolve(AUTO, None) == OFF
+    assert parse_drift_tolerance("1Mi") == DriftTolerance("bytes", mib)
 
 
 IOMEM = """00100000-bfffffff : System RAM

@@ -21,7 +21,7 @@ from podslice.config.policy import (
     Defragmentation,
     ExclusiveResize,
 )
-from podslice.machine.cores import reachable
+from podslice.machine.cores import reachable_sums
 from podslice.machine.gallery import gallery_names
 from podslice.machine.model import Machine, MaxFrequency, cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
@@ -377,7 +377,7 @@ def test_one_class_is_none(counts: list[int], policy: str) -> None:
 def test_sums_of_cores(sizes: list[int], limit: int) -> None:
     """The numbers that cores make up are those of all their subsets."""
     sums = {sum(some) for number in range(len(sizes) + 1) for some in combinations(sizes, number)}
-    assert reachable(sizes, limit) == bits_of(number for number in sums if number <= limit)
+    assert reachable_sums(sizes, limit) == bits_of(number for number in sums if number <= limit)
 
 
 @settings(deadline=None, max_examples=80)
@@ -390,7 +390,7 @@ def test_whole_cores_of_any_size(counts: list[int], policy: str) -> None:
     for number, count in enumerate(counts):
         free = [core.bit_count() for core in cores if core & one.view.assignable == core]
         decision = one.admit(pod(f"p{number}", str(count)))
-        assert decision.admitted == bool(reachable(free, count) >> count & 1)
+        assert decision.admitted == bool(reachable_sums(free, count) >> count & 1)
         if decision.admitted:
             mine = decision.containers[0].cpus.bits
             assert all(core & mine in (0, core) for core in cores)

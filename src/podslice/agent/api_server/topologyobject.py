@@ -14,7 +14,7 @@ from podslice.node.devices.pool import DevicePool
 from podslice.node.holding import Digest, Digester
 from podslice.node.node import Node
 from podslice.node.rules import NodeRules
-from podslice.node_objects.nrt import merged, node_topology
+from podslice.node_objects.write_nrt import merge, node_topology
 from podslice.replica.setup import setup_of
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
@@ -109,4 +109,4 @@ class TopologyObject:
         self._uid = self._uid or await self._api.node_uid(self._name)
         own["metadata"]["ownerReferences"] = [self.owner]
         there = await self._api.read_topology(self._name) if self._merges else None
-        await self._api.apply_topology(self._name, own if there is None else merged(own, there))
+        await self._api.apply_topology(self._name, own if there is None else merge(own, there))

@@ -30,8 +30,8 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import decode
 from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.node_objects.described import DescribedNode
-from podslice.node_objects.noderesourcetopology import amounts_in_use
-from podslice.node_objects.nodes import described_node
+from podslice.node_objects.read_nrt import amounts_in_use
+from podslice.node_objects.read_object import read_described_node
 from podslice.values.errors import InputError
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quantity import Quantity, QuantityError
@@ -101,7 +101,7 @@ class _NodeReader:
         self._data, self._name, self._source, self._zones = data, name, source, zones
         self._configuration = _load_configz(folders.configurations, name)
         self._captured = load_machine(folders.machines, name)
-        self._described: DescribedNode = described_node([data if zones is None else zones], source)
+        self._described: DescribedNode = read_described_node([data if zones is None else zones], source)
         self._machine = self._captured or self._described.machine
         self._files = node_files(folders.states, name)
         self._devices, self._spread = self._described.devices, ""

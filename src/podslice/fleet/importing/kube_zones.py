@@ -15,7 +15,7 @@ from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.config.mixed import make_admission_pod
-from podslice.machine.cores import whole_cores_in
+from podslice.machine.cores import free_cores
 from podslice.machine.memory import Block
 from podslice.node.cpu.state import assignable
 from podslice.node.devices.plugin import AllocateResponse
@@ -162,7 +162,7 @@ def _cpus(rules: NodeRules, default: Bits, node: int, count: int) -> Bits | None
     """Return `count` assignable CPUs of a NUMA node, of whole cores first; None where there are fewer."""
     topology = rules.cpu.topology
     free = assignable(default, rules.cpu.reserved) & topology.numa_nodes.get(node, 0)
-    whole = whole_cores_in(topology, free)
+    whole = free_cores(topology, free)
     others = [core for core in topology.cores.values() if core & free and core & free != core]
     found = [cpu for core in _ascending(whole) + _ascending(others) for cpu in iter_bits(core & free)][:count]
     return bits_of(found) if len(found) == count else None

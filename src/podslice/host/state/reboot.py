@@ -18,7 +18,7 @@ from podslice.config.policy import Hotplug, PodslicePolicy
 from podslice.host.boot import Boot
 from podslice.host.state.statefile import FileOperations
 from podslice.machine.delta import MachineConsequence
-from podslice.machine.drift import drift_tolerance, resolved
+from podslice.machine.drift import parse_drift_tolerance, resolve
 from podslice.machine.identity import MachineRecord
 from podslice.machine.model import Machine
 from podslice.node.checkpoints.content import read_content
@@ -64,7 +64,7 @@ def migrated(
 ) -> Migration:
     """What becomes of the files of an earlier boot."""
     text = config.memory_manager_policy_options.get(DRIFT_TOLERANCE, hotplug.drift_tolerance)
-    return migrate(files, written.machine, MachineRecord.of(machine), tolerance=drift_tolerance(text))
+    return migrate(files, written.machine, MachineRecord.of(machine), tolerance=parse_drift_tolerance(text))
 
 
 def with_bound(
@@ -84,7 +84,7 @@ def with_bound(
 
 
 def _told(text: str, image: int | None) -> str:
-    found = resolved(drift_tolerance(text), image)
+    found = resolve(parse_drift_tolerance(text), image)
     return str(found.bytes) if found.kind == "bytes" else found.kind
 
 

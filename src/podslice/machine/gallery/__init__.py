@@ -1,4 +1,4 @@
-"""Ready-made machines, so that nobody needs a server to ask what a server would do.
+"""Ready-made machines, to ask what a server would do without having one.
 
 Each is a short-form YAML file below `machines/` with the vendor document its facts are from.
 """
@@ -17,13 +17,13 @@ _SUFFIX = ".yaml"
 
 
 def gallery_names() -> list[str]:
-    """Names of all machines, sorted."""
+    """Return the names of all machines, sorted."""
     folder = files("podslice.machine.gallery").joinpath("machines")
     return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
 
 
 def load_gallery(name: str) -> Machine:
-    """The machine of that name. Raises `InputError` that offers similar names."""
+    """Return the machine of that name. Raises `InputError` that offers similar names."""
     names = gallery_names()
     if name not in names:
         similar = get_close_matches(name, names, 3, 0.4) or [known for known in names if name.lower() in known]

@@ -1,6 +1,6 @@
-"""What one text says about a machine, and whether two texts can be about the same one.
+"""Facts about a machine from one text, and whether two texts can be about the same machine.
 
-A program prints a part: `lscpu -e` where each CPU is but no memory, `numactl -H` memory but no cores. Each reader
+A program prints a part: `lscpu -e` the place of each CPU but no memory, `numactl -H` memory but no cores. Each reader
 returns the part it found as `MachineFacts`; nothing is filled in here. Cores, sockets and caches are compared as sets
 of CPUs, because programs number them differently; CPUs and NUMA nodes carry the kernel's numbers everywhere.
 """
@@ -23,8 +23,8 @@ _REMEDY = "are both of the same machine, and of the same boot?"
 
 
 class NodeFacts(NamedTuple):
-    """A NUMA node. `cpus`: its online CPUs; `memory` in bytes, of which `unit` bytes is the last digit that was
-    printed; `distances` to all nodes in order of their ids. None where the text does not say."""
+    """A NUMA node. `cpus`: its online CPUs; `memory` in bytes, known to `unit` bytes, the last printed digit;
+    `distances` to all nodes in order of their ids. None where the text does not say."""
 
     cpus: Bits | None = None
     memory: int | None = None
@@ -65,16 +65,16 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The name of the file, or of the program where the text came without one."""
+        """The name of the file, or of the program where the text has no file."""
         return self.source or f"the output of {self.program}"
 
     def node_of(self) -> dict[int, int]:
-        """NUMA node ids by CPU id, for the CPUs of which the text says it."""
+        """Return NUMA node ids by CPU id, for the CPUs whose node the text gives."""
         return {cpu: node for node, facts in self.nodes.items() for cpu in iter_bits(facts.cpus or 0)}
 
 
 def check_agreement(parts: Sequence[MachineFacts]) -> None:
-    """Compare each two texts. Raises `InputError` that names both, and the first thing on which they differ."""
+    """Compare every two texts. Raises `InputError` that names both, and the first difference."""
     for one, other in combinations(parts, 2):
         difference = next(_differences(one, other), "")
         if difference:
@@ -127,7 +127,7 @@ def _partition_differences(
 
 
 def _partition(places: Mapping[int, int], common: Bits) -> dict[int, Bits]:
-    """For each CPU in `common` the CPUs that share its object."""
+    """Return for each CPU in `common` the CPUs that share its object."""
     groups: dict[int, list[int]] = {}
     for cpu, number in places.items():
         if common < 0 or common >> cpu & 1:

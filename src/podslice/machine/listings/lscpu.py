@@ -15,7 +15,7 @@ _COLUMNS: Mapping[str, Level] = {"core": "core", "socket": "socket", "l3": "l3"}
 _NODE_LIST = re.compile(r"NUMA node(\d+) CPU\(s\)\Z")
 _INSTANCES = re.compile(r"\((\d+) instances?\)")
 _NO_VALUE = re.compile(r":\s*-(?=\s*[,}\n])")
-"""util-linux before 2.39 prints a bare - for what an offline CPU has not, which is no JSON."""
+"""util-linux before 2.39 prints a bare - for a missing value of an offline CPU, which is no JSON."""
 _FULL = "lscpu -e prints what is needed"
 Row = Mapping[str, str]
 
@@ -70,7 +70,7 @@ def _cell(value: Any) -> str:
 
 
 def _flatten(fields: Iterable[Any]) -> Iterable[tuple[str, str]]:
-    """Fields of the summary, which newer versions nest below headings."""
+    """Yield the fields of the summary, which newer versions nest below headings."""
     pending = list(fields)[::-1]
     while pending:
         one = pending.pop()
@@ -81,7 +81,7 @@ def _flatten(fields: Iterable[Any]) -> Iterable[tuple[str, str]]:
 
 
 def _comma_rows(lines: Sequence[str], source: str) -> list[Row]:
-    """Rows of `-p`: the last comment names the columns; an empty one separates the caches."""
+    """Return the rows of `-p`: the last comment names the columns; an empty one separates the caches."""
     header = next((line for line in reversed(lines) if line.startswith("#") and "," in line), "")
     names = [name.strip().lower() for name in header.lstrip("# ").split(",")]
     if "cpu" not in names:
@@ -91,7 +91,7 @@ def _comma_rows(lines: Sequence[str], source: str) -> list[Row]:
 
 
 def _column_rows(lines: Sequence[str], source: str) -> list[Row]:
-    """Rows of `-e`: columns by blanks, the caches of a CPU in one column with colons."""
+    """Return the rows of `-e`: columns by blanks, the caches of a CPU in one column with colons."""
     names = lines[0].lower().split()
     rows: list[Row] = []
     for number, line in enumerate(lines[1:], 2):
@@ -136,7 +136,7 @@ def _facts_of_rows(rows: Sequence[Row], program: str, source: str) -> MachineFac
 
 
 def _split_caches(row: Row) -> Row:
-    """`L1d:L1i:L2:L3` and its cell as columns of their own."""
+    """Return the row with `L1d:L1i:L2:L3` and its cell as columns of their own."""
     joined = next((name for name in row if ":" in name and "l1" in name), None)
     if joined is None:
         return row
@@ -151,20 +151,20 @@ def _number(text: str | None) -> int | None:
 
 
 def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> MachineFacts:
-    told = dict(reversed(fields))  # the first of two equal ones counts
+    summary = dict(reversed(fields))  # the first of two equal ones counts
     nodes = {
         int(match[1]): NodeFacts(cpus=_cpu_list(value, source))
         for name, value in fields
         if (match := _NODE_LIST.match(name))
     }
-    online = told.get("On-line CPU(s) list") or told.get("On-line CPU(s) mask", "")
+    online = summary.get("On-line CPU(s) list") or summary.get("On-line CPU(s) mask", "")
     listed = None if not online or online.startswith("0x") else _cpu_list(online, source)
-    offline = told.get("Off-line CPU(s) list", "")
-    instances = _INSTANCES.search(told.get("L3 cache", ""))
-    sockets = _number(told.get("Socket(s)")) or (_number(told.get("Socket(s) per book")) or 0) * (
-        _number(told.get("Book(s)")) or 0
+    offline = summary.get("Off-line CPU(s) list", "")
+    instances = _INSTANCES.search(summary.get("L3 cache", ""))
+    sockets = _number(summary.get("Socket(s)")) or (_number(summary.get("Socket(s) per book")) or 0) * (
+        _number(summary.get("Book(s)")) or 0
     )
-    if not (listed or _number(told.get("CPU(s)"))):
+    if not (listed or _number(summary.get("CPU(s)"))):
         raise InputError("says nothing about CPUs", source=source, remedy=_FULL)
     return MachineFacts(
         source=source,
@@ -173,14 +173,14 @@ def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> Machine
         offline=_cpu_list(offline, source) if offline else 0,
         nodes=nodes,
         totals=Totals(
-            cpus=listed.bit_count() if listed else _number(told.get("CPU(s)")) or 0,
+            cpus=listed.bit_count() if listed else _number(summary.get("CPU(s)")) or 0,
             sockets=sockets,
-            cores_per_socket=_number(told.get("Core(s) per socket")) or 0,
-            threads_per_core=_number(told.get("Thread(s) per core")) or 0,
+            cores_per_socket=_number(summary.get("Core(s) per socket")) or 0,
+            threads_per_core=_number(summary.get("Thread(s) per core")) or 0,
             l3_caches=int(instances[1]) if instances else 0,
         ),
-        architecture=told.get("Architecture", ""),
-        name=told.get("Model name", ""),
+        architecture=summary.get("Architecture", ""),
+        name=summary.get("Model name", ""),
     )
 
 

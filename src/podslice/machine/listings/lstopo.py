@@ -1,4 +1,4 @@
-"""What lstopo of hwloc prints on a console: the tree of objects, with indentation, of hwloc 1 and 2."""
+"""lstopo's console output (hwloc 1 and 2): the tree of objects, by indentation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMA = ("NUMANode",)
 
 
 class _Object(NamedTuple):
-    """A line's word; `parent` is its index in the list of all, −1 for none; `memory` in bytes with its unit."""
+    """A word of a line; `parent` is its index in the list of all, −1 for none; `memory` in bytes with its unit."""
 
     type: str
     number: int
@@ -70,7 +70,7 @@ def from_lstopo(text: str, source: str = "") -> MachineFacts:
 
 
 def _objects(text: str) -> list[_Object]:
-    """All objects, each after its parent; words that are joined by `+` contain each other from left to right."""
+    """Return all objects, each after its parent; words joined by `+` contain each other from left to right."""
     found: list[_Object] = []
     open_lines: list[tuple[int, int]] = []
     for line in text.splitlines():
@@ -105,8 +105,8 @@ def _ancestors(objects: list[_Object], index: int) -> Iterator[int]:
 
 
 def _attached_nodes(objects: list[_Object]) -> dict[int, int]:
-    """NUMA nodes without anything below them, by the object they stand in: hwloc 2 prints memory beside the cores that
-    it is local to. Of several the first has the CPUs, as in the kernel."""
+    """Return NUMA nodes without anything below them, by the object they stand in: hwloc 2 prints memory beside the
+    cores that it is local to. Of several the first has the CPUs, as in the kernel."""
     parents = {one.parent for one in objects}
     found: dict[int, int] = {}
     for index, one in enumerate(objects):

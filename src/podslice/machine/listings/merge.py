@@ -1,4 +1,4 @@
-"""One machine from what several texts say, and the list of what had to be assumed."""
+"""One machine from several texts, and the list of assumptions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CORES = "lscpu -e tells it"
 
 
 class MergedMachine(NamedTuple):
-    """A machine, and a line for each thing that no text says."""
+    """A machine, and a line for each fact that no text gives."""
 
     machine: Machine
     assumed: tuple[str, ...]
 
 
 def merge_machine(parts: Sequence[MachineFacts]) -> MergedMachine:
-    """Combine the parts, and assume what none of them says. Raises `InputError` where two disagree, or where there are
-    too few facts to speak of a machine."""
+    """Combine the parts, and assume what none of them gives. Raises `InputError` where two disagree, or where there are
+    too few facts for a machine."""
     check_agreement(parts)
     return _Merge(parts).result()
 
@@ -77,7 +77,8 @@ class _Merge:
     # Where CPUs are
 
     def _level(self, level: Level, online: Bits) -> dict[int, int]:
-        """The numbers of the texts that say it for every CPU; the kernel's own numbers before those of a program."""
+        """Return the numbers of a text that gives them for every CPU; the kernel's own numbers before those of a
+        program."""
         known = [part for part in self.parts if bits_of(part.places.get(level, ())) & online == online]
         known.sort(key=lambda part: level not in part.numbers)
         return dict(known[0].places[level]) if known else {}
@@ -96,8 +97,8 @@ class _Merge:
         return found
 
     def _assume_cores(self, online: Bits) -> dict[int, int]:
-        """Threads of cores as Linux numbers them: on x86 within each socket or node the first halves pair with the
-        second, elsewhere neighbours belong together."""
+        """Return cores with threads as Linux numbers them: on x86 within each socket or node the first half pairs with
+        the second, elsewhere neighbours belong together."""
         threads = self._total("threads_per_core")
         if not threads:
             threads = 1 if self.architecture.startswith(("arm", "aarch64", "riscv")) or online.bit_count() % 2 else 2
@@ -119,7 +120,7 @@ class _Merge:
         return found
 
     def _listed_groups(self, online: Bits) -> list[list[int]]:
-        """CPUs that are certainly in cores of their own: of each NUMA node where nodes are known."""
+        """Return groups of CPUs that share no core with each other: by NUMA node where nodes are known."""
         nodes = [facts.cpus for part in self.parts for facts in part.nodes.values() if facts.cpus]
         unique = list(dict.fromkeys(nodes))
         return [ids_of(cpus) for cpus in unique] if union(unique) == online else [ids_of(online)]
@@ -128,7 +129,7 @@ class _Merge:
         return self.architecture.startswith(_ADJACENT)
 
     def _assume_sockets(self, online: Bits, node_of: Mapping[int, int]) -> dict[int, int]:
-        """As many sockets as there are said to be, whole NUMA nodes in order of their ids; else one for each node."""
+        """Return as many sockets as the texts count, whole NUMA nodes in order of their ids; else one for each node."""
         nodes = sorted(set(node_of.values()))
         sockets = self._total("sockets")
         if not sockets:
@@ -148,7 +149,7 @@ class _Merge:
         raise InputError(problem, source=self.parts[0].title, remedy="give lscpu -e as well")
 
     def _caches(self, online: Bits, core_of: Mapping[int, int], node_of: Mapping[int, int]) -> list[tuple[int, Bits]]:
-        """The L3 caches by number; those of the summary, which says only how many there are, as equal shares of the
+        """Return the L3 caches by number. Those of the summary, which gives only their number, are equal shares of the
         cores in order of their first CPUs, each within a NUMA node."""
         if known := self._level("l3", online):
             return [(number, cpus) for number, cpus in sorted(_groups(known).items())]
@@ -206,7 +207,7 @@ class _Merge:
 
 
 def _join(one: NodeFacts, other: NodeFacts) -> NodeFacts:
-    """The finer amount of memory counts."""
+    """Join two facts about a node; the finer amount of memory counts."""
     memory, unit = one.memory, one.unit
     if other.memory is not None and (memory is None or other.unit < unit):
         memory, unit = other.memory, other.unit
@@ -215,7 +216,7 @@ def _join(one: NodeFacts, other: NodeFacts) -> NodeFacts:
 
 
 def _groups(places: Mapping[int, int]) -> dict[int, Bits]:
-    """The CPUs of each object, by its number."""
+    """Return the CPUs of each object, by its number."""
     found: dict[int, list[int]] = {}
     for cpu, number in places.items():
         found.setdefault(number, []).append(cpu)

@@ -15,7 +15,7 @@ MEBIBYTE = 1 << 20
 
 
 def is_numactl(text: str) -> bool:
-    """Whether the text looks as if `numactl -H` had printed it."""
+    """Whether the text looks like output of `numactl -H`."""
     return bool(re.match(r"\s*available: \d+ nodes? \(", text))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, l3_of
+from podslice.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, number_l3
 from podslice.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
 from podslice.values.decoding import MAP_KEY, abbreviate, decoding_problem
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 class CoreKind(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Some equal cores of each NUMA node of a hybrid machine."""
+    """A number of equal cores in each NUMA node of a hybrid machine."""
 
     name: str
     cores: int
@@ -80,7 +80,7 @@ _DISTANCES = {"local": 10, "sameSocket": 20, "otherSocket": 20, "memoryOnly": 20
 
 
 def from_data(data: Any, source: str = "") -> Machine:
-    """A machine from plain data in either form. Raises `InputError` with the field's path."""
+    """Return a machine from plain data in either form. Raises `InputError` with the field's path."""
     if not isinstance(data, dict):
         raise InputError("is not a mapping", source=source, remedy="write sockets: … or nodes: …")
     try:
@@ -88,20 +88,20 @@ def from_data(data: Any, source: str = "") -> Machine:
         if "nodes" in data:
             return check_machine(_from_full(data))
         if "sockets" in data:
-            return check_machine(_Expansion(_convert(_with_text_keys(data), ShortForm)).machine())
+            return check_machine(_Expansion(_convert(_keys_to_text(data), ShortForm)).machine())
     except InputError as error:
         raise error.at(source=source) from None
     raise InputError("has neither sockets nor nodes", source=source, remedy="write sockets: … or nodes: …")
 
 
-def _with_text_keys(data: Json) -> Json:
-    """Page sizes written without a unit arrive as numbers."""
+def _keys_to_text(data: Json) -> Json:
+    """Return the data with page sizes as text: those written without a unit arrive as numbers."""
     pages = data.get("hugepages")
     return {**data, "hugepages": {str(k): v for k, v in pages.items()}} if isinstance(pages, dict) else data
 
 
 def parse_bytes(value: object, path: str) -> int:
-    """Bytes of a quantity such as `64Gi`. Raises `InputError`."""
+    """Return the bytes of a quantity such as `64Gi`. Raises `InputError`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -185,7 +185,7 @@ def _prepare_memory(node: Json, path: str) -> Json:
 
 
 def _prepare_hugepages(value: Any, path: str) -> Any:
-    """`{2Mi: 512}` as the list of the model; a list stays as it is."""
+    """Return `{2Mi: 512}` as the list of the model; a list stays as it is."""
     if not isinstance(value, dict):
         return value or []
     return [{"pageSizeKi": pool.page_size_ki, "numPages": pool.num_pages} for pool in _pools(value, path)]
@@ -212,7 +212,7 @@ def _decode_cpuset(kind: type, value: Any) -> Any:
 
 
 def to_data(machine: Machine) -> Json:
-    """The full form, with every fact that differs from its default; `from_data` gives the same machine back."""
+    """Return the full form, with every fact that differs from its default; `from_data` restores the same machine."""
     data: Json = {}
     for field in _fields(Machine):
         value = getattr(machine, field.name)
@@ -246,7 +246,7 @@ def _plain(value: Any) -> Any:
 
 
 def format_bytes(value: int) -> str:
-    """A size as a canonical binary quantity (`64Gi`)."""
+    """Return a size as a canonical binary quantity (`64Gi`)."""
     return Quantity.of(value, BINARY_SI).canonical()
 
 
@@ -254,7 +254,7 @@ def format_bytes(value: int) -> str:
 
 
 class _Expansion:
-    """A short form while it is being spelled out."""
+    """Expands a short form into a machine."""
 
     def __init__(self, form: ShortForm) -> None:
         self.form = form
@@ -294,7 +294,7 @@ class _Expansion:
         return given or tuple(range(expected))
 
     def _number_threads(self) -> list[list[int]]:
-        """The logical CPUs of every core; all cores of the machine in order of socket, node and kind."""
+        """Return the logical CPUs of every core; all cores of the machine in order of socket, node and kind."""
         counts = [
             kind.threads_per_core for _ in range(self.cpu_nodes) for kind in self.kinds for _ in range(kind.cores)
         ]
@@ -304,6 +304,8 @@ class _Expansion:
             for core, count in enumerate(counts):
                 threads[core] = [next(numbers) for _ in range(count)]
         else:
+            # Linux numbers the first threads of all cores first, then the second ones; a hybrid machine's small cores
+            # have none.
             for thread in range(max(counts)):
                 for core, count in enumerate(counts):
                     if thread < count:
@@ -314,7 +316,7 @@ class _Expansion:
         form = self.form
         caches = self._caches()
         return Machine(
-            nodes=build_nodes(self._cpus(), self._nodes(), l3_of(self._l3_caches())),
+            nodes=build_nodes(self._cpus(), self._nodes(), number_l3(self._l3_caches())),
             name=form.name,
             description=form.description,
             source=form.source,

@@ -23,13 +23,14 @@ _CACHE_TYPES = {"0": "Unified", "1": "Data", "2": "Instruction"}
 _SPECIAL_MEMORY = ("MCDRAM", "HBM", "GPUMemory", "NVM", "SPM", "CXL-DRAM")
 _LARGEST_INDEX = (1 << 32) - 1
 _LONGEST_BITMAP = 8 << 10
-"""Characters of a set of `MAX_CPUS`, with room for a few words."""
+"""Most characters of a set of CPUs: `MAX_CPUS` in words, and a few words more."""
 _MOST_TAGS, _MOST_ATTRIBUTES = 400_000, 3_000_000
 _WORD = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
 def from_hwloc_xml(text: str, source: str = "") -> Machine:
-    """The machine in hwloc's XML. Raises `InputError` for text that is not that, or describes no CPU."""
+    """Return the machine in hwloc's XML. Raises `InputError` for other text, or where it describes no CPU."""
+    # Entities can expand to gigabytes; hwloc never writes any.
     if "<!ENTITY" in text:
         raise InputError("declares XML entities", source=source, remedy=_REMEDY)
     if text.count("<") > _MOST_TAGS or text.count("=") > _MOST_ATTRIBUTES:
@@ -50,12 +51,12 @@ def from_hwloc_xml(text: str, source: str = "") -> Machine:
 
 
 class _HwlocObject:
-    """One `<object>` with what we need of it; `index` is the kernel's number, None where there is none."""
+    """An `<object>` with the facts we need; `index` is the kernel's number, None where there is none."""
 
     def __init__(self, element: ElementTree.Element) -> None:
         self.element = element
         self.kind = element.get("type", "")
-        self.index = _whole(element.get("os_index", "")) if element.get("os_index") else None
+        self.index = _parse_whole(element.get("os_index", "")) if element.get("os_index") else None
         if self.index is not None and not 0 <= self.index <= _LARGEST_INDEX:
             raise InputError(f"os_index {self.index} of a {self.kind} is absurd", remedy=_REMEDY)
         self.cpus = parse_bitmap(element.get("cpuset"))
@@ -103,7 +104,7 @@ class _HwlocReader:
             yield CPUFacts(cpu, core, package_of.get(cpu, 0), node_of.get(cpu, 0))
 
     def _core_numbers(self) -> list[int]:
-        """The kernel's core ids where they tell cores of a package apart, else the order of the file."""
+        """Return the kernel's core ids where they distinguish the cores of a package, else the order of the file."""
         package_of = self._owners((package.cpus, place) for place, package in enumerate(self.packages))
         firsts = [next(iter_bits(core.cpus & self.online), -1) for core in self.cores]
         packages = [package_of.get(first) for first in firsts]
@@ -123,7 +124,7 @@ class _HwlocReader:
         return self._owners((node.cpus, node.index or 0) for node in sorted(self.numa, key=rank))
 
     def _owners(self, objects: Iterable[tuple[Bits, int]]) -> dict[int, int]:
-        """Who has each CPU; the first that names it where several do."""
+        """Return the object that owns each CPU; where several name it the first."""
         owner: dict[int, int] = {}
         left = self.online
         for cpus, number in objects:
@@ -137,14 +138,17 @@ class _HwlocReader:
         return nodes or [self._node(0, self.top, {})]
 
     def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NUMANodeFacts:
-        pages = sorted((_whole(p.get("size", "0")), _whole(p.get("count", "0"))) for p in element.findall("page_type"))
+        pages = sorted(
+            (_parse_whole(p.get("size", "0")), _parse_whole(p.get("count", "0"))) for p in element.findall("page_type")
+        )
+        # The smallest size is that of ordinary pages.
         pools = tuple(HugePages(size // 1024, count) for size, count in pages[1:])
-        return NUMANodeFacts(number, _whole(element.get("local_memory", "0")), pools, distances.get(number))
+        return NUMANodeFacts(number, _parse_whole(element.get("local_memory", "0")), pools, distances.get(number))
 
     def _l3(self) -> list[tuple[int, Bits]]:
-        """L3 and above with the kernel's ids. hwloc 2 writes the kernel's ids, so on Linux a kubelet does not see a
-        cache without one either. Other files never have ids; the order in the file stands in for them."""
-        l3 = [o for o in self.caches if _whole(o.element.get("depth", "0")) > 2]
+        """Return L3 caches and above with the kernel's ids. hwloc 2 writes the kernel's ids, so on Linux a kubelet does
+        not see a cache without one either. Other files never have ids; the order in the file replaces them."""
+        l3 = [o for o in self.caches if _parse_whole(o.element.get("depth", "0")) > 2]
         infos = {info.get("name"): info.get("value") for info in self.top.findall("info")}
         if self.root.get("version", "").startswith("2") and infos.get("Backend") == "Linux":
             return [(o.index, o.cpus & self.online) for o in l3 if o.index is not None]
@@ -153,9 +157,9 @@ class _HwlocReader:
     def _caches(self) -> list[Cache]:
         caches = [
             Cache(
-                level=_whole(o.element.get("depth", "0")),
+                level=_parse_whole(o.element.get("depth", "0")),
                 type=_CACHE_TYPES.get(o.element.get("cache_type", "0"), "Unified"),
-                size=_whole(o.element.get("cache_size", "0")),
+                size=_parse_whole(o.element.get("cache_size", "0")),
                 cpus=CPUSet.from_bits(o.cpus & self.online),
             )
             for o in self.caches
@@ -170,10 +174,10 @@ class _HwlocReader:
         for rank, (cpus, kind) in enumerate(reversed(kinds)):
             infos = {info.get("name"): info.get("value", "") for info in kind.iter("info")}
             name = _CORE_TYPES.get(infos.get("CoreType", ""), f"rank-{rank}")
-            yield CoreType(name, CPUSet.from_bits(cpus & self.online), _whole(infos.get("LinuxCapacity", "0")))
+            yield CoreType(name, CPUSet.from_bits(cpus & self.online), _parse_whole(infos.get("LinuxCapacity", "0")))
 
     def _distances(self) -> dict[int, tuple[int, ...]]:
-        """Rows by node id, columns by ascending node id; empty when hwloc wrote no complete matrix."""
+        """Return rows by node id, columns by ascending node id; empty where hwloc wrote no complete matrix."""
         for element in self.root.iter("distances2"):
             if element.get("type") == "NUMANode" and element.get("name", "NUMALatency") == "NUMALatency":
                 return _rows(list(_numbers(element, "indexes")), list(_numbers(element, "u64values")))
@@ -189,7 +193,7 @@ _CORE_TYPES = {"IntelCore": "performance", "IntelAtom": "efficiency"}
 
 def _numbers(element: ElementTree.Element, name: str) -> Iterator[int]:
     for part in element.findall(name):
-        yield from map(_whole, (part.text or "").split())
+        yield from map(_parse_whole, (part.text or "").split())
 
 
 def _rows(order: list[int], values: list[int]) -> dict[int, tuple[int, ...]]:
@@ -201,8 +205,8 @@ def _rows(order: list[int], values: list[int]) -> dict[int, tuple[int, ...]]:
 
 
 def parse_bitmap(text: str | None) -> Bits:
-    """hwloc's bitmap text (`0x00000003,0xffffffff`; an empty word is 0) as bits. Raises `ValueError`; infinite sets
-    (`0xf...f`) have no place on a real machine and are refused."""
+    """Return hwloc's bitmap text (`0x00000003,0xffffffff`; an empty word is 0) as bits. Raises `ValueError`; infinite
+    sets (`0xf...f`) do not occur on a real machine and are refused."""
     if not text:
         return 0
     if len(text) > _LONGEST_BITMAP:
@@ -213,8 +217,8 @@ def parse_bitmap(text: str | None) -> Bits:
     return int("".join([word[2:].rjust(8, "0") for word in words]), 16)
 
 
-def _whole(text: str) -> int:
-    """A number of at most 64 bits as hwloc writes it. Raises `ValueError`."""
+def _parse_whole(text: str) -> int:
+    """Parse a number of at most 64 bits as hwloc writes it. Raises `ValueError`."""
     try:
         return atoi(text.strip())
     except GoSyntaxError:

@@ -17,9 +17,11 @@ _REMEDY = "give cAdvisor's MachineInfo as JSON"
 
 
 def from_machineinfo(data: Mapping[str, Any], source: str = "") -> Machine:
-    """A machine from MachineInfo. Facts of other kinds (file systems, networks) are ignored; `null` stands for an
-    empty list as Go writes it, and a memory capacity of 0 (cAdvisor could not read it) for unknown. Raises
-    `InputError` with the field's path."""
+    """Return a machine from MachineInfo.
+
+    Facts of other kinds (file systems, networks) are ignored; `null` stands for an empty list as Go writes it, and a
+    memory capacity of 0 (cAdvisor could not read it) for unknown. Raises `InputError` with the field's path.
+    """
     reader = _MachineInfoReader(source)
     topology = reader.objects(data, "topology", "")
     nodes = tuple(reader.node(node, f"topology[{n}]") for n, node in enumerate(topology))
@@ -91,7 +93,7 @@ class _MachineInfoReader:
         )
 
     def caches(self, topology: Iterable[Mapping[str, Any]], nodes: Iterable[NUMANode]) -> tuple[Cache, ...]:
-        """Caches of cores, of nodes, and uncore caches with the CPUs of all cores that name them."""
+        """Return caches of cores, of nodes, and uncore caches with the CPUs of all cores that name them."""
         found: dict[tuple[int, str, int, int, str], Bits] = {}
 
         def add(listed: Mapping[str, Any], key: str, owner: str, cpus: Iterable[int]) -> None:
@@ -116,9 +118,9 @@ class _MachineInfoReader:
 
 
 def to_machineinfo(machine: Machine) -> Json:
-    """MachineInfo with everything a kubelet's managers read, and the caches as far as they are known.
+    """Return MachineInfo with everything a kubelet's managers read, and the caches as far as they are known.
 
-    Like cAdvisor, `num_cores` counts logical CPUs and `num_physical_cores` core ids, which sockets have in common.
+    As in cAdvisor, `num_cores` counts logical CPUs and `num_physical_cores` core ids, which sockets have in common.
     """
     return {
         "num_cores": machine.cpu_count,
@@ -164,7 +166,7 @@ def _core(core: Core, caches: tuple[Cache, ...]) -> Json:
 
 
 def _of_level(caches: tuple[Cache, ...], lowest: int, highest: int) -> list[tuple[int, Cache]]:
-    """Caches between two levels, numbered within their level and type."""
+    """Return caches between two levels, numbered within their level and type."""
     counts: dict[tuple[int, str], int] = {}
     numbered = []
     for cache in caches:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, l3_of
+from podslice.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, number_l3
 from podslice.machine.model import Cache, CPUTopology, Machine
 from podslice.values.cpuset import Bits, CPUSet, iter_bits
 from podslice.values.errors import InputError
@@ -42,14 +42,14 @@ _GUESSES = {
     6: ("package", "numa", "l2u", "l1d", "core", "pu"),
     7: ("package", "numa", "l3u", "l2u", "l1d", "core", "pu"),
 }
-"""What hwloc takes bare numbers for, by how many there are."""
+"""Types that hwloc assumes for bare numbers, by how many there are."""
 
 _MEMORY = re.compile(r"([0-9]{1,18})\s*([kKMGTP]?)(i?)(?:B)?")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _DEFAULT_MEMORY = 1 << 30
 _NOWHERE = -1
 _LONGEST_TEXT = 128 << 10
-"""A description that numbers `MAX_CPUS` CPUs one by one has 96 KiB."""
+"""Most characters of a description; one that numbers `MAX_CPUS` CPUs individually has 96 KiB."""
 _MOST_LEVELS, _MOST_LOOPS = 32, 16
 _DEFAULT_CACHE_SIZES = {1: 32 << 10, 2: 4 << 20, 3: 16 << 20}
 
@@ -69,7 +69,7 @@ class _Level(msgspec.Struct):
 
 
 def looks_synthetic(text: str) -> bool:
-    """Whether text is meant as a synthetic description: words like `pack:2`, or bare numbers."""
+    """Whether the text is meant as a synthetic description: words like `pack:2`, or bare numbers."""
     if len(text) > _LONGEST_TEXT:
         return False
     words = re.sub(r"\([^()]*\)", "", text).split()
@@ -79,7 +79,7 @@ def looks_synthetic(text: str) -> bool:
 
 
 def from_synthetic(text: str) -> Machine:
-    """The machine a synthetic description stands for. Raises `InputError` naming the word at fault."""
+    """Return the machine of a synthetic description. Raises `InputError` naming the word at fault."""
     if len(text) > _LONGEST_TEXT:
         raise InputError(f"a description of {len(text)} characters", remedy=f"at most {_LONGEST_TEXT}")
     root = _Level("machine", 1, _Attributes(), [])
@@ -94,12 +94,12 @@ def from_synthetic(text: str) -> Machine:
     if any(facts.node == _NOWHERE for facts in tree.cpus):
         raise InputError("some CPUs are in no NUMA node", source=text, remedy="attach [numa] further out")
     caches = tuple(sorted(tree.caches, key=lambda cache: (cache.level, min(cache.cpus))))
-    nodes = build_nodes(tree.cpus, tree.nodes, l3_of(caches))
+    nodes = build_nodes(tree.cpus, tree.nodes, number_l3(caches))
     return check_machine(Machine(nodes=nodes, source="synthetic", description=" ".join(text.split()), caches=caches))
 
 
 def _levels(text: str, root: _Level) -> Iterator[_Level]:
-    words = list(_words(text, root))
+    words = list(_parse_words(text, root))
     bare = [level for level in words if not level.type]
     if len(bare) == len(words):
         types = _GUESSES.get(len(bare), ())
@@ -112,7 +112,7 @@ def _levels(text: str, root: _Level) -> Iterator[_Level]:
     yield from words
 
 
-def _words(text: str, root: _Level) -> Iterator[_Level]:
+def _parse_words(text: str, root: _Level) -> Iterator[_Level]:
     text = text.rstrip()
     position = 0
     last = root
@@ -123,7 +123,7 @@ def _words(text: str, root: _Level) -> Iterator[_Level]:
         bracket, name, colon, arity, attributes, closing = match.groups()
         parsed = _attributes(attributes or "", text)
         if bracket or closing:
-            if not (bracket and closing) or arity or _type(name or "", text) != "numa":
+            if not (bracket and closing) or arity or _parse_type(name or "", text) != "numa":
                 raise InputError(f"cannot read {match[0].strip()!r}", source=text, remedy="attach memory as [numa]")
             last.attached.append(parsed)
         elif not name and not arity:
@@ -133,14 +133,14 @@ def _words(text: str, root: _Level) -> Iterator[_Level]:
         else:
             if bool(name) != bool(colon) or not arity or int(arity) < 1:
                 raise InputError(f"cannot read {match[0].strip()!r}", source=text, remedy="a level is type:count")
-            last = _Level(_type(name, text) if name else "", int(arity), parsed, [])
+            last = _Level(_parse_type(name, text) if name else "", int(arity), parsed, [])
             if last.type == "machine":
                 last.type = "group"
             yield last
         position = match.end()
 
 
-def _type(name: str, text: str) -> str:
+def _parse_type(name: str, text: str) -> str:
     lowered = name.lower()
     cache = _CACHE.fullmatch(lowered)
     if cache:
@@ -157,13 +157,13 @@ def _attributes(text: str, whole: str) -> _Attributes:
         name, _, value = word.partition("=")
         values[name.lower()] = value
     return _Attributes(
-        memory=_bytes(values["memory"], whole) if "memory" in values else None,
-        size=_bytes(values["size"], whole) if "size" in values else None,
+        memory=_parse_bytes(values["memory"], whole) if "memory" in values else None,
+        size=_parse_bytes(values["size"], whole) if "size" in values else None,
         indexes=values.get("indexes", ""),
     )
 
 
-def _bytes(text: str, whole: str) -> int:
+def _parse_bytes(text: str, whole: str) -> int:
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise InputError(f"{text!r} is not a size", source=whole, remedy="write a number with kB, MB, GB or TB")
@@ -247,7 +247,7 @@ class _Tree:
         return self._inside["core" if "core" in self._indexes else "pu"]
 
     def _add_node(self, number: int, memory: int, first: int) -> None:
-        """A node with the CPUs from `first` on that are in no inner node."""
+        """Add a node with the CPUs from `first` on that are in no inner node."""
         self.nodes.append(NUMANodeFacts(number, memory))
         while self._homeless and self._homeless[-1] >= first:
             place = self._homeless.pop()
@@ -266,11 +266,11 @@ _LOOPS = f"{_LOOP}(?::{_LOOP}){{0,{_MOST_LOOPS - 1}}}"
 
 
 def expand_indexes(text: str, total: int, whole: str) -> list[int]:
-    """The OS index of each of `total` objects, from `0,2,1,3` or loops `step*count:step*count`."""
+    """Return the OS index of each of `total` objects, from `0,2,1,3` or loops `step*count:step*count`."""
     if re.fullmatch(r"[0-9]{1,9}(?:,[0-9]{1,9})*", text):
         indexes = list(map(int, text.split(",")))
     elif re.fullmatch(_LOOPS, text):
-        indexes = _expand_loops(_loops(text), total)
+        indexes = _expand_loops(_parse_loops(text), total)
     else:
         raise InputError(f"cannot read indexes={text}", source=whole, remedy="write 0,2,1,3 or step*count:step*count")
     if sorted(set(indexes)) != sorted(indexes) or len(indexes) != total:
@@ -280,7 +280,7 @@ def expand_indexes(text: str, total: int, whole: str) -> list[int]:
     return indexes
 
 
-def _loops(text: str) -> list[tuple[int, ...]]:
+def _parse_loops(text: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, loop.split("*"))) for loop in text.split(":")]
 
 
@@ -297,32 +297,33 @@ def _expand_loops(loops: list[tuple[int, ...]], total: int) -> list[int]:
 
 
 def to_synthetic(machine: Machine) -> str:
-    """The machine as a synthetic description; read back it gives the same NUMA nodes, packages, cores and caches to a
-    kubelet. Raises `InputError` saying why when the machine is not regular enough. See `lost_in_synthetic`."""
+    """Return the machine as a synthetic description; read back it gives a kubelet the same NUMA nodes, packages, cores
+    and caches. Raises `InputError` with the reason when the machine is not regular enough. See
+    `facts_lost_in_synthetic`."""
     if machine.cpu_count == 0 or not machine.cpus:
-        raise _irregular("it has no CPUs")
+        raise _irregular_error("it has no CPUs")
     memory_only = sorted(node.id for node in machine.nodes if not node.cores)
     if memory_only:
-        raise _irregular(f"NUMA nodes without CPUs: {', '.join(map(str, memory_only))}")
+        raise _irregular_error(f"NUMA nodes without CPUs: {', '.join(map(str, memory_only))}")
     topology = CPUTopology(machine)
     words = []
     parents = [topology.all_cpus]
-    for kind, groups in _nested_levels(machine, topology):
+    for kind, groups in _levels_from_outside(machine, topology):
         children = [_children(kind, parent, groups) for parent in parents]
         arities = {len(below) for below in children}
         if len(arities) != 1:
-            raise _irregular(f"the number of {kind} objects varies ({', '.join(map(str, sorted(arities)))})")
+            raise _irregular_error(f"the number of {kind} objects varies ({', '.join(map(str, sorted(arities)))})")
         parents = [child for below in children for child in below]
         words.append(f"{kind}:{arities.pop()}{_attribute_text(kind, machine, [groups[child] for child in parents])}")
     words.append(_pu_word(parents))
     text = " ".join(words)
     if _outline(topology) != _outline(CPUTopology(from_synthetic(text))):
-        raise _irregular("its L3 caches are not all the kubelet's uncore caches")
+        raise _irregular_error("its L3 caches are not all the kubelet's uncore caches")
     return text
 
 
-def lost_in_synthetic(machine: Machine) -> list[str]:
-    """Facts of the machine that its synthetic description leaves out, one phrase each."""
+def facts_lost_in_synthetic(machine: Machine) -> list[str]:
+    """Return the facts of the machine that its synthetic description leaves out, one phrase each."""
     memories = {node.memory for node in machine.nodes}
     lost = {
         "huge pages": any(pool.num_pages for node in machine.nodes for pool in node.hugepages),
@@ -335,8 +336,8 @@ def lost_in_synthetic(machine: Machine) -> list[str]:
     return [what for what, is_lost in lost.items() if is_lost]
 
 
-def _nested_levels(machine: Machine, topology: CPUTopology) -> list[tuple[str, dict[Bits, int]]]:
-    """Kinds of objects from the outside in, each with the bits and the id of its objects."""
+def _levels_from_outside(machine: Machine, topology: CPUTopology) -> list[tuple[str, dict[Bits, int]]]:
+    """Return kinds of objects from the outside in, each with the bits and the id of its objects."""
     levels = [("pack", topology.sockets), ("numa", topology.numa_nodes), ("l3", _l3_groups(machine, topology))]
     levels = [*sorted((level for level in levels if level[1]), key=lambda level: len(level[1]))]
     return [
@@ -346,7 +347,7 @@ def _nested_levels(machine: Machine, topology: CPUTopology) -> list[tuple[str, d
 
 
 def _l3_groups(machine: Machine, topology: CPUTopology) -> dict[int, Bits]:
-    masks = [cpus & topology.all_cpus for _, cpus in l3_of(machine.caches)]
+    masks = [cpus & topology.all_cpus for _, cpus in number_l3(machine.caches)]
     if masks and sum(mask.bit_count() for mask in masks) == topology.all_cpus.bit_count():
         return dict(enumerate(masks))
     listed = {core.uncore_caches for node in machine.nodes for core in node.cores}
@@ -356,7 +357,7 @@ def _l3_groups(machine: Machine, topology: CPUTopology) -> dict[int, Bits]:
 def _children(kind: str, parent: Bits, groups: Iterable[Bits]) -> list[Bits]:
     children = sorted((bits for bits in groups if bits & parent), key=lambda bits: bits & -bits)
     if any(bits & ~parent for bits in children):
-        raise _irregular(f"a {kind} object is only partly inside the object around it")
+        raise _irregular_error(f"a {kind} object is only partly inside the object around it")
     return children
 
 
@@ -366,7 +367,7 @@ def _attribute_text(kind: str, machine: Machine, ids: list[int]) -> str:
         attributes.append(f"memory={min(node.memory for node in machine.nodes)}")
     if kind in ("pack", "numa") and ids != list(range(len(ids))):
         if min(ids) < 0:
-            raise _irregular(f"a {kind} object has the id {min(ids)}")
+            raise _irregular_error(f"a {kind} object has the id {min(ids)}")
         attributes.append(f"indexes={','.join(map(str, ids))}")
     if kind == "l3":
         sizes = {cache.size for cache in machine.caches if cache.level == 3}
@@ -377,20 +378,20 @@ def _attribute_text(kind: str, machine: Machine, ids: list[int]) -> str:
 def _pu_word(cores: list[Bits]) -> str:
     threads = {core.bit_count() for core in cores}
     if len(threads) != 1:
-        raise _irregular(f"the number of pu objects varies ({', '.join(map(str, sorted(threads)))})")
+        raise _irregular_error(f"the number of pu objects varies ({', '.join(map(str, sorted(threads)))})")
     each = threads.pop()
     indexes = [cpu for core in cores for cpu in iter_bits(core)]
     if indexes == list(range(len(indexes))):
         return f"pu:{each}"
     loops = f"{each}*{len(cores)}:1*{each}"
-    written = loops if _expand_loops(_loops(loops), len(indexes)) == indexes else ",".join(map(str, indexes))
+    written = loops if _expand_loops(_parse_loops(loops), len(indexes)) == indexes else ",".join(map(str, indexes))
     return f"pu:{each}(indexes={written})"
 
 
 def _outline(topology: CPUTopology) -> tuple[object, ...]:
-    """What a kubelet makes of a machine, without the ids of caches."""
+    """Return the topology that a kubelet derives from a machine, without the ids of caches."""
     return topology.numa_of, topology.socket_of, topology.core_of, set(topology.uncore_caches.values())
 
 
-def _irregular(why: str) -> InputError:
+def _irregular_error(why: str) -> InputError:
     return InputError(f"no synthetic description: {why}", path="-o synthetic", remedy="use -o yaml or -o machineinfo")

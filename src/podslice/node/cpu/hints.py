@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.machine.cores import sums_of
+from podslice.machine.cores import whole_core_sums
 from podslice.machine.model import CPUTopology
 from podslice.node.topology.hint import Hint, enumerate_masks
 from podslice.node.topology.hintset import HintSet
@@ -100,4 +100,4 @@ def cpu_hints_of_cores(topology: CPUTopology, available: Bits, reusable: Bits, c
 def _make_up(topology: CPUTopology, mask: Bits, free: Bits, count: int) -> bool:
     """Whether whole cores of `free` on these NUMA nodes make up `count` CPUs."""
     there = free & topology.cpus_in_numa_nodes(mask)
-    return there.bit_count() >= count and sums_of(topology, there, count) >> count & 1 == 1
+    return there.bit_count() >= count and whole_core_sums(topology, there, count) >> count & 1 == 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.machine.cores import sums_of
+from podslice.machine.cores import whole_core_sums
 from podslice.machine.model import CPUTopology
 from podslice.node.context import (
     EXCLUSIVE,
@@ -405,7 +405,7 @@ class CPUManager:
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
         if self.rules.picker.uneven:
-            if not sums_of(self.topology, free, count) >> count & 1:
+            if not whole_core_sums(self.topology, free, count) >> count & 1:
                 raise no_whole_cores(self.topology, count)
             return
         check_smt_alignment(count, free.bit_count(), self.rules.core_size)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.machine.cores import whole_cores_in
+from podslice.machine.cores import free_cores
 from podslice.machine.model import CPUTopology, whole_objects
 from podslice.node.context import NodeContext, PluginNote, ReleasedCPUs
 from podslice.node.cpu.picking.distribute import Pick
@@ -102,7 +102,7 @@ class PluginCalls:
         # A container that hides SMT needs whole cores without the node's option, and filters may split them.
         if ask.whole_cores and not self.rules.options.full_pcpus_only:
             held = left | ask.anchor
-            left &= union(whole_cores_in(self.rules.topology, held))
+            left &= union(free_cores(self.rules.topology, held))
         return left
 
     def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState) -> Proposal:
@@ -223,7 +223,7 @@ def _whole_cores(topology: CPUTopology, near: Bits, away: Bits, count: int) -> B
     """Return `count` CPUs in whole cores, near cores and larger cores first. Raises `AdmissionError`."""
     chosen = 0
     for place in (near, away):
-        for core in sorted(whole_cores_in(topology, place), key=lambda one: (-one.bit_count(), one & -one)):
+        for core in sorted(free_cores(topology, place), key=lambda one: (-one.bit_count(), one & -one)):
             if chosen.bit_count() + core.bit_count() <= count:
                 chosen |= core
     if chosen.bit_count() < count:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.machine.cores import whole_cores_in
+from podslice.machine.cores import free_cores
 from podslice.machine.model import CPUTopology, whole_objects
 from podslice.node.cpu.picking.packed import Packer, not_enough
 from podslice.values.cpu_policy_options import CPUPolicyOptions
@@ -91,7 +91,7 @@ class ResizePicker:
         return touched
 
     def _whole_cores(self, pool: Bits) -> Bits:
-        return union(whole_cores_in(self._topology, pool))
+        return union(free_cores(self._topology, pool))
 
     # Packed: nearest to the anchor first
 

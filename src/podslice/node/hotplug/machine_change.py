@@ -15,8 +15,8 @@ from podslice.config.policy import Hotplug
 from podslice.machine.delta import (
     ConsequenceKind,
     MachineConsequence,
+    copy_memory,
     machine_delta,
-    with_memory_of,
     without_cpus,
 )
 from podslice.machine.model import CPUTopology, Machine, TopologyError, cpu_topology
@@ -38,7 +38,7 @@ def visible_machine(rules: NodeRules, known: Bits, machine: Machine, policy: Hot
     """Return the part of a machine that the node works on. `known` are the CPUs it has or had."""
     if policy.new_cpus == "ignore":
         machine = without_cpus(machine, machine.cpus.bits & ~known)
-    return with_memory_of(machine, rules.machine) if policy.memory == "fixed" else machine
+    return copy_memory(machine, rules.machine) if policy.memory == "fixed" else machine
 
 
 def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from podslice.machine.cores import whole_cores_in
+from podslice.machine.cores import free_cores
 from podslice.machine.model import CPUTopology, Machine
 from podslice.values.cpuset import Bits, iter_bits, union
 
@@ -41,7 +41,7 @@ def claimable_cpus(cpus: Bits, topology: CPUTopology, *, reserved: Bits, strict:
     cpus &= topology.all_cpus & ~reserved
     if strict and not topology.all_cpus & ~reserved & ~cpus:
         cpus &= cpus - 1
-    return union(whole_cores_in(topology, cpus)) if whole_cores else cpus
+    return union(free_cores(topology, cpus)) if whole_cores else cpus
 
 
 def claim_parts(

@@ -12,7 +12,7 @@ from podslice.cli.machine_option import complete_machine, machine_named
 from podslice.cli.output import OUTPUT, emit
 from podslice.host.state.reboot import SUFFIX, set_aside
 from podslice.host.state.statefile import RealFiles, read_state, write_atomically
-from podslice.machine.drift import DriftTolerance, drift_tolerance
+from podslice.machine.drift import DriftTolerance, parse_drift_tolerance
 from podslice.machine.identity import MachineRecord
 from podslice.node.checkpoints.names import NODE_STATE_FILES, POLICY_STATE_FILE, place_of
 from podslice.render.ansi import echo, style
@@ -72,7 +72,7 @@ def migrate(directory: Path, before: str, after: str, tolerance: str, output: st
 
 def _tolerance(text: str) -> DriftTolerance:
     try:
-        allowed = drift_tolerance(text)
+        allowed = parse_drift_tolerance(text)
     except InputError as error:
         raise error.at(path="--drift-tolerance") from None
     if allowed.kind == "auto":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from podslice.machine.cores import reachable, sums_of, whole_cores_in
+from podslice.machine.cores import free_cores, reachable_sums, whole_core_sums
 from podslice.machine.model import CPUTopology
 from podslice.values.cpuset import Bits, union
 
@@ -19,7 +19,7 @@ def take_units(
     """Return whole cores that make up `count` CPUs, as many CPUs as possible from the first place, then from the next;
     within a place the largest cores first. `take` chooses among cores of one size. None where no free cores make up the
     number."""
-    sums = [sums_of(topology, place, count) for place in places]
+    sums = [whole_core_sums(topology, place, count) for place in places]
     rests = _sums_after(sums, count)
     chosen, missing = 0, count
     for place, mine, rest in zip(places, sums, rests, strict=True):
@@ -53,12 +53,12 @@ def _sum_sets(one: Bits, other: Bits, limit: int) -> Bits:
 
 def _take_sizes(topology: CPUTopology, take: Callable[[Bits, int], Bits], place: Bits, amount: int) -> Bits:
     """Take `amount` CPUs in whole cores, the largest first as long as smaller ones make up the rest."""
-    cores = whole_cores_in(topology, place)
+    cores = free_cores(topology, place)
     sizes = sorted({core.bit_count() for core in cores}, reverse=True)
     chosen = 0
     for size in sizes:
         same = [core for core in cores if core.bit_count() == size]
-        smaller = reachable([core.bit_count() for core in cores if core.bit_count() < size], amount)
+        smaller = reachable_sums([core.bit_count() for core in cores if core.bit_count() < size], amount)
         number = next(_feasible_counts(size, min(len(same), amount // size), amount, smaller), 0)
         if number:
             chosen |= take(union(same), number * size)

@@ -1,6 +1,5 @@
-"""A machine from a NodeResourceTopology (topology.node.k8s.io): amounts of each NUMA node, distances, and what the
-Topology Manager is told. Koordinator's annotations are read where they are, because they have CPUs and cores.
-"""
+"""A machine from a NodeResourceTopology (topology.node.k8s.io): amounts of each NUMA node, distances, and the Topology
+Manager's configuration. Koordinator's annotations are read where present, because they list CPUs and cores."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ from podslice.node_objects.described import (
     HUGE_PAGES,
     DescribedNode,
     Zone,
-    count,
+    build_machine,
+    count_text,
     first_cpus,
-    listing,
-    machine_of,
-    mapping,
-    page_size,
-    quantity,
-    threads_of,
-    whole,
+    guess_threads,
+    parse_page_size,
+    parse_quantity,
+    parse_whole,
+    require_list,
+    require_mapping,
 )
 from podslice.values.cpuset import CPUSet, CPUSetError, bits_of, format_bits
 from podslice.values.decoding import abbreviate
@@ -34,7 +33,7 @@ from podslice.values.quantity import Quantity
 
 GROUP = "topology.node.k8s.io"
 VERSIONS = (f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2")
-"""Those that are read; the last is written."""
+"""Versions that are read; the last one is written."""
 _NUMBER = re.compile(r"(?:^|.*\D)([0-9]{1,6})\Z")
 _DEPRECATED = {
     "None": ("none", "container"),
@@ -51,14 +50,14 @@ _MEMORY_PER_CPU = 4 << 30
 
 
 class _Amount(NamedTuple):
-    """What a zone has of a resource."""
+    """A zone's amounts of one resource."""
 
     capacity: int
     allocatable: int
     available: int
 
 
-class _ToldZone(NamedTuple):
+class _ReportedZone(NamedTuple):
     id: int
     name: str
     path: str
@@ -70,25 +69,27 @@ class _ToldZone(NamedTuple):
 
 
 def from_node_resource_topology(data: Mapping[Any, Any]) -> DescribedNode:
-    """Raises `InputError` with the field's path."""
+    """Return the node that the object describes. Raises `InputError` with the field's path."""
     if data.get("apiVersion") not in VERSIONS:
         problem = f"{abbreviate(data.get('apiVersion'))} is not supported"
         raise InputError(problem, path="apiVersion", remedy=f"one of {', '.join(VERSIONS)}")
-    metadata = mapping(data.get("metadata"), "metadata")
-    annotations = mapping(metadata.get("annotations"), "metadata.annotations")
-    zones, assumed = _told_zones(data)
+    metadata = require_mapping(data.get("metadata"), "metadata")
+    annotations = require_mapping(metadata.get("annotations"), "metadata.annotations")
+    zones, assumed = _read_zones(data)
     machine, more = _machine(zones, str(metadata.get("name") or ""), annotations)
-    fields, told = _topology_manager(data)
-    cpu, about_cpus = _cpu_manager(zones, machine, annotations)
-    fields |= cpu | _memory_kept(zones)
-    return DescribedNode(machine, fields, _devices(zones), (*assumed, *more, *_held(zones)), (*told, *about_cpus))
+    fields, about_topology = _topology_manager_fields(data)
+    cpu, about_cpus = _cpu_manager_fields(zones, machine, annotations)
+    fields |= cpu | _memory_fields(zones)
+    return DescribedNode(
+        machine, fields, _devices(zones), (*assumed, *more, *_usage_lines(zones)), (*about_topology, *about_cpus)
+    )
 
 
 def total_amounts(data: Mapping[Any, Any]) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
-    """Capacity and allocatable of all zones together. Raises `InputError` with the field's path."""
+    """Return capacity and allocatable of all zones together. Raises `InputError` with the field's path."""
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}
-    for zone in _told_zones(data)[0]:
+    for zone in _read_zones(data)[0]:
         for name, amount in zone.amounts.items():
             capacity[name] = capacity.get(name, 0) + amount.capacity
             allocatable[name] = allocatable.get(name, 0) + amount.allocatable
@@ -96,11 +97,11 @@ def total_amounts(data: Mapping[Any, Any]) -> tuple[dict[str, Quantity], dict[st
 
 
 def amounts_in_use(data: Mapping[Any, Any]) -> dict[int, dict[str, int]]:
-    """What is in use of each NUMA node, in whole units by resource; only what the zones tell to be available. Raises
+    """Return the amounts in use on each NUMA node, in whole units by resource: allocatable less available. Raises
     `InputError` with the field's path."""
     return {
         zone.id: {name: amount.allocatable - amount.available for name, amount in zone.amounts.items()}
-        for zone in _told_zones(data)[0]
+        for zone in _read_zones(data)[0]
     }
 
 
@@ -111,9 +112,9 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
 # Zones
 
 
-def _told_zones(data: Mapping[Any, Any]) -> tuple[list[_ToldZone], list[str]]:
-    """The zones that are NUMA nodes, by number, and a line about others."""
-    listed = listing(data.get("zones"), "zones")
+def _read_zones(data: Mapping[Any, Any]) -> tuple[list[_ReportedZone], list[str]]:
+    """Return the zones that are NUMA nodes, by number, and a line about other zones."""
+    listed = require_list(data.get("zones"), "zones")
     wanted = [(place, zone) for place, zone in enumerate(listed) if zone.get("type") == "Node"]
     if not wanted:
         raise InputError(
@@ -121,26 +122,26 @@ def _told_zones(data: Mapping[Any, Any]) -> tuple[list[_ToldZone], list[str]]:
         )
     numbers: dict[str, int] = {}
     for place, zone in wanted:
-        number = _number(zone.get("name"), f"zones[{place}].name")
+        number = _zone_number(zone.get("name"), f"zones[{place}].name")
         if number in numbers.values():
             raise InputError(
-                f"NUMA node {number} is told twice", path=f"zones[{place}].name", remedy="one zone for each"
+                f"NUMA node {number} is listed twice", path=f"zones[{place}].name", remedy="one zone for each"
             )
         numbers[str(zone["name"])] = number
     zones = {}
     for place, zone in wanted:
         path, name = f"zones[{place}]", str(zone["name"])
         costs, amounts = _costs(zone, path, numbers), _amounts(zone, path)
-        zones[numbers[name]] = _ToldZone(numbers[name], name, path, amounts, costs)
+        zones[numbers[name]] = _ReportedZone(numbers[name], name, path, amounts, costs)
     others = sorted({str(zone.get("type")) for zone in listed} - {"Node"})
     lines = [f"zones of type {', '.join(others)} count for nothing"] if others else []
     found = [zones[number] for number in sorted(zones)]
     if not any("cpu" in zone.amounts for zone in found):
-        raise InputError("tell no CPUs", path="zones", remedy="resources of a zone: {name: cpu, capacity: 16, …}")
+        raise InputError("report no CPUs", path="zones", remedy="resources of a zone: {name: cpu, capacity: 16, …}")
     return found, lines
 
 
-def _number(name: Any, path: str) -> int:
+def _zone_number(name: Any, path: str) -> int:
     match = _NUMBER.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise InputError(f"{abbreviate(name)} has no number of a NUMA node", path=path, remedy="node-0")
@@ -149,13 +150,13 @@ def _number(name: Any, path: str) -> int:
 
 def _costs(zone: Mapping[str, Any], path: str, numbers: Mapping[str, int]) -> dict[int, int]:
     costs = {}
-    for place, cost in enumerate(listing(zone.get("costs"), f"{path}.costs")):
+    for place, cost in enumerate(require_list(zone.get("costs"), f"{path}.costs")):
         where, name = f"{path}.costs[{place}]", str(cost.get("name"))
         if name not in numbers:
             raise InputError(
                 f"{name!r} is not a zone here", path=f"{where}.name", remedy=f"one of {', '.join(numbers)}"
             )
-        value = whole(cost.get("value"), f"{where}.value")
+        value = parse_whole(cost.get("value"), f"{where}.value")
         if not 10 <= value <= 255:
             raise InputError(f"{value} is not a distance", path=f"{where}.value", remedy="10 for itself, to 255")
         costs[numbers[name]] = value
@@ -164,22 +165,23 @@ def _costs(zone: Mapping[str, Any], path: str, numbers: Mapping[str, int]) -> di
 
 def _amounts(zone: Mapping[str, Any], path: str) -> dict[str, _Amount]:
     amounts: dict[str, _Amount] = {}
-    for place, resource in enumerate(listing(zone.get("resources"), f"{path}.resources")):
+    for place, resource in enumerate(require_list(zone.get("resources"), f"{path}.resources")):
         where, name = f"{path}.resources[{place}]", resource.get("name")
         if not isinstance(name, str) or not name:
             raise InputError("has no name", path=where)
         if name in amounts:
-            raise InputError(f"{name} is told twice", path=f"{where}.name")
+            raise InputError(f"{name} is listed twice", path=f"{where}.name")
         amounts[name] = _amount(resource, where)
     return amounts
 
 
 def _amount(resource: Mapping[str, Any], path: str) -> _Amount:
-    """Exporters leave out `available`, and older ones `allocatable`."""
+    """Read a resource. Exporters may omit `available`, older ones `allocatable` too; each then equals the one
+    before."""
     values: list[int] = []
     for field in ("capacity", "allocatable", "available"):
         given = resource.get(field)
-        values.append(values[-1] if given is None and values else quantity(given, f"{path}.{field}").value())
+        values.append(values[-1] if given is None and values else parse_quantity(given, f"{path}.{field}").value())
         if len(values) > 1 and values[-1] > values[-2]:
             before = ("capacity", "allocatable")[len(values) - 2]
             raise InputError(
@@ -193,56 +195,57 @@ def _amount(resource: Mapping[str, Any], path: str) -> _Amount:
 # The machine
 
 
-def _machine(zones: list[_ToldZone], name: str, annotations: Mapping[str, Any]) -> tuple[Machine, list[str]]:
+def _machine(zones: list[_ReportedZone], name: str, annotations: Mapping[str, Any]) -> tuple[Machine, list[str]]:
     facts, lines = _zone_facts(zones)
     if CPU_TOPOLOGY in annotations:
         return _koordinator(facts, name, annotations), lines
-    threads, line = threads_of([zone.cpus for zone in facts if zone.cpus])
+    threads, line = guess_threads([zone.cpus for zone in facts if zone.cpus])
     lines += [line, "each NUMA node on a socket of its own"] if len(zones) > 1 else [line]
     lines += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
-    return machine_of(facts, threads=threads, name=name), lines
+    return build_machine(facts, threads=threads, name=name), lines
 
 
-def _zone_facts(zones: list[_ToldZone]) -> tuple[list[Zone], list[str]]:
+def _zone_facts(zones: list[_ReportedZone]) -> tuple[list[Zone], list[str]]:
     lines = []
-    told = any("memory" in zone.amounts for zone in zones)
-    if not told:
-        lines.append("4 GiB of memory for each CPU, because no zone tells its memory")
+    has_memory = any("memory" in zone.amounts for zone in zones)
+    if not has_memory:
+        lines.append("4 GiB of memory for each CPU, because no zone reports its memory")
     whole_costs = all(set(zone.costs) == {other.id for other in zones} for zone in zones)
     if not whole_costs and len(zones) > 1:
-        lines.append("distances 10 and 20, because the costs of the zones do not tell all of them")
+        lines.append("distances 10 and 20, because the costs of the zones do not list all of them")
     facts = []
     for zone in zones:
         cpus = zone.capacity("cpu")
-        memory = zone.capacity("memory") if told else cpus * _MEMORY_PER_CPU
+        memory = zone.capacity("memory") if has_memory else cpus * _MEMORY_PER_CPU
         costs = zone.costs if whole_costs else {other.id: 10 if other.id == zone.id else 20 for other in zones}
         facts.append(Zone(zone.id, cpus, memory, dict(_pages(zone)), tuple(costs[other.id] for other in zones)))
     return facts, lines
 
 
-def _pages(zone: _ToldZone) -> Iterator[tuple[int, int]]:
+def _pages(zone: _ReportedZone) -> Iterator[tuple[int, int]]:
     for name, amount in zone.amounts.items():
         if name.startswith(HUGE_PAGES):
             path = f"{zone.path}.resources[{name}]"
-            size = page_size(name, path)
+            size = parse_page_size(name, path)
             if amount.capacity % (size * 1024):
                 raise InputError(f"{amount.capacity} bytes are no whole pages", path=path)
             yield size, amount.capacity
 
 
 def _koordinator(zones: list[Zone], name: str, annotations: Mapping[str, Any]) -> Machine:
-    """CPUs with cores and sockets. Raises `InputError` where they contradict the zones."""
+    """Return the machine with the CPUs, cores and sockets of Koordinator's annotation. Raises `InputError` where they
+    contradict the zones."""
     path = f"metadata.annotations[{CPU_TOPOLOGY}]"
-    found = mapping(_json(annotations, CPU_TOPOLOGY), path)
+    found = require_mapping(_json(annotations, CPU_TOPOLOGY), path)
     facts = []
-    for place, cpu in enumerate(listing(found.get("detail"), f"{path}.detail")):
+    for place, cpu in enumerate(require_list(found.get("detail"), f"{path}.detail")):
         where = f"{path}.detail[{place}]"
-        numbers = [whole(cpu.get(field, 0), f"{where}.{field}") for field in ("id", "core", "socket", "node")]
+        numbers = [parse_whole(cpu.get(field, 0), f"{where}.{field}") for field in ("id", "core", "socket", "node")]
         facts.append(CPUFacts(*numbers))
     for zone in zones:
         listed = sum(fact.node == zone.id for fact in facts)
         if listed != zone.cpus:
-            problem = f"lists {count(listed, 'CPU')} of NUMA node {zone.id}, its zone has {zone.cpus}"
+            problem = f"lists {count_text(listed, 'CPU')} of NUMA node {zone.id}, its zone has {zone.cpus}"
             raise InputError(problem, path=path, remedy="the two contradict each other")
     nodes = (NUMANodeFacts(zone.id, zone.memory, distances=zone.distances or None) for zone in zones)
     return check_machine(Machine(nodes=build_nodes(facts, nodes), name=name))
@@ -255,12 +258,12 @@ def _json(annotations: Mapping[str, Any], name: str) -> Any:
         raise InputError("is not JSON", path=f"metadata.annotations[{name}]") from None
 
 
-# What the kubelet is told
+# The kubelet's configuration
 
 
-def _topology_manager(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
+def _topology_manager_fields(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     attributes = _attributes(data)
-    old_policy, old_scope = _deprecated(data)
+    old_policy, old_scope = _deprecated_policy(data)
     policy = _choice(attributes, "topologyManagerPolicy", POLICIES) or old_policy or "none"
     scope = _choice(attributes, "topologyManagerScope", SCOPES) or old_scope or "container"
     lines = []
@@ -271,7 +274,7 @@ def _topology_manager(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str
         if old and old != value:
             lines.append(f"{field} {value}, as attributes say; topologyPolicies says {old}")
     if not old_policy and "topologyManagerPolicy" not in attributes:
-        lines.append("topologyManagerPolicy none, because the object does not tell (--set or --config says another)")
+        lines.append("topologyManagerPolicy none, because the object does not say (--set or --config says another)")
     options, unknown = {}, []
     for name, value in attributes.items():
         if name.startswith(OPTION):
@@ -287,7 +290,7 @@ def _topology_manager(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str
 
 def _attributes(data: Mapping[Any, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for place, attribute in enumerate(listing(data.get("attributes"), "attributes")):
+    for place, attribute in enumerate(require_list(data.get("attributes"), "attributes")):
         name, value = str(attribute.get("name")), str(attribute.get("value"))
         if found.setdefault(name, value) != value:
             raise InputError(f"{name} is {found[name]} and {value}", path=f"attributes[{place}]", remedy="say it once")
@@ -301,8 +304,8 @@ def _choice(attributes: Mapping[str, str], name: str, known: tuple[str, ...]) ->
     return value
 
 
-def _deprecated(data: Mapping[Any, Any]) -> tuple[str, str]:
-    """Policy and scope of `topologyPolicies`, empty where it does not tell."""
+def _deprecated_policy(data: Mapping[Any, Any]) -> tuple[str, str]:
+    """Return policy and scope of the deprecated field `topologyPolicies`, empty where it does not say."""
     listed = data.get("topologyPolicies") or []
     if not isinstance(listed, list):
         raise InputError(f"{abbreviate(listed)} is not a list", path="topologyPolicies")
@@ -319,26 +322,29 @@ def _deprecated(data: Mapping[Any, Any]) -> tuple[str, str]:
     )  # fmt: skip
 
 
-def _cpu_manager(
-    zones: list[_ToldZone], machine: Machine, annotations: Mapping[str, Any]
+def _cpu_manager_fields(
+    zones: list[_ReportedZone], machine: Machine, annotations: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """CPU policy and reserved CPUs."""
-    told = mapping(_json(annotations, CPU_POLICY), CPU_POLICY) if CPU_POLICY in annotations else {}
-    policy = str(told.get("policy") or "static")
+    """Return the fields for CPU policy and reserved CPUs, and lines about assumptions."""
+    cpu_policy = require_mapping(_json(annotations, CPU_POLICY), CPU_POLICY) if CPU_POLICY in annotations else {}
+    policy = str(cpu_policy.get("policy") or "static")
     fields: dict[str, Any] = {"cpuManagerPolicy": policy}
-    options = mapping(told.get("options"), f"metadata.annotations[{CPU_POLICY}].options")
+    options = require_mapping(cpu_policy.get("options"), f"metadata.annotations[{CPU_POLICY}].options")
     if options:
         fields["cpuManagerPolicyOptions"] = {name: str(value) for name, value in options.items()}
     lines = (
-        [] if told else ["cpuManagerPolicy static, because the object does not tell (--set or --config says another)"]
+        []
+        if cpu_policy
+        else ["cpuManagerPolicy static, because the object does not say (--set or --config says another)"]
     )
-    if told.get("reservedCPUs"):
-        return {**fields, "reservedSystemCPUs": _cpu_list(told["reservedCPUs"])}, lines
+    if cpu_policy.get("reservedCPUs"):
+        return {**fields, "reservedSystemCPUs": _cpu_list(cpu_policy["reservedCPUs"])}, lines
     kept = {
         zone.id: zone.amounts["cpu"].capacity - zone.amounts["cpu"].allocatable
         for zone in zones
         if "cpu" in zone.amounts
     }
+    # A kubelet does not start the static policy without a reserved CPU.
     if not any(kept.values()) and policy == "static":
         kept = {zones[0].id: 1}
         lines.append("one CPU reserved, because static needs one and the object keeps none from pods")
@@ -356,8 +362,8 @@ def _cpu_list(text: Any) -> str:
         raise InputError(error.problem, path=f"metadata.annotations[{CPU_POLICY}].reservedCPUs") from None
 
 
-def _memory_kept(zones: list[_ToldZone]) -> dict[str, Any]:
-    """What memory is kept from pods; huge pages are a part of the memory, and not for pods either."""
+def _memory_fields(zones: list[_ReportedZone]) -> dict[str, Any]:
+    """Return the fields that keep memory from pods. Huge pages are a part of the memory that is not for pods either."""
     kept = sum(
         zone.amounts["memory"].capacity - zone.amounts["memory"].allocatable
         for zone in zones
@@ -366,8 +372,8 @@ def _memory_kept(zones: list[_ToldZone]) -> dict[str, Any]:
     return {"evictionHard": {}, "systemReserved": {"memory": str(kept)} if kept else {}}
 
 
-def _held(zones: list[_ToldZone]) -> Iterator[str]:
-    """What pods hold that the object does not name."""
+def _usage_lines(zones: list[_ReportedZone]) -> Iterator[str]:
+    """Yield a line for each zone in which pods hold amounts: the object does not name them."""
     for zone in zones:
         held = {
             name: amount.allocatable - amount.available
@@ -379,7 +385,7 @@ def _held(zones: list[_ToldZone]) -> Iterator[str]:
             yield f"nothing runs, though pods hold {text} of {zone.name} (--pods or --state says which)"
 
 
-def _devices(zones: list[_ToldZone]) -> DeviceInventory:
+def _devices(zones: list[_ReportedZone]) -> DeviceInventory:
     names = dict.fromkeys(name for zone in zones for name in zone.amounts if is_extended_resource_name(name))
     listed = [
         {"resource": name, "perNUMANode": {zone.id: zone.capacity(name) for zone in zones if zone.capacity(name)}}

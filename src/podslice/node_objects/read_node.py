@@ -11,12 +11,12 @@ from podslice.node_objects.described import (
     SYSTEM_MEMORY,
     DescribedNode,
     Zone,
-    machine_of,
-    mapping,
-    page_size,
-    quantity,
-    threads_of,
-    whole,
+    build_machine,
+    guess_threads,
+    parse_page_size,
+    parse_quantity,
+    parse_whole,
+    require_mapping,
 )
 from podslice.values.errors import InputError
 
@@ -26,23 +26,23 @@ _POLICIES = "cpuManagerPolicy none and topologyManagerPolicy none, a kubelet's d
 
 
 def from_node(data: Mapping[Any, Any]) -> DescribedNode:
-    """Raises `InputError` with the field's path."""
-    metadata, status = mapping(data.get("metadata"), "metadata"), mapping(data.get("status"), "status")
-    labels = mapping(metadata.get("labels"), "metadata.labels")
-    capacity = mapping(status.get("capacity"), "status.capacity")
-    allocatable = mapping(status.get("allocatable"), "status.allocatable") or capacity
-    _check(capacity, allocatable)
-    cpus = whole(capacity["cpu"], "status.capacity[cpu]")
-    info = mapping(status.get("nodeInfo"), "status.nodeInfo")
+    """Return the node that a v1 Node describes. Raises `InputError` with the field's path."""
+    metadata, status = require_mapping(data.get("metadata"), "metadata"), require_mapping(data.get("status"), "status")
+    labels = require_mapping(metadata.get("labels"), "metadata.labels")
+    capacity = require_mapping(status.get("capacity"), "status.capacity")
+    allocatable = require_mapping(status.get("allocatable"), "status.allocatable") or capacity
+    _check_amounts(capacity, allocatable)
+    cpus = parse_whole(capacity["cpu"], "status.capacity[cpu]")
+    info = require_mapping(status.get("nodeInfo"), "status.nodeInfo")
     architecture = str(info.get("architecture") or labels.get("kubernetes.io/arch") or "")
     system = str(info.get("operatingSystem") or labels.get("kubernetes.io/os") or "linux")
     numa, numa_line = _numa_nodes(labels, cpus)
     try:
-        threads, threads_line = threads_of([cpus], str(labels.get(_MULTITHREADING, "")), architecture=architecture)
+        threads, threads_line = guess_threads([cpus], str(labels.get(_MULTITHREADING, "")), architecture=architecture)
     except InputError as error:
         raise error.at(path=f"metadata.labels[{_MULTITHREADING}]") from None
     zones = _zones(capacity, cpus, numa, threads)
-    machine = machine_of(
+    machine = build_machine(
         zones, threads=threads, name=str(metadata.get("name") or ""), architecture=architecture, system=system
     )
     devices = _devices(capacity)
@@ -50,19 +50,21 @@ def from_node(data: Mapping[Any, Any]) -> DescribedNode:
     assumed = [numa_line, threads_line]
     assumed += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
     assumed += [f"devices of {named} near no NUMA node"] if named else []
-    return DescribedNode(machine, _fields(capacity, allocatable), devices, tuple(filter(None, assumed)), (_POLICIES,))
+    return DescribedNode(
+        machine, _config_fields(capacity, allocatable), devices, tuple(filter(None, assumed)), (_POLICIES,)
+    )
 
 
-def _check(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
-    """Raises `InputError` for amounts that are missing or contradict each other."""
+def _check_amounts(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
+    """Raise `InputError` for amounts that are missing or contradict each other."""
     for name in ("cpu", "memory"):
         if name not in capacity:
             raise InputError("is missing", path=f"status.capacity[{name}]", remedy="kubectl get node NAME -o yaml")
-    if whole(capacity["cpu"], "status.capacity[cpu]") < 1:
+    if parse_whole(capacity["cpu"], "status.capacity[cpu]") < 1:
         raise InputError("a node without CPUs", path="status.capacity[cpu]")
     for name, value in allocatable.items():
-        left, has = quantity(value, f"status.allocatable[{name}]"), capacity.get(name)
-        if has is None or left > quantity(has, f"status.capacity[{name}]"):
+        left, has = parse_quantity(value, f"status.allocatable[{name}]"), capacity.get(name)
+        if has is None or left > parse_quantity(has, f"status.capacity[{name}]"):
             raise InputError(
                 f"{value} is more than the capacity, {has if has is not None else 'which has none of it'}",
                 path=f"status.allocatable[{name}]", remedy="the two contradict each other",
@@ -70,17 +72,17 @@ def _check(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
 
 
 def _numa_nodes(labels: Mapping[str, Any], cpus: int) -> tuple[int, str]:
-    told = str(labels.get(_NUMA, ""))
-    if told == "true" and cpus > 1:
+    label = str(labels.get(_NUMA, ""))
+    if label == "true" and cpus > 1:
         return 2, f"two NUMA nodes of equal size, because {_NUMA} says that there are several"
-    if told == "false":
+    if label == "false":
         return 1, ""
     return 1, f"one NUMA node, because no label says otherwise ({_NUMA})"
 
 
 def _zones(capacity: Mapping[str, Any], cpus: int, numa: int, threads: int) -> list[Zone]:
-    """Everything split evenly; what cannot be split is the first node's."""
-    memory = whole(capacity["memory"], "status.capacity[memory]")
+    """Split everything evenly over the NUMA nodes; an indivisible rest goes to the first."""
+    memory = parse_whole(capacity["memory"], "status.capacity[memory]")
     pages = dict(_pages(capacity))
     cores = cpus // threads
     return [
@@ -95,11 +97,11 @@ def _zones(capacity: Mapping[str, Any], cpus: int, numa: int, threads: int) -> l
 
 
 def _pages(capacity: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Number of huge pages by KiB."""
+    """Yield the number of huge pages by page size in KiB."""
     for name, value in capacity.items():
         if name.startswith(HUGE_PAGES):
             path = f"status.capacity[{name}]"
-            size, amount = page_size(name, path), whole(value, path)
+            size, amount = parse_page_size(name, path), parse_whole(value, path)
             if amount % (size * 1024):
                 raise InputError(f"{value} are no whole pages", path=path)
             if amount:
@@ -110,26 +112,28 @@ def _devices(capacity: Mapping[str, Any]) -> DeviceInventory:
     listed = []
     for name, value in capacity.items():
         if is_extended_resource_name(name):
-            listed.append({"resource": name, "count": whole(value, f"status.capacity[{name}]")})
+            listed.append({"resource": name, "count": parse_whole(value, f"status.capacity[{name}]")})
     try:
         return inventory_from_data([one for one in listed if one["count"]])
     except InputError as error:
         raise error.at(path="status.capacity") from None
 
 
-def _fields(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with which a kubelet reports this allocatable."""
-    cpu = quantity(capacity["cpu"], "cpu").sub(quantity(allocatable.get("cpu", 0), "cpu"))
-    taken = whole(capacity["memory"], "memory") - quantity(allocatable.get("memory", 0), "memory").value()
+def _config_fields(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with which a kubelet reports this allocatable."""
+    cpu = parse_quantity(capacity["cpu"], "cpu").sub(parse_quantity(allocatable.get("cpu", 0), "cpu"))
+    taken = parse_whole(capacity["memory"], "memory") - parse_quantity(allocatable.get("memory", 0), "memory").value()
+    # A kubelet subtracts huge pages from allocatable memory, so they are no reservation.
     taken -= sum(size * 1024 * pages for size, pages in _pages(capacity))
     fields: dict[str, Any] = {"systemReserved": {}}
     if cpu.sign() > 0:
         fields["systemReserved"]["cpu"] = str(cpu)
     if taken < SYSTEM_MEMORY:
+        # Less is reserved than the default threshold alone takes, so the node must have been started without it.
         fields["evictionHard"] = {}
     reserved = max(0, taken - (SYSTEM_MEMORY if taken >= SYSTEM_MEMORY else 0))
     if reserved:
         fields["systemReserved"]["memory"] = str(reserved)
     if "pods" in capacity:
-        fields["maxPods"] = whole(capacity["pods"], "status.capacity[pods]")
+        fields["maxPods"] = parse_whole(capacity["pods"], "status.capacity[pods]")
     return fields

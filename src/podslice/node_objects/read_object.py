@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from podslice.node_objects.described import DescribedNode
-from podslice.node_objects.nodeobject import from_node
-from podslice.node_objects.noderesourcetopology import from_node_resource_topology
+from podslice.node_objects.read_node import from_node
+from podslice.node_objects.read_nrt import from_node_resource_topology
 from podslice.values.errors import InputError
 
 _READERS = {"Node": from_node, "NodeResourceTopology": from_node_resource_topology}
@@ -23,8 +23,8 @@ def describes_node(data: Any) -> bool:
     return kind in KINDS
 
 
-def described_node(documents: list[Any], source: str) -> DescribedNode:
-    """The node that one object describes. Raises `InputError`, also for several."""
+def read_described_node(documents: list[Any], source: str) -> DescribedNode:
+    """Return the node that the only such object describes. Raises `InputError`, also for several."""
     objects = [item for data in documents for item in _items(data)]
     if len(objects) != 1:
         names = ", ".join(str((one.get("metadata") or {}).get("name")) for one in objects[:4])

@@ -1,5 +1,4 @@
-"""What other schedulers read of a node: Koordinator's annotations of a NodeResourceTopology, Volcano's Numatopology.
-
+"""Formats of other schedulers for a node: Koordinator's annotations of a NodeResourceTopology, Volcano's Numatopology.
 They are made from the same view of a node; nothing writes them by itself (cluster-integration B.4, B.5)."""
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from typing import Any
 
 from podslice.machine.model import Machine
 from podslice.node.view import NodeView
-from podslice.node_objects.noderesourcetopology import CPU_POLICY, CPU_TOPOLOGY
+from podslice.node_objects.read_nrt import CPU_POLICY, CPU_TOPOLOGY
 from podslice.values.cpuset import format_bits
 
 Json = dict[str, Any]
@@ -17,8 +16,9 @@ _NUMATOPOLOGY = "nodeinfo.volcano.sh/v1alpha1"
 
 
 def koordinator_annotations(view: NodeView) -> dict[str, str]:
-    """Annotations of the node's NodeResourceTopology for Koordinator: its CPUs, the CPU Manager's policy, which pods
-    own which CPUs (`managedByKubelet`: Koordinator's scheduler leaves them alone), the shared pool by NUMA node."""
+    """Return annotations of the node's NodeResourceTopology for Koordinator: its CPUs, the CPU Manager's policy, the
+    CPUs that pods own (`managedByKubelet`: Koordinator's scheduler leaves them alone), and the shared pool by NUMA
+    node."""
     policy = {
         "policy": view.config.cpu_manager_policy,
         "options": dict(view.config.cpu_manager_policy_options or {}),
@@ -49,7 +49,7 @@ def koordinator_annotations(view: NodeView) -> dict[str, str]:
 
 
 def cpu_detail(machine: Machine) -> list[Json]:
-    """Each CPU with its core, socket and NUMA node; a core has the id of its lowest CPU, which is unique."""
+    """Return each CPU with its core, socket and NUMA node; a core has the id of its lowest CPU, which is unique."""
     found = [
         {"id": cpu, "core": min(core.threads), "socket": core.socket, "node": node.id}
         for node in machine.nodes
@@ -60,7 +60,7 @@ def cpu_detail(machine: Machine) -> list[Json]:
 
 
 def numatopology(view: NodeView) -> Json:
-    """Volcano's Numatopology of a node."""
+    """Return Volcano's Numatopology of a node."""
     free = format_bits(view.assignable if view.pins_cpus else view.shared)
     detail = {
         str(own["id"]): {
