@@ -77,7 +77,7 @@ class ScoredMerge:
             # No mask of this size can beat the best one: skip scoring them.
             if best is not None and -best[0] > sum([one.weight * one.upper_bound(size) for one in supplies]):
                 if size >= smallest:
-                    return best[3][1]  # every larger set has a lower bound still
+                    return best[3][1]  # the bounds of larger sets are lower still
                 continue
             scores = [0] * len(masks)
             for one in supplies:
