@@ -36,7 +36,7 @@ class Scene:
         )
         self.failures: list[str] = []
         self.evictor = Evictor(
-            placing, self.nominator, self.api, told=self._told, failed=self._failed,
+            placing, self.nominator, self.api, on_victim=self._told, failed=self._failed,
             clock=lambda: self.bench.now, limits=EvictionLimits(**limits),  # type: ignore[arg-type]
         )  # fmt: skip
         placing.events.settled.add(self.nominator.drop)

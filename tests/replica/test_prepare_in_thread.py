@@ -54,14 +54,14 @@ class Scene:
             lambda node, stamped, applied: self.applied.append((node, stamped.sequence, applied.outcome))
         )
         self.may, self.works = threading.Event(), threading.Event()
-        work = self.journals._work_out
+        work = self.journals._decode_and_prepare
 
         def waiting(data: bytes) -> module.ReadMessage:
             self.works.set()
             assert self.may.wait(60)
             return work(data)
 
-        monkeypatch.setattr(self.journals, "_work_out", waiting)
+        monkeypatch.setattr(self.journals, "_decode_and_prepare", waiting)
 
     def reading(self, name: str, *said: Stamped) -> asyncio.Task[None]:
         entry = self.journals._entry(name)

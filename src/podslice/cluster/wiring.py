@@ -95,7 +95,9 @@ def wire(
         written, choose=placing.choose, release=placing.model.unbind, kind_of=placing.kind_of,
         failed=partial(failed, "nominate"), limits=NominationLimits(ahead=settings.ahead),
     )  # fmt: skip
-    evictor = Evictor(placing, nominator, written, told=victim_outcome, failed=partial(failed, "evict"), clock=clock)
+    evictor = Evictor(
+        placing, nominator, written, on_victim=victim_outcome, failed=partial(failed, "evict"), clock=clock
+    )
     requeuer = Requeuer(placing, nominator, written, failed=partial(failed, "wake"), clock=clock)
     queues = PendingQueues(
         placing, nominator, evictor, requeuer, pods,

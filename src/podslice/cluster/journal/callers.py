@@ -1,7 +1,7 @@
-"""Who calls: the agent of which node, by its service account's token (TokenReview).
+"""The node of a calling agent, by the token of its service account (TokenReview).
 
-A token that the kubelet puts into a pod is bound to the pod and names its node, so an agent can speak for its own node
-and no other, whatever it says.
+A token that the kubelet projects into a pod is bound to the pod and names its node, so an agent can only report its own
+node, whatever it claims.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 _LARGEST_TOKEN = 64 << 10
 _REVIEWS = 64
-"""Questions to the API server at a time, however many agents come."""
+"""Most TokenReviews at a time, however many agents connect."""
 
 
 class CallerError(PodsliceError):
-    """The caller is not the agent of a node; the text says why, and nothing of the token."""
+    """Raised for a caller that is not the agent of a node. The text has the reason, and nothing of the token."""
 
 
 class _ReviewedUser(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 
 class TokenCallers:
-    """Asks the API server about tokens. `post` sends a body to a path and returns the answer's; it may raise
+    """Reviews tokens. `post` sends a body to a path of the API server and returns the answer's; it may raise
     `ApiError`. `accounts` are the user names of agents: `system:serviceaccount:NAMESPACE:NAME`."""
 
     def __init__(
@@ -59,7 +59,7 @@ class TokenCallers:
         self._reviews = asyncio.Semaphore(_REVIEWS)
 
     async def find_node(self, token: str) -> str:
-        """The node whose agent has this token. Raises `CallerError`, `ApiError`."""
+        """Return the node whose agent has this token. Raises `CallerError`, `ApiError`."""
         if not token or len(token) > _LARGEST_TOKEN:
             raise CallerError("there is no token")
         async with self._reviews:
@@ -82,6 +82,6 @@ class TokenCallers:
 
 
 def review_of(token: str, audience: str) -> dict[str, Any]:
-    """The TokenReview that asks about a token."""
+    """Return the TokenReview for a token."""
     spec = {"token": token, "audiences": [audience]}
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}

@@ -1,4 +1,4 @@
-"""From the nodes' journals to the placements: each event, whether a node is heard, and what only time brings."""
+"""The connection of journals and placements: events, confirmations, and what only passing time changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_SECONDS = 0.5
 
 
 class JournalFeed:
-    """Takes what journals announce to the placements, and nodes that left the cluster back to the journals."""
+    """Passes events of journals to the placements, and nodes that left the cluster to the journals."""
 
     def __init__(self, placing: Placements, journals: ReplicaSource) -> None:
         self._placing, self._journals = placing, journals
@@ -25,7 +25,7 @@ class JournalFeed:
         self.confirm(node)
 
     def confirm(self, node: str) -> None:
-        """Confirm the node, or not, as its stream is now."""
+        """Confirm a node whose stream is alive and agrees, or end its confirmation."""
         self._placing.confirm(node, confirmed=self._journals.is_fresh(node))
 
     def forget_gone(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
@@ -35,7 +35,7 @@ class JournalFeed:
 
 
 class Upkeep:
-    """What only time brings: holds that expire, and nodes that fall silent."""
+    """Expires holds, and takes silent nodes out of use."""
 
     def __init__(self, placing: Placements, journals: ReplicaSource) -> None:
         self._placing, self._journals = placing, journals

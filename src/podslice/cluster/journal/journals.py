@@ -1,15 +1,15 @@
-"""The service's side of the agents' streams: every node's replica, fed by its own agent and by nobody else.
+"""The service's side of the agents' streams: every node's replica, fed by the agent of that node alone.
 
     journals = Journals(Rulebook(), versions={"0.1.0"}, caller=callers.node_of, trouble=log)
     journals.events.applied.add(feed)                          # called after every event, with node, event and outcome
     port = await journals.start("0.0.0.0", 9097, certificate, key)
-    journals.nodes[name].replica, journals.fresh(name)         # what is known, and whether it is so now
-    journals.plan(name, PlanGiven(uid, holding))               # down the stream
+    journals.nodes[name].replica, journals.is_fresh(name)      # the replica, and whether it is the node as of now
+    journals.send_plan(name, PlanGiven(uid, holding))          # down the stream
 
-What arrives is taken in on the event loop, one event after the other of each node. What is large, such as a whole
-state, is worked out by one thread beside it, so that the loop goes on meanwhile, and only taken over there. A node that
-says nonsense breaks its own replica; one that says too much waits, because its stream is read no faster than it is
-worked off.
+Events are applied on the event loop, one after the other for each node. A large message, such as a whole state, is
+decoded and prepared by one thread, so that the loop goes on meanwhile, and only adopted on the loop. A node that sends
+nonsense breaks its own replica; one that sends too much is slowed down, because its stream is read no faster than it is
+processed.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from podslice.values.errors import InputError, PodsliceError
 
 T = TypeVar("T")
 REVIEW_SECONDS = 300.0
-"""A token is looked at again so often: it may have been revoked, or its pod be gone."""
+"""Seconds between reviews of a stream's token, which may have been revoked, or its pod be gone."""
 HELLO_SECONDS = 10.0
 MOST_STREAMS = 20_000
-"""Streams at a time, with those whose agents have not said yet who they are; further ones are refused at once."""
+"""Most streams at a time, with those that have not identified themselves; further ones are refused at once."""
 MOST_STRANGERS = 64
-"""Streams of one address at a time whose agents have not said yet who they are: each costs a review of its token."""
+"""Most streams of one address that have not identified themselves: each costs a review of its token."""
 _ASK_SECONDS = 1.0
-"""A state that was asked for and does not help is not asked for again at once."""
+"""Seconds before a state that did not help is requested again."""
 _MOST_WAITING = 1024
 _NEVER = float("-inf")
 _REST = 4.0
-"""So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
+"""After a message that took time its stream rests for this multiple of it, so that no node delays the others."""
 LARGE_MESSAGE = 4 << 10
-"""Bytes of a message that a thread reads, so that the loop goes on meanwhile: of states of all but the smallest nodes,
-and of few other events."""
+"""Bytes from which on a message is decoded in the thread: states of all but the smallest nodes, and few other
+events."""
 LOG_SECONDS, MOST_LINES = 60.0, 20
-"""Lines about mismatches that one node has in the log in so many seconds."""
+"""Most lines about mismatches of one node in the log, in so many seconds."""
 _OPTIONS = (
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -80,7 +80,7 @@ _OPTIONS = (
 
 
 class LineLimit:
-    """One node's part of the log: what is too much of it is counted."""
+    """A limit on the log lines of one node; lines beyond it are counted."""
 
     __slots__ = ("_began", "_left_out", "_lines")
 
@@ -89,7 +89,8 @@ class LineLimit:
         self._lines = self._left_out = 0
 
     def add(self, now: float) -> str | None:
-        """What to say behind a line: empty, or how many were left out before it. None for one that is left out."""
+        """Return a suffix for a line: empty, or how many lines were left out before it. None for a line to leave
+        out."""
         if now - self._began >= LOG_SECONDS:
             self._began, self._lines = now, 0
         if self._lines == MOST_LINES:
@@ -101,7 +102,7 @@ class LineLimit:
 
 
 class NodeEntry:
-    """One node: its replica, the stream that feeds it, and when it last said something."""
+    """A node: its replica, the stream that feeds it, and the time of its latest message (`heard`)."""
 
     __slots__ = ("agrees", "heard", "lines", "replica", "size", "stream")
 
@@ -109,15 +110,15 @@ class NodeEntry:
         self.replica = replica
         self.lines: LineLimit | None = None
         self.size: ReplicaSize | None = None
-        """None before its own stream has told anything."""
+        """None before the first message of its own stream."""
         self.stream: NodeStream | None = None
         self.heard = _NEVER
         self.agrees = False
-        """The latest event or beat met the replica's digests."""
+        """Whether the latest event or beat had the replica's digests."""
 
 
 class ReadMessage(NamedTuple):
-    """What an agent said, what was worked out of a whole state, and how many seconds that took."""
+    """A decoded message; for one decoded in the thread the prepared state, or its problem, and the seconds of work."""
 
     message: Up
     ready: PreparedState | str | None = None
@@ -125,11 +126,11 @@ class ReadMessage(NamedTuple):
 
 
 class NodeStream:
-    """What waits to be sent to one agent. Plans that nobody takes are dropped, the oldest first."""
+    """The queue of messages to one agent. Where it is full the oldest message is dropped."""
 
     def __init__(self) -> None:
         self.pace = SHORTEST
-        """What its agent was told, or keeps to by itself."""
+        """Seconds between beats, as sent to the agent or as it begins by itself."""
         self._waiting: deque[Down] = deque(maxlen=_MOST_WAITING)
         self._due = asyncio.Event()
         self.replaced = asyncio.Event()
@@ -146,8 +147,8 @@ class NodeStream:
 
 
 class Journals:
-    """The replicas of all nodes that were heard of, by name, and the server that feeds them. `caller` says whose token
-    one is, and raises `PodsliceError` for nobody's."""
+    """The replicas of all known nodes by name, and the gRPC server that feeds them. `caller` returns the node of a
+    token, and raises `PodsliceError` for an unknown one."""
 
     def __init__(
         self,
@@ -161,11 +162,11 @@ class Journals:
         self.nodes: dict[str, NodeEntry] = {}
         self.events = JournalEvents()
         self._rulebook = rulebook
-        self._beside = Rulebook(other=rulebook)
-        """The thread's own: what is shared has no lock."""
+        self._thread_rulebook = Rulebook(other=rulebook)
+        """The thread's own rulebook, because shared values have no lock."""
         self._thread = ThreadPoolExecutor(1, "journals")
         self._strangers: dict[str, int] = {}
-        """By address: streams whose agents have not said yet who they are."""
+        """Number of streams by address that have not identified themselves."""
         self._stranger_lines = LineLimit()
         self._versions = versions
         self._caller = caller
@@ -175,10 +176,10 @@ class Journals:
         self.pace = BeatPace()
         self._streams = 0
 
-    # What others ask
+    # For the service
 
     def is_fresh(self, node: str) -> bool:
-        """True when the replica is the node as it is now: its stream is there and not silent, and digests meet."""
+        """Whether the replica is the node as of now: its stream is there and not silent, and digests are equal."""
         entry = self.nodes.get(node)
         if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
             return False
@@ -186,12 +187,12 @@ class Journals:
         return now - entry.heard <= self.pace.patience(now)
 
     def silence(self) -> float:
-        """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
+        """Return the longest silence of a node with a stream, in seconds; 0 without streams."""
         heard = [entry.heard for entry in self.nodes.values() if entry.stream is not None and entry.heard > 0]
         return self._clock() - min(heard) if heard else 0.0
 
     def send_plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
-        """Send a plan down a node's stream; False where there is none."""
+        """Send a plan, or its withdrawal, to a node; return False where it has no stream."""
         entry = self.nodes.get(node)
         if entry is None or entry.stream is None:
             return False
@@ -199,28 +200,29 @@ class Journals:
         return True
 
     def has_stream(self, node: str) -> bool:
-        """True where the node's own stream is there."""
+        """Whether the node has a stream."""
         entry = self.nodes.get(node)
         return entry is not None and entry.stream is not None
 
     def seed(self, node: str, stamped: Stamped, ready: PreparedState | str | None = None) -> ApplyResult | None:
-        """What a NodeState object says of a node; nothing where its own stream says more. `ready`: what was worked out
-        of it beside the loop."""
+        """Apply the state of a NodeState object, unless the node has a stream, which is newer. `ready`: the state as
+        the thread prepared it. Returns None where it was not applied."""
         entry = self._entry(node)
         return None if entry.stream is not None else self._apply(node, entry, stamped, 0, ready)
 
     async def run_in_thread(self, work: Callable[[Rulebook], T]) -> T:
-        """Work with the rulebook of the thread, in its turn, while the loop goes on."""
-        return await self._run_in_thread(lambda: work(self._beside))
+        """Do work in the thread, with the thread's rulebook."""
+        return await self._run_in_thread(lambda: work(self._thread_rulebook))
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Futures that wait for each other end only when garbage is looked for, so they do not get what was found."""
+        """Run work in the thread. The result comes through a list: the futures of an executor refer to each other, and
+        would keep a large result until the next garbage collection."""
         found: list[T] = []
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: found.append(work()))
         return found.pop()
 
     def forget(self, node: str) -> None:
-        """The node is gone from the cluster."""
+        """Drop a node that left the cluster, and end its stream."""
         entry = self.nodes.pop(node, None)
         if entry is not None:
             self._rulebook.forget(entry.replica)
@@ -229,7 +231,7 @@ class Journals:
 
     @property
     def common(self) -> SharedValues:
-        """What states of nodes share."""
+        """The values that states of nodes share."""
         return self._rulebook.common
 
     def _entry(self, node: str) -> NodeEntry:
@@ -238,10 +240,10 @@ class Journals:
             entry = self.nodes[node] = NodeEntry(Replica(self._rulebook, self._versions))
         return entry
 
-    # The server
+    # Streams
 
     async def start(self, host: str, port: int, certificate: bytes, key: bytes) -> int:
-        """Listen, and return the port. Raises `InputError` for an address that cannot be had or a bad certificate."""
+        """Listen, and return the port. Raises `InputError` for an unusable address or certificate."""
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
         method = grpc.stream_stream_rpc_method_handler(
             self._follow, request_deserializer=bytes, response_serializer=encode_message
@@ -256,7 +258,7 @@ class Journals:
         return int(bound)
 
     async def close(self) -> None:
-        """End all streams."""
+        """End all streams and the thread."""
         if self._server is not None:
             await self._server.stop(0.5)
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -312,7 +314,7 @@ class Journals:
                 self.events.heard(node)
 
     def _log_stranger(self, context: Any, error: PodsliceError) -> None:
-        """Whoever reaches the port can be refused very often; the log has some lines of it."""
+        """Log a refused stream, within a limit: anyone who reaches the port can cause refusals."""
         more = self._stranger_lines.add(self._clock())
         if more is not None:
             self._trouble("agent", f"{context.peer()}: {error}{more.replace('of this node', 'like this')}")
@@ -327,7 +329,7 @@ class Journals:
             self._trouble("agent", f"{node}: {str(error)[:300] or type(error).__name__}")
 
     async def _check_hello(self, node: str, context: Any) -> None:
-        """Raises `CallerError` for an agent that speaks for another node."""
+        """Read the first message of a stream. Raises `CallerError` for an agent that claims another node."""
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 message = _decode(await context.read())
@@ -339,7 +341,7 @@ class Journals:
             raise CallerError(f"is the agent of {node}, and speaks for {message.node[:253]!r}")
 
     async def _read(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> None:
-        """Take in what an agent says until it says no more. Raises `InputError`."""
+        """Apply an agent's messages until the stream ends. Raises `InputError`."""
         asked = _NEVER
         while (took := await self._take(node, entry, stream, context)) is not None:
             wanted = entry.replica.missing
@@ -349,14 +351,16 @@ class Journals:
             await asyncio.sleep(_REST * took)
 
     async def _take(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> float | None:
-        """Take in the next words of an agent, which are not kept while it is silent; the seconds of work, None after
-        the last. Raises `InputError`."""
+        """Apply the next message of an agent, and return the seconds of work; None at the end. Raises `InputError`.
+
+        A call of its own, so that the message is not kept in memory while the agent is silent."""
         data = await context.read()
         if data is grpc.aio.EOF:
             return None
         entry.heard = began = self._clock()
         message, ready, took = await self._message(data)
         if took:
+            # The thread took time: meanwhile the node may have left, or opened another stream.
             if self.nodes.get(node) is not entry or entry.stream is not stream:
                 return None
             began = self._clock() - took
@@ -372,17 +376,17 @@ class Journals:
         return self._clock() - began
 
     async def _message(self, data: Any) -> ReadMessage:
-        """A large one is read beside the loop, in its turn. Raises `InputError`."""
+        """Decode a message, a large one in the thread. Raises `InputError`."""
         if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
             return ReadMessage(_decode(data, self._rulebook.common))
-        return await self._run_in_thread(lambda: self._work_out(data))
+        return await self._run_in_thread(lambda: self._decode_and_prepare(data))
 
-    def _work_out(self, data: bytes) -> ReadMessage:
-        """Raises `InputError`."""
+    def _decode_and_prepare(self, data: bytes) -> ReadMessage:
+        """Decode a message and prepare its whole state; runs in the thread. Raises `InputError`."""
         began = time.perf_counter()
-        message = _decode(data, self._beside.common)
-        told = message.event if isinstance(message, Stamped) else None
-        ready = self._beside.prepare(told) if isinstance(told, WholeState) else None
+        message = _decode(data, self._thread_rulebook.common)
+        event = message.event if isinstance(message, Stamped) else None
+        ready = self._thread_rulebook.prepare(event) if isinstance(event, WholeState) else None
         return ReadMessage(message, ready, max(time.perf_counter() - began, 1e-9))
 
     def _apply(
@@ -399,7 +403,7 @@ class Journals:
         return applied
 
     def _log(self, node: str, entry: NodeEntry, applied: ApplyResult) -> None:
-        """A mismatch, and where both states part as soon as both are known."""
+        """Log a mismatch, and the differences between both states once both are known."""
         lines: Iterable[str] = ()
         if applied.outcome == "mismatch":
             lines = (applied.why,)
@@ -412,7 +416,7 @@ class Journals:
                 self._trouble("mismatch", f"{node}: {line}{more}")
 
     def _compare(self, entry: NodeEntry, beat: Beat) -> None:
-        """A beat that does not meet the replica: events are missing, or it is not the node."""
+        """Compare a beat with the replica: events may be missing, or digests differ."""
         replica = entry.replica
         entry.agrees = replica.matches(beat.epoch, beat.sequence, Digest(beat.allocation, beat.named))
 
@@ -421,9 +425,10 @@ class Journals:
             await context.write(await stream.take())
 
     async def _review(self, token: str, node: str) -> None:
-        """Raises `CallerError` once the token is not this node's any more."""
+        """Review a stream's token again and again. Raises `ConnectionError` once it is not this node's any more."""
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
+            # Errors of the API server end no stream: only its verdict does.
             with contextlib.suppress(PodsliceError):
                 if await self._is_valid(token, node):
                     continue
@@ -441,14 +446,14 @@ def _token_error() -> Exception:
 
 
 def _decode(data: Any, common: SharedValues | None = None) -> Up:
-    """Raises `InputError`."""
+    """Decode a message. Raises `InputError`."""
     if not isinstance(data, bytes):
         raise InputError("ended before it began", path="message")
     return decode_up(data, common)
 
 
 def _host(context: Any) -> str:
-    """The address of a peer such as `ipv4:10.0.0.1:4711`, without its port."""
+    """Return the address of a peer such as `ipv4:10.0.0.1:4711`, without its port."""
     return str(context.peer()).rpartition(":")[0]
 
 

@@ -1,7 +1,7 @@
-"""NodeState objects as the API server has them: what is known of a node before its stream begins, and without one.
+"""NodeState objects of the API server: the state of nodes before their stream begins, or without one.
 
-They are listed in pages and watched. What a node's own stream says counts for more (`Journals.seed`), and nothing is
-confirmed by an object: it says what the node was, not what it is. Those of nodes that are gone are removed.
+They are listed in pages and watched. A node's own stream wins over them (`Journals.seed`), and they confirm nothing: an
+object has the state that the node had, not the one it has. Objects of nodes that are gone are removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_FOUND = 404
 
 
 class SeenState:
-    """A NodeState as it was last seen. `state` until it is taken in, with what was worked out of it."""
+    """A NodeState as it was last seen. `state` and its prepared form are dropped once they are applied."""
 
     __slots__ = ("name", "ready", "state")
 
@@ -36,8 +36,8 @@ class SeenState:
 
 
 def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **options: Any) -> ObjectTable[SeenState]:
-    """Keeps `journals` informed of the objects; run it. A state is worked out beside the event loop, and not at all
-    where the node's own stream says more."""
+    """Return a table that seeds `journals` with the objects. A state is prepared in the journals' thread, and ignored
+    where the node has a stream."""
 
     async def read(data: ObjectData) -> SeenState:
         try:
@@ -62,15 +62,15 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
 
 
 def _read_and_prepare(data: bytes, rulebook: Rulebook) -> tuple[NamedState, PreparedState | str | None]:
-    """Raises `InputError`."""
+    """Read an object and prepare its state. Raises `InputError`."""
     found = read_node_state(data, rulebook.common.decode)
     event = None if found.state is None else found.state.event
     return found, rulebook.prepare(event) if isinstance(event, WholeState) else None
 
 
 class GoneStates:
-    """Removes NodeStates of nodes that are gone. A node is gone that was not there twice, a minute apart: agents write
-    the object of a node that is about to be there as well. `remove` deletes one, and may raise `ApiError`."""
+    """Removes NodeStates of nodes that are gone: that are missing twice, a minute apart, because an agent may write the
+    object before its Node exists. `remove` deletes an object, and may raise `ApiError`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class GoneStates:
         self._missed: set[str] = set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Sweep every minute, for ever."""
         while True:
             await self._sleep(SWEEP_SECONDS)
             await self._sweep()

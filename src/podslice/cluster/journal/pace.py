@@ -1,24 +1,24 @@
-"""How often agents say that they are there: as often as the service can hear all of them.
+"""The interval of agents' beats: as short as the service can process for all of them.
 
-Hearing one costs 0.3 ms of a processor, nearly all of it gRPC's. So agents of up to 1 500 nodes speak every three
-seconds and count as silent after ten; those of more nodes speak less often, and are given more time. That a
-connection is gone shows by its own pings, whoever speaks.
+A beat costs 0.3 ms of a processor, nearly all of it in gRPC. So agents of up to 1 500 nodes send one every three
+seconds and count as silent after ten; with more nodes they send fewer, and get more time. A lost connection is noticed
+by gRPC's own pings.
 """
 
 from __future__ import annotations
 
 BEATS_PER_SECOND = 500.0
-"""Beats of all nodes together, at most, as long as `LONGEST` allows."""
+"""Most beats per second of all nodes together, as far as `LONGEST` allows."""
 SHORTEST, LONGEST = 3.0, 30.0
 STALE_SECONDS = 10.0
 _BEATS = STALE_SECONDS / SHORTEST
-"""So many beats may be missed."""
+"""Beats that may be missed before a node counts as silent."""
 _STEP = 1.25
-"""Other paces that differ by less are not worth telling."""
+"""An interval that changed by a smaller factor is not sent to agents."""
 
 
 class BeatPace:
-    """`seconds` between the beats of an agent that has nothing else to say."""
+    """`seconds` between beats of an agent without events."""
 
     def __init__(self, most: float = BEATS_PER_SECOND) -> None:
         self.seconds = SHORTEST
@@ -27,8 +27,8 @@ class BeatPace:
         self._until = 0.0
 
     def follow(self, streams: int, now: float) -> None:
-        """There are so many streams. Who is to speak more often hears of it with the next beat, so until then its
-        silence is no longer than it was to be."""
+        """Adapt to the number of streams. An agent learns of a shorter interval with its next beat, so until then the
+        longer patience lasts."""
         wanted = min(max(streams / self._most, SHORTEST), LONGEST)
         if self.seconds / _STEP < wanted < self.seconds * _STEP:
             return
@@ -38,5 +38,5 @@ class BeatPace:
         self.seconds = wanted
 
     def patience(self, now: float) -> float:
-        """Seconds of silence after which nobody knows what a node is doing."""
+        """Return the seconds of silence after which a node is unconfirmed."""
         return max(_BEATS * self.seconds, self._before if now < self._until else 0.0)

@@ -1,7 +1,7 @@
-"""How much a node has told that its replica may keep, in bytes: an agent that lies must not fill the service's memory.
+"""A bound on the bytes that a replica keeps: an agent that lies must not fill the service's memory.
 
-An honest node's pods go as others come. Once more was told than fits into two whole states, whatever of it is still
-there, the node is asked for its state again, which is bounded.
+Pods of an honest node go as others come. Once the events since the latest state exceed two whole states, the node is
+asked for its state again, which is bounded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ MOST_REPLICA = 2 * MOST_BYTES
 
 
 class ReplicaSize:
-    """Of one node: the size of its latest state, and of what was told since by pod or resource."""
+    """The bytes of a node's latest state, and of later events by pod or resource."""
 
     __slots__ = ("_since", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self._since: dict[str, int] | None = None
-        """None for nothing: most nodes have told nothing since their state."""
+        """None for no events, which is so for most nodes."""
 
     def add(self, event: NodeEvent, size: int) -> bool:
-        """An event of so many bytes came. False where that is more than a replica may keep."""
+        """Count an event of `size` bytes; return False where the replica would keep too much."""
         if isinstance(event, WholeState):
             self._since = None
             self.total = size

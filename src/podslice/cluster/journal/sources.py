@@ -1,4 +1,4 @@
-"""What the service needs of whoever keeps the nodes' replicas (`cluster.journal.journals`)."""
+"""The interface of the nodes' replicas to the service (`cluster.journal.journals` implements it)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class JournalEvents:
 
 
 class ReplicaEntry(Protocol):
-    """One node's."""
+    """The entry of one node."""
 
     @property
     def replica(self) -> Replica: ...
 
 
 class ReplicaSource(Protocol):
-    """The replicas of all nodes that were heard of."""
+    """The replicas of all known nodes."""
 
     @property
     def events(self) -> JournalEvents: ...
@@ -38,13 +38,13 @@ class ReplicaSource(Protocol):
     def nodes(self) -> Mapping[str, ReplicaEntry]: ...
 
     def is_fresh(self, node: str) -> bool:
-        """True when the replica is the node as it is now."""
+        """Whether the replica is the node as of now."""
 
     def silence(self) -> float:
-        """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
+        """Return the longest silence of a node with a stream, in seconds; 0 without streams."""
 
     def send_plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
-        """Send a plan to a node; False where it is not heard."""
+        """Send a plan to a node; return False where it has no stream."""
 
     def forget(self, node: str) -> None:
-        """The node is gone from the cluster."""
+        """Drop a node that left the cluster."""

@@ -1,9 +1,9 @@
-"""Room for pods that topology keeps out: pods of lower priority leave by the Eviction API (off by default).
+"""Evictions for pods that only topology keeps out, through the Eviction API (off by default).
 
-kube-scheduler preempts where sums are short. Where only topology is in the way it finds no victim, so a pod that it
-has refused everywhere, without a nomination of its own, is looked at here. The model says who would have to leave;
-every one of them is asked about first (a dry run), so that a budget of disruption that forbids one spares the others.
-The room is held before anybody leaves, and for as long as they take.
+kube-scheduler preempts where sums are short. Where only topology is in the way it finds no victims, so a pod that it
+refused everywhere, without a nomination of its own, is handled here. The model chooses the victims; a dry run checks
+every one of them first, so that a PodDisruptionBudget that forbids one spares the others. The room is held before
+victims leave, and for as long as they take.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 
 _GONE = (404, 409)
-"""The pod is not there, or is another: it leaves nothing any more that it would have to."""
+"""The victim is gone already, or is another pod of its name."""
 _FORBIDDEN = 429
-"""A budget of disruption does not let the pod go now."""
+"""A PodDisruptionBudget forbids the eviction now."""
 
 
 class EvictionApi(Protocol):
-    """What is asked of an API server."""
+    """The call that is made to the API server."""
 
     async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None: ...
 
 
 class EvictionLimits(NamedTuple):
-    """`open`: pods whose victims are leaving, at most; `waiting`: pods that are looked at, at most. Seconds: `pause`
-    between two looks; `rest` of a pod for which nobody could leave or all was in vain; `spared` of a pod that a budget
-    keeps; `patience` with victims that do not go."""
+    """Bounds of evictions. Times are in seconds.
+
+    - `open`: most pods whose victims are leaving. `waiting`: most refused pods that are remembered.
+    - `pause`: between two steps. `rest`: before a pod is tried again for which there were no victims, or in vain.
+    - `spared`: before a pod that a PodDisruptionBudget kept is a victim again.
+    - `patience`: how long victims may take to leave.
+    """
 
     open: int = 8
     waiting: int = 4096
@@ -48,7 +52,7 @@ class EvictionLimits(NamedTuple):
 
 
 class Preemption(NamedTuple):
-    """A pod that waits for its victims, and since when."""
+    """A pod that waits for its victims to leave, and since when."""
 
     pod: ScheduledPod
     node: str
@@ -57,11 +61,11 @@ class Preemption(NamedTuple):
 
 
 VictimListener = Callable[[str, ScheduledPod, ScheduledPod], object]
-"""What became of a victim (`evicted`, `spared`, `failed`), which, and for which pod."""
+"""Called with the outcome of a victim (`evicted`, `spared` or `failed`), the victim, and the pod that it leaves for."""
 
 
 class Evictor:
-    """`told` hears what became of each victim, `failed` of an API server that does not answer."""
+    """`on_victim` is called with the outcome of each victim, `failed` with errors of the API server."""
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class Evictor:
         nominator: Nominator,
         api: EvictionApi,
         *,
-        told: VictimListener,
+        on_victim: VictimListener,
         failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -77,20 +81,20 @@ class Evictor:
     ) -> None:
         self.limits = limits or EvictionLimits()
         self.open: dict[str, Preemption] = {}
-        """By UID of the pod that waits."""
+        """Preemptions under way, by UID of the pod that waits."""
         self._placing, self._nominator, self._api = placing, nominator, api
-        self._told, self._failed, self._clock, self._sleep = told, failed, clock, sleep
+        self._on_victim, self._failed, self._clock, self._sleep = on_victim, failed, clock, sleep
         self._refused: OrderedDict[str, None] = OrderedDict()
         self._resting: dict[Hashable, float] = {}
         self._spared: dict[str, float] = {}
 
     def consider(self, pod: ScheduledPod) -> None:
-        """A pod waits for a node. It counts once its scheduler has found none."""
+        """Remember a pending pod, if its scheduler found no node for it and nominated none."""
         if pod.refused and not pod.nominated and pod.preempts and len(self._refused) < self.limits.waiting:
             self._refused[pod.uid] = None
 
     async def run(self) -> None:
-        """For ever: one pod at a time, the most important first."""
+        """Make room for one pod at a time, the highest priority first, for ever."""
         while True:
             await self._sleep(self.limits.pause)
             self._update_open()
@@ -98,10 +102,11 @@ class Evictor:
             if pod is not None:
                 await self._make_room(pod)
 
-    # Who waits
+    # Pods that wait
 
     def _update_open(self) -> None:
-        """Room is kept while victims leave; who has a node, or waited in vain, is looked after no longer."""
+        """Keep the holds of pods whose victims are leaving; close the cases of pods that have a node or waited too
+        long."""
         now = self._clock()
         self._resting = {key: until for key, until in self._resting.items() if until > now}
         self._spared = {uid: until for uid, until in self._spared.items() if until > now}
@@ -119,7 +124,7 @@ class Evictor:
                 self._nominator.nominate_soon(pod, case.node)
 
     def _give_up(self, uid: str) -> None:
-        """It was in vain."""
+        """Close the case of a pod, and let it rest."""
         del self.open[uid]
         self._resting[uid] = self._clock() + self.limits.rest
 
@@ -128,7 +133,7 @@ class Evictor:
         return None if pod is None or pod.node or pod.deleting else pod
 
     def _next(self) -> ScheduledPod | None:
-        """The most important pod that was refused, the first of equal ones."""
+        """Return the refused pod with the highest priority, the earliest of equal ones."""
         if len(self.open) >= self.limits.open:
             return None
         best: ScheduledPod | None = None
@@ -145,7 +150,7 @@ class Evictor:
             return False
         return self._placing.can_nominate(pod) and self._placing.kind_of(pod) not in self._resting
 
-    # Who leaves
+    # Victims
 
     async def _make_room(self, pod: ScheduledPod) -> None:
         choice = self._choose(pod)
@@ -179,7 +184,8 @@ class Evictor:
             return None
 
     def _running(self, node: str) -> Sequence[Evictable]:
-        """The pods of a node that can be evicted, or leave as it is; static pods and those whom a budget keeps stay."""
+        """Return the pods of a node that can be evicted, or are leaving anyway; no static pods, and none that a budget
+        keeps."""
         return [
             Evictable(pod.uid, pod.priority, pod.started, pod.deleting)
             for pod in self._placing.on_node(node)
@@ -187,7 +193,7 @@ class Evictor:
         ]
 
     async def _evict(self, pod: ScheduledPod, victims: Sequence[ScheduledPod], *, dry_run: bool) -> bool:
-        """All of them leave, or would. False where one may not. Raises `ApiError`."""
+        """Evict all victims, or check it with a dry run; return False where one may not leave. Raises `ApiError`."""
         for one in victims:
             try:
                 await self._api.evict(one.namespace, one.name, one.uid, dry_run=dry_run)
@@ -195,17 +201,17 @@ class Evictor:
                 if error.code in _GONE:
                     continue
                 if error.code != _FORBIDDEN:
-                    self._told("failed", one, pod)
+                    self._on_victim("failed", one, pod)
                     raise
                 self._spared[one.uid] = self._clock() + self.limits.spared
-                self._told("spared", one, pod)
+                self._on_victim("spared", one, pod)
                 return False
             if not dry_run:
-                self._told("evicted", one, pod)
+                self._on_victim("evicted", one, pod)
         return True
 
     def _give_back(self, pod: ScheduledPod) -> None:
-        """The pod waits in line again, as everybody does."""
+        """Drop the hold of a pod, which waits in line again as any other."""
         self.open.pop(pod.uid, None)
         waiting = self._waiting_pod(pod.uid)
         if waiting is not None and self._placing.model.hold_of(pod.uid) is not None:

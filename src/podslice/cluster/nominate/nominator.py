@@ -1,8 +1,8 @@
-"""Nominate ahead: choose a node for each pending pod before kube-scheduler looks at it, and write it into its status.
+"""Nominations ahead: a node for each pending pod before kube-scheduler looks at it, written into the pod's status.
 
-The scheduler then tries that one node first, and a cycle costs one name instead of all. Pods with equal needs wait in
-one line, so that a full cluster costs one question for each kind of pod and not one for each pod. A nomination is
-never more than a wish: filter and bind check again, and whoever was not nominated in time goes the ordinary way.
+The scheduler then tries that node first, and a scheduling cycle filters one node instead of all. Pods with equal needs
+wait in one line, so that a full cluster costs one decision per kind of pod, not one per pod. A nomination is only a
+proposal: filter and bind check again, and a pod that was not nominated in time is scheduled as usual.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from podslice.service.http.apiconnection import AnswerError
 from podslice.service.podlist import ApiError
 
 _GONE = (404, 409, 422)
-"""The pod is not there, is another or is bound: nothing to be nominated any more."""
+"""The pod is gone, is another of its name, or is bound: it needs no nomination."""
 _COALESCE = 0.02
-"""Seconds in which news of free room are gathered before the lines are tried again."""
+"""Seconds in which announcements of free room are gathered before lines are tried again."""
 
 
 class NominationLimits(NamedTuple):
-    """`ahead`: pods that are nominated and not bound yet, at most; `calls`: requests to the API server at a time;
-    `lines`: kinds of pods that wait, at most."""
+    """`ahead`: most pods that are nominated and not bound; `calls`: most requests to the API server at a time; `lines`:
+    most kinds of pods that wait."""
 
     ahead: int = 512
     calls: int = 16
@@ -34,7 +34,7 @@ class NominationLimits(NamedTuple):
 
 
 class WaitingLine:
-    """Pods of one kind and priority, in the order in which they came. `blocked`: no node takes the first."""
+    """Pending pods of one kind and priority, the earliest first. `blocked`: no node takes the first."""
 
     __slots__ = ("blocked", "pods", "priority")
 
@@ -45,14 +45,18 @@ class WaitingLine:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Whose turn it is: the most important first, then the first that came."""
+        """Sort key of lines: the highest priority first, then the earliest pod."""
         number, _ = next(iter(self.pods.values()))
         return -self.priority, number
 
 
 class Nominator:
-    """`choose` holds a node for a pod and names it, empty where no node takes it; `release` gives a hold back.
-    `kind_of` tells pods apart that may get different answers."""
+    """Nominates pods.
+
+    - `choose`: holds a node for a pod and returns it, empty where none takes the pod. `release`: drops the hold.
+    - `kind_of`: returns a key, equal for pods that get equal answers.
+    - `failed`: called with errors of the API server.
+    """
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class Nominator:
     ) -> None:
         self.limits = limits or NominationLimits()
         self.ahead: dict[str, str] = {}
-        """Nodes by UID of the pods that are nominated, or about to be, and not bound yet."""
+        """Nodes of pods that are nominated, or about to be, and not bound yet, by UID."""
         self.nominated = 0
         self._api, self._choose, self._release, self._kind_of, self._failed = api, choose, release, kind_of, failed
         self._lines: dict[Hashable, WaitingLine] = {}
@@ -78,17 +82,17 @@ class Nominator:
 
     @property
     def waiting(self) -> int:
-        """Pods that have no node yet."""
+        """Number of pods in lines."""
         return len(self._line_of)
 
     def has(self, uid: str) -> bool:
-        """True for a pod that waits here for a node, or is nominated to one."""
+        """Whether a pod is in a line or nominated."""
         return uid in self._line_of or uid in self.ahead
 
-    # News
+    # Events
 
     def add(self, pod: ScheduledPod) -> None:
-        """A pod waits for a node."""
+        """Add a pending pod to its line; nothing where there are too many lines."""
         if self.has(pod.uid):
             return
         key = self._kind_of(pod)
@@ -104,7 +108,7 @@ class Nominator:
             self._due.set()
 
     def drop(self, uid: str) -> None:
-        """A pod waits no longer: it is bound, gone, or was filtered elsewhere."""
+        """Drop a pod that is bound, gone, or was filtered elsewhere."""
         if self.ahead.pop(uid, None) is not None:
             self._due.set()
         self._leave(uid)
@@ -119,27 +123,27 @@ class Nominator:
             del self._lines[key]
 
     def reserve(self, pod: ScheduledPod, node: str) -> None:
-        """The pod waits for this node alone, which is held for it."""
+        """Note that a node is held for a pod, which leaves its line."""
         self._leave(pod.uid)
         self.ahead[pod.uid] = node
 
     def nominate_soon(self, pod: ScheduledPod, node: str) -> None:
-        """Write a nomination in the background, which has the scheduler look at the pod again."""
+        """Write a nomination in the background; the change of status makes the scheduler try the pod again."""
         task = asyncio.ensure_future(self._write(pod, node))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def unblock(self) -> None:
-        """Something has become free, or a node has come: who found none may find one now."""
+        """Try all lines again, because there may be room."""
         for line in self._lines.values():
             line.blocked = False
         if self._lines:
             self._due.set()
 
-    # Work
+    # The loop
 
     async def run(self) -> None:
-        """Nominate for ever, as long as there are pods and nodes that take them."""
+        """Nominate pods for ever."""
         while True:
             await self._due.wait()
             await asyncio.sleep(_COALESCE if self.ahead else 0)
@@ -147,6 +151,7 @@ class Nominator:
             turn = LoopTurn()
             while (pod := self._next()) is not None:
                 self._nominate(pod)
+                # Choose no faster than nominations can be written.
                 await self._calls.acquire()
                 self._calls.release()
                 await turn.give_way()
@@ -161,7 +166,7 @@ class Nominator:
         return next(iter(line.pods.values()))[1]
 
     def _nominate(self, pod: ScheduledPod) -> None:
-        """Take the first of a line: give it a node, or block the line."""
+        """Choose a node for the first pod of a line, or block the line."""
         node = self._choose(pod)
         if not node:
             self._lines[self._line_of[pod.uid]].blocked = True
@@ -192,7 +197,7 @@ class Nominator:
                 self.add(pod)
 
     async def close(self) -> None:
-        """No call is under way any more."""
+        """Cancel the calls that are under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

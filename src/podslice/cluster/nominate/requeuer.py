@@ -1,10 +1,10 @@
-"""Room that only journals show: a Node's annotation is changed, and schedulers look at refused pods again.
+"""Requeues of refused pods, for room that only journals show: an annotation of a Node is changed.
 
-kube-scheduler puts away a pod that the extender refused until anything happens to the cluster, five minutes at most,
-and sees nothing of what nodes tell the service. Who is nominated ahead needs no waking. Of all others the nodes that
-refused them are remembered; once one takes such a pod again, that is said of this Node, an event for which every
-refused pod is tried again. So little is said: few Nodes in a turn, a turn a second, and the less it helps a kind of
-pods the more rarely.
+kube-scheduler parks a pod that the extender refused until an event of the cluster, at most five minutes, and sees
+nothing of the nodes' journals. Pods that are nominated ahead need no requeue. For all others the nodes that refused
+them are remembered. Once one of them takes such a pod again, its Node's annotation is changed: an event for which the
+scheduler tries every refused pod again. Because that is expensive, few Nodes are changed in a turn, a turn takes a
+second, and a kind of pods that it does not help waits longer each time.
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 
 _GONE = 404
-"""The node is not there any more."""
+"""The Node is gone."""
 
 
 class RequeueAPI(Protocol):
-    """What is asked of an API server."""
+    """The call that is made to the API server."""
 
     async def wake(self, node: str, value: str) -> None: ...
 
 
 class RequeueLimits(NamedTuple):
-    """`kinds` of pods, at most; in a turn so many of them get `looks`, and so many `nodes` are said to have room.
-    Seconds: `pause` between turns, and of a kind that was woken, which doubles up to `longest` and begins anew after a
-    `calm` in which it had nothing to wake for; `each`: what the scheduler is given to try one waiting pod again."""
+    """Bounds of requeues. Times are in seconds.
+
+    - `kinds`: most kinds of pods. In a turn, `looks`: most kinds that are checked; `nodes`: most Nodes that are
+      changed.
+    - `pause`: between turns, and for a kind after its requeue, doubled each time up to `longest`, and reset after a
+      `calm` time without requeues.
+    - `each`: the time that the scheduler gets for trying one waiting pod again.
+    """
 
     kinds: int = 256
     looks: int = 16
@@ -49,7 +54,7 @@ class RequeueLimits(NamedTuple):
 
 
 class RefusedKind:
-    """Pods of one kind by UID. They are not woken before `until`; `rest` is how long that was from when they were."""
+    """Refused pods of one kind by UID. They are not requeued before `until`; `rest` is the length of that pause."""
 
     __slots__ = ("openings", "rest", "uids", "until")
 
@@ -59,19 +64,19 @@ class RefusedKind:
         self.rest = self.until = 0.0
 
     def reset_pause(self) -> None:
-        """One of them has a node."""
+        """Reset the pause, because a pod of this kind was bound."""
         self.rest = self.until = 0.0
 
     def lengthen_pause(self, now: float, limits: RequeueLimits) -> None:
-        """They rest longer each time."""
+        """Note a requeue; the pause after it doubles each time."""
         again = self.rest and now < self.until + limits.calm
         self.rest = min(2 * self.rest, limits.longest) if again else limits.pause
         self.until = now + self.rest
 
 
 class Requeuer:
-    """The scheduler tries the pods that wait for `nominator` again with those here. `failed` is called with what an API
-    server answers that does not do it."""
+    """Requeues refused pods. The scheduler then tries those that wait for `nominator` as well. `failed` is called with
+    errors of the API server."""
 
     def __init__(
         self,
@@ -87,26 +92,26 @@ class Requeuer:
         self._placing, self._nominator, self._api = placing, nominator, api
         self._failed, self._clock = failed, clock
         self._kinds: OrderedDict[Hashable, RefusedKind] = OrderedDict()
-        """Those that were looked at last come last."""
+        """In the order of their latest check, the latest last."""
         self._kind_of: dict[str, Hashable] = {}
         self._quiet = 0.0
-        """Until when nobody is woken: the scheduler still tries the pods that were."""
+        """Time before which nothing is requeued, because the scheduler still tries the pods of the last time."""
 
     @property
     def waiting(self) -> int:
-        """Pods that are remembered."""
+        """Number of pods that are remembered."""
         return len(self._kind_of)
 
-    # News
+    # Events
 
     def add_refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
-        """None of these nodes takes the pod, which nobody nominates ahead and which wants something for itself."""
+        """Remember a pod with exclusive resources that these nodes refused and that is not nominated ahead."""
         key = self._kind_of.get(pod.uid) or self._enter(pod)
         if key is not None:
             self._kinds[key].openings.record_refusals(names)
 
     def _enter(self, pod: ScheduledPod) -> Hashable | None:
-        """The pod's kind; None for one that cannot be read, or where there is no room for more kinds."""
+        """Remember a pod, and return its kind; None for one that cannot be read, or where there are too many kinds."""
         model = self._placing.model
         try:
             key = self._placing.kind_of(pod)
@@ -121,14 +126,15 @@ class Requeuer:
         return key
 
     def add_listed(self, pod: ScheduledPod) -> None:
-        """The pod was refused before anybody asked here: by every node, as far as can be told."""
+        """Remember a pod that was refused before the service began. Which nodes refused it is unknown: all eligible
+        ones are assumed."""
         places, known = self._placing.places, len(self._kinds)
         if self._placing.wants_exclusive(pod) and self._enter(pod) is not None and len(self._kinds) > known:
             names = places.among(pod.terms)
             self.add_refused(pod, list(places.nodes) if names is None else names)
 
     def drop(self, uid: str, *, placed: bool = False) -> None:
-        """A pod waits no longer, or is nominated ahead."""
+        """Forget a pod that waits no longer, or is nominated ahead."""
         key = self._kind_of.pop(uid, None)
         if key is None:
             return
@@ -139,16 +145,16 @@ class Requeuer:
         if not kind.uids:
             del self._kinds[key]
 
-    # Work
+    # The loop
 
     async def run(self) -> None:
-        """For ever."""
+        """Take a turn each `pause`, for ever."""
         while True:
             await asyncio.sleep(self.limits.pause)
             await self._take_turn()
 
     async def _take_turn(self) -> None:
-        now, turn, told = self._clock(), LoopTurn(), list[str]()
+        now, turn, announced = self._clock(), LoopTurn(), list[str]()
         if now < self._quiet:
             return
         due = [key for key, kind in self._kinds.items() if kind.until <= now and kind.openings.has_changes]
@@ -156,14 +162,14 @@ class Requeuer:
             kind = self._kinds.get(key)
             if kind is not None and self._has_waiting_pod(kind):
                 self._kinds.move_to_end(key)
-                if not await self._announce_room(kind, told, turn) or len(told) == self.limits.nodes:
+                if not await self._announce_room(kind, announced, turn) or len(announced) == self.limits.nodes:
                     break
             await turn.give_way()
-        if told:
+        if announced:
             self._quiet = now + self.limits.each * (self.waiting + self._nominator.waiting)
 
     def _has_waiting_pod(self, kind: RefusedKind) -> bool:
-        """True while one of them has no node and is not on its way to any."""
+        """Whether a pod of this kind still waits without a hold; forgets those that wait no longer."""
         for uid in list(kind.uids):
             pod = self._placing.pods.get(uid)
             if pod is None or not self._placing.is_waiting(pod):
@@ -172,11 +178,11 @@ class Requeuer:
                 return True
         return False
 
-    async def _announce_room(self, kind: RefusedKind, told: list[str], turn: LoopTurn) -> bool:
-        """Say of a node that there is room, once one takes such pods that did not; one that was told in this turn will
-        do. False where nobody heard it."""
+    async def _announce_room(self, kind: RefusedKind, announced: list[str], turn: LoopTurn) -> bool:
+        """Change the annotation of a node that takes such pods and did not before; one that was changed in this turn is
+        enough. Returns False where the API server failed."""
         openings = kind.openings
-        names = sorted(openings.take_changed(), key=lambda name: name not in told)
+        names = sorted(openings.take_changed(), key=lambda name: name not in announced)
         for name, cause in self._placing.model.verdicts.ask_each(openings.signature, names):
             if not cause:
                 break
@@ -186,9 +192,9 @@ class Requeuer:
             return True
         kind.lengthen_pause(self._clock(), self.limits)
         try:
-            if name not in told:
+            if name not in announced:
                 await self._api.wake(name, f"{time.time():.0f}")
-                told.append(name)
+                announced.append(name)
             return True
         except ApiError as error:
             openings.retry(names)
