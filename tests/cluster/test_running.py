@@ -37,7 +37,7 @@ BOTH = Certificate("c", "k", "a")
         (ClusterOptions(address="0.0.0.0:9098"), "--address", "not a loopback address"),
         (ClusterOptions(address="0.0.0.0:9098", tls=Certificate("c", "k")), "--address", "not a loopback address"),
         (ClusterOptions(journal_address="127.0.0.1:9097"), "--journal-address", "there must be a certificate"),
-        (ClusterOptions(tls=Certificate("c")), "--tls-cert, --tls-key", "one is nothing without the other"),
+        (ClusterOptions(tls=Certificate("c")), "--tls-cert, --tls-key", "neither is of use without the other"),
         (ClusterOptions(tls=BOTH), "--tls-cert", "cannot be read"),
         (ClusterOptions(address="0.0.0.0:9098", tls=BOTH), "--tls-cert, --tls-key, --client-ca", "no usable"),
         (ClusterOptions(metrics_address="x"), "--metrics-address", "is not an address"),

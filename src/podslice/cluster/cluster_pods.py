@@ -1,13 +1,13 @@
-"""The pods of a cluster by UID. Of those that their nodes have taken in a few bytes are kept.
+"""The pods of a cluster by UID. A pod that its node has reported takes a few bytes.
 
     pods = ClusterPods()
-    pods[uid] = pod                 # as a watch tells of it
-    pods.rest(uid)                  # its node has it: nobody asks for its specification any more
+    pods[uid] = pod                 # from the watch
+    pods.rest(uid)                  # its node has it: the specification is not needed any more
     pods.awake()                    # those that are not at rest: they wait, or are on their way
-    pods.coming(name)               # those of them that are bound to a node, whoever sent them
+    pods.coming(name)               # those of them that are bound to a node
 
-Of a large cluster's pods nearly all are at rest. Such a pod is an entry of a `PackedTable`, some fifty bytes; it
-is made an object again, without its specification, for whoever asks for it.
+Nearly all pods of a large cluster are at rest. Such a pod is an entry of a `PackedTable`, some fifty bytes; a look-up
+makes an object of it again, without its specification.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class PodTraits(NamedTuple):
-    """What very many pods have in common."""
+    """Fields that very many pods have in common."""
 
     namespace: str
     scheduler: str
@@ -37,7 +37,8 @@ class PodTraits(NamedTuple):
 
 
 class RestingPod(msgspec.Struct, array_like=True, frozen=True):
-    """A pod at rest. `node` and `make` are numbers; `other_uid` is the node's name for it where that is another."""
+    """A pod at rest. `node` and `make` are numbers (`Numbered`); `other_uid` is the UID that its node knows it by,
+    where that differs (static pods)."""
 
     node: int
     make: int
@@ -48,7 +49,7 @@ class RestingPod(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Numbered(Generic[T]):
-    """Values that many have, by number; a number is free again when nobody has its value any more."""
+    """Values by number, with a count of users; a number is free again once its value has no users."""
 
     def __init__(self) -> None:
         self._number: dict[T, int] = {}
@@ -57,7 +58,7 @@ class Numbered(Generic[T]):
         self._free: list[int] = []
 
     def take(self, value: T) -> int:
-        """One more has this value."""
+        """Count a user of a value, and return its number."""
         number = self._number.get(value)
         if number is None:
             number = self._number[value] = self._free.pop() if self._free else len(self._values)
@@ -69,11 +70,11 @@ class Numbered(Generic[T]):
         return number
 
     def value(self, number: int) -> T:
-        """The value of a number that somebody has."""
+        """Return the value of a number in use."""
         return self._values[number]
 
     def release(self, number: int) -> None:
-        """One of those who have it is gone."""
+        """Count a user less."""
         self._users[number] -= 1
         if not self._users[number]:
             del self._number[self._values[number]]
@@ -84,7 +85,7 @@ _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(RestingP
 
 
 class ClusterPods(MutableMapping[str, ScheduledPod]):
-    """See the module."""
+    """The pods by UID. Setting a pod wakes it; `rest` packs it."""
 
     def __init__(self) -> None:
         self._awake: dict[str, ScheduledPod] = {}
@@ -97,7 +98,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         return len(self._awake) + len(self._resting)
 
     def __iter__(self) -> Iterator[str]:
-        """Others may come and go meanwhile."""
+        """Yield the UIDs; pods may come and go meanwhile."""
         yield from tuple(self._awake)
         for key in self._resting:
             yield unpack_uid(key)
@@ -153,7 +154,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
             raise KeyError(uid)
 
     def _wake(self, uid: str) -> bool:
-        """A pod is at rest no longer; False where it was not."""
+        """Drop a pod's packed entry; return False where there is none."""
         data = self._resting.pop(pack_uid(uid))
         if data is None:
             return False
@@ -170,7 +171,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
                 del self._coming[pod.node]
 
     def rest(self, uid: str) -> None:
-        """Its node has taken the pod in."""
+        """Pack a pod that its node has reported."""
         pod = self._awake.get(uid)
         if pod is None or not pod.node:
             return
@@ -190,9 +191,9 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         self._resting.put(pack_uid(uid), data)
 
     def awake(self) -> Iterator[ScheduledPod]:
-        """Those that are not at rest."""
+        """Return an iterator over the pods that are not at rest."""
         return iter(tuple(self._awake.values()))
 
     def coming(self, node: str) -> list[ScheduledPod]:
-        """Those that are bound to a node and not at rest, in the order in which it was told."""
+        """Return the pods that are bound to a node and not at rest, in the order in which the watch showed it."""
         return list(self._coming.get(node, {}).values())

@@ -22,36 +22,38 @@ _AGENT = "system:serviceaccount:podslice:podslice-agent"
 
 @click.group(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
 @click.option("--address", metavar="HOST:PORT", default="127.0.0.1:9098", show_default=True,
-              help="Where kube-scheduler asks.")  # fmt: skip
-@click.option("--journal-address", metavar="HOST:PORT", default="", help="Where agents tell; none where it is empty.")
+              help="Address of the extender, for kube-scheduler.")  # fmt: skip
+@click.option(
+    "--journal-address", metavar="HOST:PORT", default="", help="Address for the agents' streams; empty for none."
+)
 @click.option("--metrics-address", metavar="HOST:PORT", default="127.0.0.1:9099", show_default=True,
-              help="Metrics, /healthz and /readyz; none where it is empty.")  # fmt: skip
+              help="Address of metrics, /healthz and /readyz; empty for none.")  # fmt: skip
 @click.option("--page-address", metavar="HOST:PORT", default="",
-              help="The page, and what `kubectl podslice pending` asks; none where it is empty.")  # fmt: skip
+              help="Address of the page, also for `kubectl podslice pending`; empty for none.")  # fmt: skip
 @click.option("--page-token-file", metavar="FILE", default="",
-              help="Whoever asks for the page must know it; needed beyond the loopback.")  # fmt: skip
-@click.option("--tls-cert", metavar="FILE", default="", help="Certificate of the listeners that others reach.")
+              help="The token that requests for the page need; required beyond the loopback.")  # fmt: skip
+@click.option("--tls-cert", metavar="FILE", default="", help="Certificate of the listeners beyond the loopback.")
 @click.option("--tls-key", metavar="FILE", default="", help="Its key.")
 @click.option("--client-ca", metavar="FILE", default="",
               help="Authority of kube-scheduler's certificate, beyond the loopback.")  # fmt: skip
 @click.option("--scheduler-name", "schedulers", metavar="NAME", multiple=True, default=("podslice",), show_default=True,
               help="schedulerName of the pods to nominate ahead.")  # fmt: skip
 @click.option("--agent", "agents", metavar="USER", multiple=True, default=(_AGENT,), show_default=True,
-              help="Service account whose tokens may speak for a node.")  # fmt: skip
+              help="Service account of agents, whose tokens are accepted.")  # fmt: skip
 @click.option("--compatible", "versions", metavar="VERSION", multiple=True,
-              help="Another version of agents that decides as this one.")  # fmt: skip
+              help="A further version of agents that decides as this one.")  # fmt: skip
 @click.option("--plan", type=click.Choice(["compare", "honour"]), default="compare", show_default=True,
               help="What agents do with plans: as `cluster.plan` of their settings.")  # fmt: skip
 @click.option("--advise/--no-advise", default=False, show_default=True,
-              help="Leave the choice among proven nodes to the scheduler; nobody is nominated.")  # fmt: skip
+              help="Leave the choice among proven nodes to the scheduler; pods are not nominated.")  # fmt: skip
 @click.option("--nominate/--no-nominate", default=True, help="Choose nodes before the scheduler asks.")
 @click.option("--ahead", type=click.IntRange(1, 100_000), default=512, show_default=True,
-              help="Pods that are nominated and not bound yet, at most.")  # fmt: skip
+              help="Most pods that are nominated and not bound yet.")  # fmt: skip
 @click.option("--evict/--no-evict", default=False, show_default=True,
               help="Evict pods of lower priority for one that only topology keeps out.")  # fmt: skip
 @click.option("--wake/--no-wake", default=True,
               help="Have refused pods tried again once there is room that only nodes' journals show.")  # fmt: skip
-@click.option("--check-config", is_flag=True, help="Say whether it would start like this, and stop.")
+@click.option("--check-config", is_flag=True, help="Check the options, and exit.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )

@@ -1,5 +1,4 @@
-"""What the service writes to the API server, counted: Bindings, nominations, evictions, annotations of Nodes and
-Events."""
+"""A count of the service's writes to the API server: Bindings, nominations, evictions, annotations, Events."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from podslice.service.http.apiconnection import AnswerError
 
 
 class CountedApi:
-    """A `ClusterApi`; `counted` hears of each write by kind, and whether it was `done`, `refused` or `failed`."""
+    """A `ClusterApi` that calls `counted` after each write, with its kind and `done`, `refused` or `failed`."""
 
     def __init__(self, api: ClusterApi, counted: Callable[[str, str], None]) -> None:
         self._api, self._counted = api, counted

@@ -1,5 +1,4 @@
-"""The service's log: JSON lines on standard error, as the agent's, without the megabytes that a library for all kinds
-of logs takes."""
+"""The service's log: JSON lines on stderr in the form of the agent's, without the megabytes of a logging library."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ def _now() -> datetime:
 
 
 class LogLines:
-    """Lines of that level and above. `now` is the time of a line."""
+    """A log that prints lines of `level` and above. `now` returns the time of a line."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`/metrics` of the service (docs/cluster-scheduler.md, Metrics): names, and nothing that counts by itself."""
+"""The metrics of the service (docs/cluster-scheduler.md, Metrics)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITES = ("bind", "nominate", "evict", "wake", "event")
 
 
 class ClusterMetrics:
-    """One registry. `add_gauges` are asked at each scrape."""
+    """The metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -72,7 +72,7 @@ class ClusterMetrics:
         self._verbs = {verb: self.calls.labels(verb) for verb in ("filter", "prioritize", "preempt", "bind")}
 
     def record_call(self, verb: str, seconds: float, result: str) -> None:
-        """A call of the scheduler was answered."""
+        """Count a call of the scheduler, with its duration in seconds."""
         self._verbs[verb].observe(seconds)
         self.results.labels(verb, result).inc()
 
@@ -93,16 +93,16 @@ class ClusterMetrics:
         self.evictions.labels(fate).inc()
 
     def add_gauges(self, found: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
-        """Numbers that are asked at each scrape, by name, with what they mean."""
+        """Add gauges, read at each scrape: by name, the help text and a function."""
         for name, (meaning, value) in found.items():
             Gauge(f"podslice_cluster_{name}", meaning, registry=self.registry).set_function(value)
 
     def text(self) -> bytes:
-        """The whole as Prometheus reads it."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def count_trouble(self, kind: str) -> None:
-        """Something went wrong."""
+        """Count a failure, by where it was."""
         _kind(self.troubles, kind).inc()
 
 

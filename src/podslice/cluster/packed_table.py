@@ -1,7 +1,7 @@
-"""Values of a few bytes by keys of a few bytes, hundreds of thousands of them, at little more than those bytes.
+"""A table of short byte strings by short byte strings, for hundreds of thousands of entries with little overhead.
 
-An object with its strings and its place in a dictionary takes hundreds. Here some entries in a row are one piece of
-bytes, found by the hash of the key. The table grows one piece at a time (linear hashing), so no single call takes long.
+An object with its strings and its slot in a dictionary takes hundreds of bytes. Here several entries are one piece of
+bytes, found by the hash of the key. The table grows by one piece at a time (linear hashing), so no call takes long.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _FULL = 8
-"""Entries in a piece, on average."""
+"""Most entries in a piece, on average."""
 _HEAD = 3
+"""Bytes before a key: its length, and two for the length of the value."""
 LARGEST_KEY, LARGEST_VALUE = (1 << 8) - 1, (1 << 16) - 1
 
 
 class PackedTable:
-    """Whoever walks through it may change it meanwhile: what was there before and still is is met, some of it twice."""
+    """The table. It may change while it is iterated: entries that stay are yielded, some of them twice."""
 
     def __init__(self) -> None:
         self._pieces = [b""]
         self._half = 1
-        """The greatest power of two that is no more than there are pieces."""
+        """The greatest power of two that is not larger than the number of pieces."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -36,13 +37,13 @@ class PackedTable:
         return self.get(key) is not None
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key, None for none."""
         piece = self._pieces[self._place(key)]
         found = _find(piece, key)
         return None if found is None else piece[found[0] + _HEAD + len(key) : found[1]]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """The key has this value now. Raises `ValueError` for one that is too long."""
+        """Set the value of a key. Raises `ValueError` where either is too long."""
         if len(key) > LARGEST_KEY or len(value) > LARGEST_VALUE:
             raise ValueError(f"a key of {len(key)} and a value of {len(value)} bytes are too long")
         entry = bytes((len(key), len(value) >> 8, len(value) & 0xFF)) + key + value
@@ -58,7 +59,7 @@ class PackedTable:
             self._split()
 
     def pop(self, key: bytes) -> bytes | None:
-        """Take a key away; its value, None where it was not there."""
+        """Remove a key and return its value, None for none."""
         place = self._place(key)
         piece = self._pieces[place]
         found = _find(piece, key)
@@ -73,7 +74,7 @@ class PackedTable:
         return place if place < len(self._pieces) else place - self._half
 
     def _split(self) -> None:
-        """One more piece; what belongs there was in the piece half as many before it."""
+        """Add a piece, and move to it the entries that belong there from the piece `_half` before it."""
         old = len(self._pieces) - self._half
         piece, self._pieces[old] = self._pieces[old], b""
         self._pieces.append(b"")
@@ -87,8 +88,8 @@ class PackedTable:
 
 
 def _find(piece: bytes, key: bytes) -> tuple[int, int] | None:
-    """Where the entry of a key begins and ends."""
-    if key not in piece:  # most that are asked for are new, and bytes are looked through in no time
+    """Return begin and end of the entry of a key, None for none."""
+    if key not in piece:  # a search in bytes is fast, and most keys are not there
         return None
     at, end, length = 0, len(piece), len(key)
     while at < end:
@@ -100,7 +101,7 @@ def _find(piece: bytes, key: bytes) -> tuple[int, int] | None:
 
 
 def _entries(piece: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each key with its whole entry."""
+    """Yield each key with its whole entry."""
     at = 0
     while at < len(piece):
         keys = at + _HEAD

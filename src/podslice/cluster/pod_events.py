@@ -1,5 +1,5 @@
-"""Kubernetes Events of the service on pods: what a node did otherwise, and who left for whom. Never more than a few a
-second: a storm of disputes is in the metrics and in the log."""
+"""Kubernetes Events on pods: disputes with their node, and preemptions. Limited to a few a second, because a storm of
+disputes is in the metrics and the log as well."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PER_SECOND, BURST = 2.0, 20.0
 
 
 class PodEvents:
-    """`run` sends what `emit` was given. `pods` by UID are those that nodes are heard about; `dropped` counts events
-    that were too many."""
+    """Events on `pods`, which are there by UID. `run` sends what `emit` was given; `dropped` counts events beyond the
+    limit."""
 
     def __init__(
         self, api: EventTaker, pods: Mapping[str, ScheduledPod], *, clock: Callable[[], float] = time.monotonic
@@ -36,7 +36,7 @@ class PodEvents:
         return self._over + self._events.dropped
 
     def emit(self, pod: ScheduledPod, kind: str, reason: str, message: str) -> None:
-        """A Normal or Warning event on a pod."""
+        """Queue a Normal or Warning event on a pod, unless there are too many."""
         if self._limit.take():
             self._events.emit(Identity(pod.uid, pod.namespace, pod.name, {}), kind, reason, message)
         else:

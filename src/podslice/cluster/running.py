@@ -1,5 +1,4 @@
-"""`podslice cluster` as a process: addresses and certificates, the agents' journals, the API server, until it is told
-to end."""
+"""`podslice cluster` as a process: addresses and certificates, then the service until a signal ends it."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
 
 _NEW_OBJECTS = 10_000
-"""After so many more objects than before garbage is looked for. Hardly anything that the service makes is part of a
-circle, and with Python's 700 much of a start was spent looking."""
+"""New objects before a garbage collection. The service makes hardly any reference cycles, and with Python's 700 much of
+a start was spent in collections."""
 
 
 class Certificate(NamedTuple):
@@ -45,8 +44,8 @@ class Certificate(NamedTuple):
 
 
 class ClusterOptions(NamedTuple):
-    """What a person says; addresses are HOST:PORT, empty for none. `agents` are user names of service accounts,
-    `versions` those of agents that decide as this program does."""
+    """Options of the command line; addresses are HOST:PORT, empty for none. `agents` are user names of service
+    accounts, `versions` those of agents that decide as this program does."""
 
     address: str = "127.0.0.1:9098"
     journal_address: str = ""
@@ -60,7 +59,7 @@ class ClusterOptions(NamedTuple):
 
 
 class CheckedOptions(NamedTuple):
-    """Addresses that can be listened on, and the certificate as bytes."""
+    """The checked options: addresses, TLS contexts, and the certificate of the journals as bytes."""
 
     listening: Listening
     journals: tuple[str, int] | None
@@ -69,18 +68,18 @@ class CheckedOptions(NamedTuple):
 
 
 def check(options: ClusterOptions) -> CheckedOptions:
-    """Raises `InputError` for what cannot be, and for a listener that others could reach and need not prove who they
-    are."""
+    """Check the options. Raises `InputError` for contradictions, and for a listener beyond the loopback without
+    authentication."""
     extender = parse_address(options.address, "--address", "127.0.0.1:9098")
     journals = parse_address(options.journal_address, "--journal-address", "0.0.0.0:9097")
     if extender is None:
         raise InputError("is empty", path="--address", remedy="write 127.0.0.1:9098")
     tls = options.tls
     if bool(tls.cert) != bool(tls.key):
-        raise InputError("one is nothing without the other", path="--tls-cert, --tls-key", remedy="give both")
+        raise InputError("neither is of use without the other", path="--tls-cert, --tls-key", remedy="give both")
     if not is_loopback(extender[0]) and not (tls.cert and tls.client_authority):
         raise InputError(
-            f"{extender[0]} is not a loopback address, anybody who reaches it could ask and bind",
+            f"{extender[0]} is not a loopback address, anyone who reaches it could filter and bind",
             path="--address",
             remedy="leave it out, or give --tls-cert, --tls-key and --client-ca: kube-scheduler shows a certificate",
         )
@@ -98,13 +97,13 @@ def check(options: ClusterOptions) -> CheckedOptions:
 
 
 def _metrics_context(address: tuple[str, int] | None, tls: Certificate) -> ssl.SSLContext | None:
-    """Metrics name no pods, so whoever reaches them may read them; what is read beyond the loopback is the service's
-    word. Raises `InputError`."""
+    """Return the TLS context of the metrics. They name no pods, so anyone may read them, but beyond the loopback only
+    over TLS, so that they are the service's own. Raises `InputError`."""
     if address is None or is_loopback(address[0]):
         return None
     if not (tls.cert and tls.key):
         raise InputError(
-            f"{address[0]} is not a loopback address, and nothing there is said without TLS",
+            f"{address[0]} is not a loopback address, and needs TLS",
             path="--metrics-address",
             remedy="write 127.0.0.1:9099, or give --tls-cert and --tls-key",
         )
@@ -112,8 +111,8 @@ def _metrics_context(address: tuple[str, int] | None, tls: Certificate) -> ssl.S
 
 
 def _page(options: ClusterOptions) -> PageListening | None:
-    """The page tells names of pods and where they run: on the loopback to this machine, elsewhere over TLS to whoever
-    knows the token. Raises `InputError`."""
+    """Check the page's listener. The page shows names of pods and their nodes: on the loopback to this machine,
+    elsewhere over TLS to clients with the token. Raises `InputError`."""
     address = parse_address(options.page_address, "--page-address", "127.0.0.1:9101")
     if options.page_token_file:
         read_access_token(options.page_token_file, TOKEN_OPTION)
@@ -121,7 +120,7 @@ def _page(options: ClusterOptions) -> PageListening | None:
         return None if address is None else PageListening(*address, None, options.page_token_file)
     if not (options.page_token_file and options.tls.cert and options.tls.key):
         raise InputError(
-            f"{address[0]} is not a loopback address, anybody who reaches it could read all pods",
+            f"{address[0]} is not a loopback address, anyone who reaches it could read all pods",
             path="--page-address",
             remedy="write 127.0.0.1:9101, or give --page-token-file, --tls-cert and --tls-key",
         )
@@ -129,7 +128,7 @@ def _page(options: ClusterOptions) -> PageListening | None:
 
 
 def _own_context(tls: Certificate) -> ssl.SSLContext:
-    """For listeners whose clients show no certificate. Raises `InputError`."""
+    """Return a TLS context for clients without certificates. Raises `InputError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(tls.cert, tls.key)
@@ -146,7 +145,8 @@ def _read(path: str, option: str) -> bytes:
 
 
 def _context(tls: Certificate) -> ssl.SSLContext:
-    """The client's certificate is all that kube-scheduler can show."""
+    """Return a TLS context that requires a client certificate, the only credential of kube-scheduler's extender client.
+    Raises `InputError`."""
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_authority)
         context.load_cert_chain(tls.cert, tls.key)
@@ -157,19 +157,20 @@ def _context(tls: Certificate) -> ssl.SSLContext:
 
 
 def known_versions(options: ClusterOptions) -> frozenset[str]:
-    """Those of agents that decide as this program does. A tree without a version counts only where a person says so."""
+    """Return the versions of agents that decide as this program does. A source tree without a version counts only where
+    --compatible names it."""
     return frozenset({running_version()} - {UNPACKAGED}).union(options.versions)
 
 
 def tune_interpreter() -> None:
-    """For a process that serves a cluster: less is looked for garbage, and threads beside the event loop keep it
-    waiting no longer than it does itself."""
+    """Set up Python for a process that serves a cluster: fewer garbage collections, and threads that hold the
+    interpreter lock no longer than a turn of the event loop."""
     gc.set_threshold(_NEW_OBJECTS)
     sys.setswitchinterval(TURN_SECONDS)
 
 
 async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") -> None:
-    """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
+    """Run the service until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
     tune_interpreter()
     log = LogLines(log_level)
@@ -177,10 +178,10 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
     def trouble(where: str, what: str) -> None:
         log.warning("trouble", where=where, what=what)
 
-    def disputed(word: NodeReport) -> None:
-        told = word.outcome
-        log.warning("dispute", node=word.node, pod=word.uid, fate=told.kind, expected=str(told.expected),
-                    found=str(told.found))  # fmt: skip
+    def disputed(report: NodeReport) -> None:
+        outcome = report.outcome
+        log.warning("dispute", node=report.node, pod=report.uid, fate=outcome.kind, expected=str(outcome.expected),
+                    found=str(outcome.found))  # fmt: skip
 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
@@ -207,7 +208,7 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
 
 
 def page_host(service: ClusterService, trouble: Callable[[str, str], None]) -> PageHost:
-    """The page, which is not imported where nobody wants it."""
+    """Return the page, imported only here because few services have one."""
     from podslice.cluster.page.page_host import PageHost
 
     return PageHost(service.placing, failed=trouble)

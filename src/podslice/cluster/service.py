@@ -28,14 +28,20 @@ if TYPE_CHECKING:
     from podslice.cluster.journal.node_states import SeenState
 
 HOLD_SECONDS = 30.0
-"""What a scheduler may take from a nomination or a filter to its bind, on a busy machine too."""
+"""Seconds from a nomination or a filter to its bind, also on a busy machine."""
 
 
 class ServiceSettings(NamedTuple):
-    """What `podslice cluster` is told. `advise`: a filter names several nodes, among which the scheduler decides;
-    without, it names one, which leaves nothing to chance. `evict`: pods of lower priority leave for one that only
-    topology keeps out. `wake`: refused pods are tried again once only journals show room. `hold`: seconds that a pod
-    is held for which nobody came back."""
+    """Settings of `podslice cluster`.
+
+    - `schedulers`: schedulerName of the pods to nominate. `policy`: what agents do with plans. `ahead`: see
+      `NominationLimits`.
+    - `advise`: a filter names several nodes, among which the scheduler decides; otherwise it names the one that is
+      held.
+    - `evict`: evict pods of lower priority for one that only topology keeps out.
+    - `wake`: have refused pods tried again when only journals show room.
+    - `hold`: seconds until the hold of an unbound pod expires.
+    """
 
     schedulers: frozenset[str] = frozenset({"podslice"})
     policy: PlanPolicy = "compare"
@@ -48,8 +54,8 @@ class ServiceSettings(NamedTuple):
 
 
 class Listening(NamedTuple):
-    """Where the extender is asked, and where metrics are read, each over TLS where it has a context; port 0 leaves it
-    to the system."""
+    """Addresses of the extender and of the metrics, each with TLS where it has a context. Port 0 leaves the choice to
+    the system."""
 
     host: str = "127.0.0.1"
     port: int = 9098

@@ -1,7 +1,7 @@
 """From request to response: the page, and the same answers as JSON documents for the page and for `kubectl podslice`.
 
-It runs on threads of its own. Whatever needs the model is asked on the service's event loop (`ClusterWatcher`); what
-takes long works on values, one such search at a time.
+It runs in threads of its own. Queries of the model run on the service's event loop (`ClusterWatcher`); long searches
+work on values in the thread, one at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from podslice.values.errors import InputError, PodsliceError
 MOST_PODS = 20
 MOST_CONTAINERS = 200
 MOST_SEARCHED = 16
-"""Kinds of pending pods for which ways out are looked for at once: those of the most important pods."""
+"""Most kinds of pending pods for which one request searches ways out: those with the highest priority."""
 AT_ONCE = 8
 _METHODS = {
     "/": "GET", "/nodes": "GET", "/node": "GET", "/pending": "GET", "/fit": "GET POST", "/fragmentation": "GET",
@@ -47,17 +47,17 @@ Answer = Callable[["ClusterPage", Request, Mapping[str, str]], Response]
 
 
 class BusyError(PodsliceError):
-    """The service has no time for this now."""
+    """Raised where the service has no time for a request now."""
 
 
 class Asker(Protocol):
-    """Waits for the answer to a question. May raise `BusyError`."""
+    """Runs a coroutine and waits for its result. May raise `BusyError`."""
 
     def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
 
 
 def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
-    """Asks on an event loop of another thread."""
+    """Return an asker that runs coroutines on the event loop of another thread."""
 
     def ask(question: Coroutine[Any, Any, T], /) -> T:
         try:
@@ -75,8 +75,8 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
 
 
 class ClusterPage:
-    """Implements `page_server.PageApp`. `ask` answers the watcher's questions; `token` is asked each time, because
-    secrets are replaced, and empty where none is needed."""
+    """Implements `page_server.PageApp`. `ask` runs the watcher's queries. `token` returns the token that requests need,
+    empty for none; it is called for each request, because secrets are replaced."""
 
     def __init__(
         self,
@@ -91,14 +91,14 @@ class ClusterPage:
         self._searching = threading.Lock()
 
     def refusal_of(self, request: Request) -> Response | None:
-        """The refusal of a request that is not answered whatever its body says, None for the others."""
+        """Return the refusal of a request by its head alone, None for one to read and answer."""
         try:
             return self._guard.refusal_of(request)
         except InputError as error:
             return plain(503, str(error))
 
     def respond(self, request: Request) -> Response:
-        """Answer one request; never raises for what a client sends."""
+        """Answer one request; never raises, whatever a client sends."""
         refusal = self.refusal_of(request)
         if refusal is not None:
             return refusal
@@ -113,7 +113,7 @@ class ClusterPage:
     # Answers
 
     def page(self, request: Request, query: Mapping[str, str]) -> Response:
-        """The page itself, which asks for all the rest."""
+        """Answer with the page, whose script fetches the rest."""
         welcome = self._guard.welcome(request)
         if welcome is not None:
             return welcome
@@ -121,26 +121,26 @@ class ClusterPage:
         return html(200, shell(nonce), (page_policy(nonce),))
 
     def nodes(self, request: Request, query: Mapping[str, str]) -> Response:
-        """Small maps: with `since` those that changed; the revision is the ETag as well."""
-        told = request.headers.get("if-none-match", "").strip('"')
-        found = self._ask(self._watcher.nodes(query.get("since", told)))
+        """Answer with the nodes' maps: all, or with `since` those that changed. The revision is the ETag as well."""
+        known = request.headers.get("if-none-match", "").strip('"')
+        found = self._ask(self._watcher.nodes(query.get("since", known)))
         tag = ("ETag", f'"{found.revision}"')
-        if told == found.revision:
+        if known == found.revision:
             return Response(304, b"", (tag,))
         return _json(request, found, tag)
 
     def node(self, request: Request, query: Mapping[str, str]) -> Response:
-        """A fragment: one node with its pods, drawn."""
+        """Answer with a fragment of HTML: one node with its pods."""
         name = query.get("name", "")
         look = self._ask(self._watcher.node(name))
         return html(200, node_fragment(name, look))
 
     def fragmentation(self, request: Request, query: Mapping[str, str]) -> Response:
-        """How scattered free CPUs are and were."""
+        """Answer with the fragmentation of free CPUs, now and before."""
         return _json(request, self._ask(self._watcher.fragmentation()))
 
     def pending(self, request: Request, query: Mapping[str, str]) -> Response:
-        """Who waits; with `ways` what would help, where one is looked for each kind of pod."""
+        """Answer with the pending pods; with `ways=1` and a way out for each refused kind of pod."""
         wanted = query.get("ways", "") == "1"
         look = self._ask(self._watcher.pending(stuck=wanted))
         ways = self._ways_of_kinds(look.stuck) if wanted else {}
@@ -148,8 +148,8 @@ class ClusterPage:
         return _with_etag(request, PendingPodList(look.total, wanted, items))
 
     def fit(self, request: Request, query: Mapping[str, str]) -> Response:
-        """Where pods of a manifest could go, or one that waits; with `ways` what would help where they can go
-        nowhere."""
+        """Answer with the nodes that pods of a manifest, or a pending one, could go to; with `ways=1` and ways out
+        where there is none."""
         wanted = query.get("ways", "") == "1"
         if request.method == "GET":
             look = self._ask(self._watcher.fit_pending(query.get("pod", "")))
@@ -169,7 +169,7 @@ class ClusterPage:
         return replace(look.fit, ways=self._ways(look.asked, look.crowded))
 
     def _ways_of_kinds(self, stuck: Mapping[str, PendingKind]) -> dict[str, WayOut]:
-        """The cheapest way out by UID; pods of one kind have one."""
+        """Return the cheapest way out by UID; pods of one kind share one search."""
         kinds = list({id(kind): kind for kind in stuck.values()}.values())[:MOST_SEARCHED]
         found = {id(kind): self._ways(kind.asked, kind.crowded)[:1] for kind in kinds}
         return {uid: way for uid, kind in stuck.items() for way in found.get(id(kind), ())}
@@ -178,7 +178,7 @@ class ClusterPage:
         nodes = tuple(crowded)
         names = {one.uid: self._watcher.name_of(one.uid) for node in nodes for one in node.running}
         if not self._searching.acquire(timeout=_PATIENCE):
-            raise BusyError("others look for ways out; try again")
+            raise BusyError("another search for ways out is running; try again")
         try:
             return ways_out(with_uid(asked.pod, _ASKED_UID), nodes, names)
         finally:
@@ -196,7 +196,7 @@ _ANSWERS: dict[str, Answer] = {
 
 
 def read_pods(body: bytes) -> list[LoadedPod]:
-    """The pods of a manifest. Raises `InputError`."""
+    """Read the pods of a manifest. Raises `InputError`."""
     try:
         loaded = load_pods_text(body.decode("utf-8"), "the pod")
     except UnicodeDecodeError:
@@ -210,14 +210,14 @@ def read_pods(body: bytes) -> list[LoadedPod]:
 
 
 def read_asked_pod(loaded: LoadedPod) -> AskedPod:
-    """What of a manifest's pod decides where it may go. Raises `PodsliceError`."""
+    """Return the parts of a manifest's pod that decide its nodes. Raises `PodsliceError`."""
     metadata = loaded.pod.metadata
     terms = read_terms(msgspec.json.encode({"spec": loaded.data.get("spec")}, enc_hook=float))  # NumberText
     return AskedPod(f"{metadata.namespace or 'default'}/{metadata.name}", loaded.pod, terms)
 
 
 def _with_etag(request: Request, value: msgspec.Struct) -> Response:
-    """The document, or nothing to those who have the same one."""
+    """Answer with the document, or 304 where the client has the same one."""
     tag = f'"{hashlib.blake2b(msgspec.json.encode(value), digest_size=8).hexdigest()}"'
     if request.headers.get("if-none-match") == tag:
         return Response(304, b"", (("ETag", tag),))
@@ -225,7 +225,7 @@ def _with_etag(request: Request, value: msgspec.Struct) -> Response:
 
 
 def _json(request: Request, value: msgspec.Struct, *more: tuple[str, str]) -> Response:
-    """A document, compressed for those who can read it so."""
+    """Answer with a document, compressed where the client accepts that and it is worth it."""
     body = msgspec.json.encode(document(value))
     headers = [("Content-Type", "application/json"), ("Vary", "Accept-Encoding"), *more]
     if len(body) >= _WORTH_PACKING and "gzip" in request.headers.get("accept-encoding", ""):

@@ -1,4 +1,4 @@
-"""How scattered free CPUs were over time, in bounded room: the older, the farther apart."""
+"""The fragmentation of free CPUs over time, in bounded memory: older points are farther apart."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ SAMPLE_SECONDS = 30.0
 
 
 def measure_room_now(model: ClusterModel) -> Room:
-    """The room of all nodes that take pods."""
+    """Measure the room on all nodes that take pods."""
     kinds = (kind.rules.cpu for kind in model.classes.numbered)
     ownable = [(cpu.topology.all_cpus & ~cpu.reserved).bit_count() if cpu.static else 0 for cpu in kinds]
     return measure_room(model.verdicts.table, ownable, most=MOST_SCATTERED)
 
 
 class FragmentationHistory:
-    """`take` is called now and then; when there are too many points every second one of the older half goes."""
+    """The points so far. Where there are too many, every second one of the older half is dropped."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         self._most = most
         self.points: list[FragmentationPoint] = []
 
     def take(self, room: Room, at: float) -> None:
-        """Remember a look, at a Unix time. Where the clock was set back, what lies ahead of it goes."""
+        """Add a point at a Unix time. Where the clock was set back, points of the future are dropped."""
         if self.points and self.points[-1].at > at:
             self.points = [point for point in self.points if point.at <= at]
         self.points.append(_point(room, at))
@@ -35,7 +35,7 @@ class FragmentationHistory:
             self.points = self.points[:half:2] + self.points[half:]
 
     def document(self, room: Room, at: float) -> ClusterFragmentation:
-        """The document, with a last point for now that is not remembered."""
+        """Return the document, with a last point for now that is not kept."""
         percent = round(100 * (room.free - room.largest) / room.free) if room.free else 0
         sizes = (SizeRoom(*one) for one in zip(SIZES, room.pods, room.usable, strict=True))
         scattered = tuple(ScatteredNode(*one) for one in room.scattered)

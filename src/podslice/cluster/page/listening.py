@@ -1,4 +1,4 @@
-"""Where the page is served. The page itself is only there where somebody wants it."""
+"""The address of the page. Apart from the page, which is only imported where it is served."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ TOKEN_OPTION = "--page-token-file"
 
 
 class PageListening(NamedTuple):
-    """Port 0 leaves it to the system. Without a token, which is read from the file each time, only this machine may
-    ask."""
+    """Port 0 leaves the choice to the system. The token is read from its file for each request; without one only this
+    machine may connect."""
 
     host: str = "127.0.0.1"
     port: int = 9101

@@ -1,6 +1,6 @@
-"""Every node as a small map, drawn again only when the node changed, and told only to those who have an older one.
+"""Every node as a small map, drawn again only when the node changed, and sent only to clients with an older one.
 
-Each look that finds changes makes a revision. Nodes in equal states share one map, so a look costs what changed.
+Each `look` that finds changes makes a revision. Nodes in equal states share a map, so the cost is that of the changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Zone: TypeAlias = "tuple[int, tuple[int, ...]]"
 
 
 class NodeMaps:
-    """`boot` tells revisions of this process from those of others."""
+    """The maps of all nodes. `boot` marks the revisions of this process."""
 
     def __init__(self, placing: Placements, boot: str) -> None:
         self._placing = placing
@@ -32,15 +32,15 @@ class NodeMaps:
         self._revision = 0
         self._clock = -1
         self._tiles: OrderedDict[str, tuple[int, NodeTile]] = OrderedDict()
-        """By name with the revision of each, the latest last."""
+        """Revision and map by name, the latest revision last."""
         self._gone: deque[tuple[int, str]] = deque(maxlen=_MOST_GONE)
         self._forgotten = 0
-        """Who has an older revision than this gets everything."""
+        """A client with an older revision than this gets everything."""
         self._orders: dict[int, tuple[NodeKind, tuple[_Zone, ...]]] = {}
         self._drawn: OrderedDict[tuple[int, int, int], tuple[str, ...]] = OrderedDict()
 
     async def look(self, slices: Slices) -> None:
-        """Draw what is new. Others have their turn in between."""
+        """Draw the maps of changed nodes, in slices."""
         placing, table = self._placing, self._placing.model.verdicts.table
         changed = set(table.names_written_since(self._clock))
         self._clock = table.clock
@@ -71,11 +71,11 @@ class NodeMaps:
 
     @property
     def revision(self) -> str:
-        """Of what is drawn now."""
+        """The current revision."""
         return f"{self._boot}.{self._revision}"
 
     def since(self, revision: str) -> ClusterNodes:
-        """What has changed since a revision; everything for one that is too old or not ours."""
+        """Return the changes since a revision; everything for one that is too old or of another process."""
         boot, _, text = revision.partition(".")
         number = int(text) if boot == self._boot and text.isascii() and text.isdigit() and len(text) < 16 else -1
         if not self._forgotten <= number <= self._revision:
@@ -120,7 +120,7 @@ class NodeMaps:
 
 
 def _zones_of(kind: NodeKind) -> Iterator[_Zone]:
-    """NUMA nodes with their CPUs in the order of cores."""
+    """Yield NUMA nodes with their CPUs in the order of cores."""
     topology = kind.rules.cpu.topology
     for number, cpus in sorted(topology.numa_nodes.items()):
         if cpus:
@@ -134,8 +134,9 @@ def _runs(node: HeldNode, zone: _Zone) -> str:
     return f"{number} {' '.join(runs)}"
 
 
-def letter_of(kind: NodeKind, told: Bits, expected: Bits) -> Callable[[int], str]:
-    """What a CPU is, where these are the node's shared pool as it said and with the pods on their way."""
+def letter_of(kind: NodeKind, reported: Bits, expected: Bits) -> Callable[[int], str]:
+    """Return a function that gives the letter of a CPU. `reported` is the shared pool in the node's own state,
+    `expected` the one with the pods on their way."""
     if not kind.rules.cpu.static:
         return lambda cpu: "s"
     reserved = kind.rules.cpu.reserved
@@ -144,7 +145,7 @@ def letter_of(kind: NodeKind, told: Bits, expected: Bits) -> Callable[[int], str
         bit = 1 << cpu
         if reserved & bit:
             return "r"
-        if not told & bit:
+        if not reported & bit:
             return "o"
         return "f" if expected & bit else "c"
 

@@ -1,4 +1,4 @@
-"""The page's listener beside the service: threads of its own for sockets, the service's event loop for questions."""
+"""The page beside the service: sockets in threads of its own, queries on the service's event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podslice.service.tokens import read_access_token
 
 
 class PageHost:
-    """Serves until it is closed. `failed` hears of loops that end."""
+    """Serves the page until `close`. `failed` is called with loops that ended."""
 
     def __init__(self, placing: Placements, *, failed: Callable[[str, str], None]) -> None:
         self.watcher = ClusterWatcher(placing, secrets.token_hex(4))
@@ -27,7 +27,7 @@ class PageHost:
         self.url = ""
 
     def start(self, listening: PageListening) -> None:
-        """Raises `InputError` where it cannot listen."""
+        """Start to listen. Raises `InputError` where that fails."""
         file = listening.token_file
         page = ClusterPage(
             self.watcher,
@@ -44,7 +44,7 @@ class PageHost:
         self._loops.start("fragmentation", self.watcher.run)
 
     async def close(self) -> None:
-        """Nobody is let in any more."""
+        """Stop listening, and wait for the thread."""
         await self._loops.stop()
         if self._server is not None and self._thread is not None:
             await asyncio.to_thread(self._server.shutdown)

@@ -1,4 +1,4 @@
-"""The page: its frame, style and script, and a node drawn large. Everything is inside; nothing is loaded elsewhere."""
+"""The HTML of the page, and of one node. Style and script are inside; nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _part(name: str) -> str:
 
 
 def shell(nonce: str) -> str:
-    """The page around everything; its script fetches all that is shown."""
+    """Return the page; its script fetches all data."""
     document = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
@@ -99,7 +99,7 @@ def _scattered() -> h.Element:
 
 
 def node_fragment(name: str, look: NodeLook) -> str:
-    """One node with its pods, and those that are on their way to it."""
+    """Return one node with its pods, and those on their way to it."""
     node = Node.of(look.rules, look.state)
     pods = len(node.pods)
     heading = f"{name}: {pods} pod{'s' if pods != 1 else ''}, those on their way among them"

@@ -14,8 +14,8 @@ async def _let_others() -> None:
 
 
 class Slices:
-    """One piece of work. `turn` is called after each small step, and lets others have their turn when a slice is full;
-    `longest` is the longest slice so far."""
+    """A piece of long work; `turn` is called after each small step. `longest` is the longest slice so far, in
+    seconds."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Slices:
         self.longest = 0.0
 
     async def turn(self) -> None:
-        """A step is done."""
+        """End a step; let other work run where the slice is over."""
         took = self._clock() - self._began
         self.longest = max(self.longest, took)
         if took >= self._seconds:

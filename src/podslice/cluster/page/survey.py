@@ -1,6 +1,6 @@
-"""Where a pod could go: every node of the cluster asked by the exact model, in slices.
+"""A survey of all nodes for one pod, by the exact model, in slices.
 
-A survey is what each node said when its turn came. Nothing is held and nothing changes by it.
+Each node is judged at the moment when it is reached. Nothing is held, and nothing changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING_OWN = "the pod wants nothing for itself, so no node's topology keeps it 
 
 
 class AskedPod(NamedTuple):
-    """A pod to ask about, and what it says about where it may go. `name` is NAMESPACE/NAME."""
+    """A pod to survey, with its placement terms. `name` is NAMESPACE/NAME."""
 
     name: str
     pod: Pod
@@ -31,8 +31,8 @@ class AskedPod(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What all nodes said: who takes the pod, and the others by reason, the most frequent first. `allowed` are those
-    that labels, taints and cordons let it on, whatever the model says."""
+    """The result: nodes that take the pod, and the others by reason, the most frequent first. `allowed` are the nodes
+    that labels, taints and cordons admit it to."""
 
     asked: AskedPod
     signature: Signature
@@ -42,14 +42,14 @@ class Survey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Nodes counted by reason, as an event tells them."""
+        """Numbers of nodes by reason, as in an event of the scheduler."""
         total = len(self.fitting) + sum(len(names) for _, names in self.refused)
         reasons = ", ".join(f"{len(names)} {reason}" for reason, names in self.refused)
         return f"{len(self.fitting)}/{total} nodes take it{': ' if reasons else ''}{reasons}"
 
 
 async def survey(placing: Placements, asked: AskedPod, slices: Slices) -> Survey:
-    """Ask all nodes. Raises `PodsliceError` for a pod that cannot be read."""
+    """Judge all nodes. Raises `PodsliceError` for a pod that cannot be read."""
     model = placing.model
     signature = model.classes.signature(asked.pod)
     kept_out: dict[str, list[str]] = {}
@@ -73,7 +73,7 @@ def _by_count(refused: dict[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]
 
 
 def fit_document(placing: Placements, found: Survey, held: str = "") -> PodFit:
-    """The survey as a document, without ways out."""
+    """Return the survey as a document, without ways out."""
     exclusive = placing.model.wants_exclusive(found.asked.pod)
     notes = [] if found.asked.terms.simple else [NOT_LOOKED_AT]
     if not exclusive:

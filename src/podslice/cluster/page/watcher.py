@@ -1,7 +1,7 @@
-"""What the page and `kubectl podslice` ask of the service, on its event loop: maps, surveys, pending pods, history.
+"""Queries of the page and `kubectl podslice`, on the service's event loop: maps, surveys, pending pods, history.
 
-One question at a time works here, in slices, so whoever looks cannot keep the scheduler waiting. What takes long and
-needs only values (ways out, pictures) is done by whoever asks, with what `crowded` and `NodeLook` give.
+One query at a time runs here, in slices, so that it cannot delay the scheduler's calls. Long work that needs only
+values (ways out, pictures) is left to the caller, who gets them as `crowded` and `NodeLook`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from podslice.values.errors import InputError, PodsliceError
 
 MOST_PENDING = 1000
 MOST_KINDS = 64
-"""Kinds of pending pods about which nodes are asked for one list."""
+"""Most kinds of pending pods that are surveyed for one list."""
 _CROWDED = 4
-"""Nodes by each measure on which ways out are looked for."""
+"""Most nodes by each measure on which ways out are searched."""
 _FRESH_SECONDS = 2.0
 _MAPS_SECONDS = 0.5
 Slicing = Callable[[], Slices]
 
 
 class PendingKind(NamedTuple):
-    """Pods that get equal answers: one of them, and the nodes on which ways out could be looked for."""
+    """Pods that get equal answers: one of them, and the nodes on which to search ways out."""
 
     asked: AskedPod
     crowded: tuple[CrowdedNode, ...]
 
 
 class PendingLook(NamedTuple):
-    """Pending pods, how many there are in all; of those that no node takes the kinds by the UIDs of their pods."""
+    """Pending pods and their `total`; `stuck` has the kinds of pods that no node takes, by UID."""
 
     total: int
     items: tuple[PendingPod, ...]
@@ -54,7 +54,7 @@ class PendingLook(NamedTuple):
 
 
 class FitLook(NamedTuple):
-    """Where a pod could go, and the nodes on which ways out could be looked for where it can go nowhere."""
+    """The nodes that a pod could go to; where there are none, the nodes on which to search ways out."""
 
     fit: PodFit
     asked: AskedPod
@@ -62,7 +62,7 @@ class FitLook(NamedTuple):
 
 
 class NodeLook(NamedTuple):
-    """A node's state with the pods on their way to it, and the reason why it takes no pods."""
+    """A node's state with the pods on their way to it, and why it takes no pods, empty where it does."""
 
     rules: NodeRules
     state: NodeState
@@ -70,7 +70,7 @@ class NodeLook(NamedTuple):
 
 
 class ClusterWatcher:
-    """`boot` tells this process from others; `now` is Unix time."""
+    """Queries of one service. `boot` is unique to this process; `now` returns Unix time."""
 
     def __init__(
         self,
@@ -88,18 +88,18 @@ class ClusterWatcher:
         self._one = asyncio.Lock()
         self._surveys: OrderedDict[Hashable, tuple[float, Survey]] = OrderedDict()
         self.longest = 0.0
-        """Seconds of the longest slice of any question so far."""
+        """Seconds of the longest slice of any query so far."""
 
     async def run(self) -> None:
-        """Remember how scattered free CPUs are, for ever."""
+        """Sample the fragmentation of free CPUs, for ever."""
         while True:
             self.history.take(measure_room_now(self._placing.model), self._now())
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    # Questions
+    # Queries
 
     async def nodes(self, since: str) -> ClusterNodes:
-        """The maps that are other ones since a revision."""
+        """Return the maps that changed since a revision."""
         async with self._one:
             if self._clock() - self._drawn_at >= _MAPS_SECONDS:
                 await self._run_sliced(self._maps.look)
@@ -107,12 +107,12 @@ class ClusterWatcher:
             return self._maps.since(since)
 
     async def fragmentation(self) -> ClusterFragmentation:
-        """How scattered free CPUs are and were."""
+        """Return the fragmentation of free CPUs, now and before."""
         return self.history.document(measure_room_now(self._placing.model), self._now())
 
     async def fit(self, asked: AskedPod, uid: str = "") -> FitLook:
-        """Where a pod could go; with a UID one that there is already. Raises `PodsliceError` for one that cannot be
-        read."""
+        """Return the nodes that a pod could go to; `uid` of one that exists. Raises `PodsliceError` for one that cannot
+        be read."""
         async with self._one:
             found = await self._fresh_survey(asked)
             hold = self._placing.model.hold_of(uid)
@@ -120,31 +120,31 @@ class ClusterWatcher:
             return FitLook(fit_document(self._placing, found, "" if hold is None else hold.node), asked, crowded)
 
     async def fit_pending(self, name: str) -> FitLook:
-        """Where a pod that waits could go; `name` is NAMESPACE/NAME. Raises `InputError` where none of that name
-        waits."""
+        """Return the nodes that a pending pod could go to; `name` is NAMESPACE/NAME. Raises `InputError` where no pod
+        of that name is pending."""
         pod = next((one for one in self._pending() if f"{one.namespace}/{one.name}" == name), None)
         if pod is None:
             raise InputError(f"no pod {name[:300]!r} waits for a node", remedy="podslice cluster pending lists them")
         return await self.fit(_asked_pod(pod), pod.uid)
 
     async def pending(self, *, stuck: bool) -> PendingLook:
-        """All pods that wait, with reasons; with `stuck` also what is needed to look for ways out."""
+        """Return the pending pods with reasons; with `stuck` also the values for a search of ways out."""
         waiting = sorted(self._pending(), key=lambda pod: (-pod.priority, pod.created, pod.namespace, pod.name))
         shown = waiting[:MOST_PENDING]
         async with self._one:
             return await self._look(shown, len(waiting), stuck=stuck)
 
     async def node(self, name: str) -> NodeLook:
-        """One node. Raises `InputError` where nobody stands for such a node."""
+        """Return one node with its pods. Raises `InputError` for a node of unknown state."""
         replica = self._placing.replicas.get(name)
         node = self._placing.model.verdicts.nodes.get(name)
         if replica is None or replica.state is None or replica.rules is None or node is None:
-            raise InputError(f"nothing is known of node {name[:300]!r}", remedy="does its agent tell the service?")
+            raise InputError(f"nothing is known of node {name[:300]!r}", remedy="does its agent report to the service?")
         problem = "" if node.confirmed else "its agent has not confirmed this state"
         return NodeLook(replica.rules, node.with_holds(replica.state), problem)
 
     def name_of(self, uid: str) -> str:
-        """NAMESPACE/NAME of a pod; its UID where nobody knows better."""
+        """Return NAMESPACE/NAME of a pod, or its UID where the pod is unknown."""
         pod = self._placing.pods.get(uid)
         return uid if pod is None else f"{pod.namespace}/{pod.name}"
 
@@ -172,7 +172,7 @@ class ClusterWatcher:
         return PendingLook(total, items, {row.uid: crowded[kind] for row, kind in rows if kind in crowded})
 
     async def _row(self, pod: ScheduledPod, kinds: dict[Hashable, Survey]) -> tuple[PendingPod, Hashable]:
-        """One line of the list, and the kind of the pod, None where it has none."""
+        """Return a pod's line in the list, and its kind, None for a pod that cannot be read."""
         hold = self._placing.model.hold_of(pod.uid)
         try:
             asked, kind = _asked_pod(pod), self._placing.kind_of(pod)
@@ -198,7 +198,7 @@ class ClusterWatcher:
         return found
 
     async def _survey(self, asked: AskedPod) -> Survey:
-        """One that is a moment old will do for a list."""
+        """Return a survey, maybe one that is up to `_FRESH_SECONDS` old."""
         signature = self._placing.model.classes.signature(asked.pod)
         key = signature.number, asked.terms
         known = self._surveys.get(key)
@@ -217,7 +217,8 @@ class ClusterWatcher:
         self.longest = max(self.longest, slices.longest)
 
     def _crowded_nodes(self, found: Survey) -> tuple[CrowdedNode, ...]:
-        """Nodes that could take the pod if others made room: most free on one NUMA node, and most free in all."""
+        """Return nodes that could take the pod if other pods moved or left: those with most free CPUs on one NUMA node,
+        and those with most in all."""
         verdicts = self._placing.model.verdicts
         allowed = found.allowed
         nodes: dict[str, HeldNode] = {}
@@ -234,8 +235,8 @@ class ClusterWatcher:
         return CrowdedNode(node.name, node.kind.rules, state, self._evictable(node.name))
 
     def _evictable(self, node: str) -> tuple[Evictable, ...]:
-        """Pods of a node that somebody could evict; static ones, and those of which the API server knows nothing,
-        stay."""
+        """Return the pods of a node that could be evicted: no static ones, and none that the API server does not
+        have."""
         here = (pod for pod in self._placing.on_node(node) if not pod.mirror)
         return tuple(Evictable(pod.uid, pod.priority, pod.started, pod.deleting) for pod in here)
 

@@ -1,7 +1,7 @@
-"""The cheapest ways out for a pod that no node takes: moves of others, eviction, a smaller request.
+"""The cheapest ways out for a pod that no node takes: moves of other containers, evictions, a smaller request.
 
-Each is looked for on a few nodes, with the node's own state and the pods on their way to it, and each was tried: after
-it the core admits the pod. Values only, so that it can be done beside the event loop.
+Each is searched on a few nodes, in the node's own state with the pods on their way, and each was tried: after it the
+core admits the pod. Pure functions of values, so that they can run in a thread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MOST_MOVES = 6
 _MOST_STATES = 400
 _ANY_PRIORITY = 1 << 40
 _SHARES = ("fraction", "share")
-"""Fixes after which the pod owns nothing: not what it asked for."""
+"""Codes of fixes after which the pod has no exclusive CPUs, which is not what it asked for."""
 _MOST_NAMED = 4
 
 
 class CrowdedNode(NamedTuple):
-    """A node that refuses the pod: `state` with the pods on their way in it, and who is there."""
+    """A node that refuses the pod: its `state` with the pods on their way, and its pods by priority."""
 
     name: str
     rules: NodeRules
@@ -43,8 +43,8 @@ class CrowdedNode(NamedTuple):
 
 
 def ways_out(pod: Pod, nodes: Sequence[CrowdedNode], names: Mapping[str, str]) -> tuple[WayOut, ...]:
-    """The cheapest way of each kind, the cheapest first. `names` are NAMESPACE/NAME by UID. Never raises for a pod that
-    was read."""
+    """Return the cheapest way of each kind, the cheapest first. `names` are NAMESPACE/NAME by UID. Never raises for a
+    decoded pod."""
     best: dict[str, WayOut] = {}
     for node in nodes:
         for way in ways_on(pod, node, names):
@@ -55,7 +55,7 @@ def ways_out(pod: Pod, nodes: Sequence[CrowdedNode], names: Mapping[str, str]) -
 
 
 def ways_on(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
-    """The ways on one node."""
+    """Yield the ways on one node."""
     for search in (_moves, _eviction, _request):
         try:
             yield from search(pod, node, names)
@@ -81,7 +81,8 @@ def _fits_after(pod: Pod, node: CrowdedNode, moves: Iterable[Move]) -> bool:
 
 
 def _eviction(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
-    """Pods of lower priority, whom the scheduler may have leave; else of any, whom only a person may."""
+    """Yield the eviction of pods of lower priority, which the scheduler may do; else of any priority, which only a
+    person may, at a higher cost."""
     shape = shape_of(node.rules, pod)
     for below, extra in ((pod.spec.priority or 0, 0.0), (_ANY_PRIORITY, 5.0)):
         victims = find_victims(node.rules, node.state, shape, node.running, below=below)
