@@ -51,14 +51,14 @@ def test_its_pods_run(tmp_path: Path) -> None:
         (pod.metadata.uid, pod.spec.containers[0].resources.limits) for pod in (named("b", "5"), named("a", "4"))
     ]
     assert there.owners() == []
-    begun = start_node(source=MACHINE, overrides=SETTINGS[1::2], state_path=tmp_path)
+    begun = start_node(source=(MACHINE,), overrides=SETTINGS[1::2], state_path=tmp_path)
     assert (begun.warnings, begun.node.pods) == ((), ("b", "a"))
     assert len(begun.node.assignable_cpus) == 16 - 1 - 5 - 4
     ended = tmp_path / "ended.json"
     spec = {"containers": [{"name": "c"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "uid": "b"}, "spec": spec}
     ended.write_text(json.dumps({**pod, "status": {"phase": "Succeeded"}}))
-    left = start_node(source=MACHINE, overrides=SETTINGS[1::2], state_path=tmp_path, pods_path=str(ended))
+    left = start_node(source=(MACHINE,), overrides=SETTINGS[1::2], state_path=tmp_path, pods_path=str(ended))
     assert (left.node.pods, len(left.node.assignable_cpus)) == (("a",), 16 - 1 - 4)
 
 
@@ -83,7 +83,7 @@ def test_claims_hold_their_cpus(tmp_path: Path) -> None:
     arguments = ("--from", DESK_MACHINE, *SETTINGS, "--state", str(state), "--policy", str(policy))
     drawn = run("draw", *arguments).stdout
     assert "claim default/train/device-0-numa-1  24-27" in drawn
-    begun = start_node(source=DESK_MACHINE, overrides=SETTINGS[1::2], state_path=state, policy_path=str(policy))
+    begun = start_node(source=(DESK_MACHINE,), overrides=SETTINGS[1::2], state_path=state, policy_path=str(policy))
     assert begun.node.view.owners["claim/uid-train"] == {"device-0-numa-1": desk.holds()["uid-train"]}
     limits = {"limits": {"cpu": "14", "memory": "1Gi"}}
     spec = {"containers": [{"name": "c", "resources": limits}]}

@@ -23,7 +23,7 @@ def test_admit_example() -> None:
     """The example prints verdicts, CPU lists, the reason of the refusal and the map, and exits 1."""
     result = admit_example()
     assert result.returncode == 1
-    for part in ("2-9,194-201", "TopologyAffinityError", "single-numa-node wants everything", "NUMA 7", "thread 1"):
+    for part in ("2-9,194-201", "TopologyAffinityError", "single-numa-node requires everything", "NUMA 7", "thread 1"):
         assert part in result.stdout
     assert "\x1b" not in result.stdout
 

@@ -84,7 +84,7 @@ def write_state(directory: Path, *cpus: str) -> None:
 def test_watch_follows_the_files(tmp_path: Path) -> None:
     """The picture is drawn again when a state file changed, and only then; a damaged file is reported."""
     options = {
-        "source": SMALL,
+        "source": (SMALL,),
         "state_path": tmp_path,
         "overrides": ("cpuManagerPolicy=static", "reservedSystemCPUs=0", "topologyManagerPolicy=restricted"),
     }

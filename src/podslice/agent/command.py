@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from podslice.agent.settings import AgentSettings, DRASettings, LoadedSettings, load_settings
-from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.machine_option import Sources, machine_options, resolve_machine
 from podslice.host.boot import read_boot
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
@@ -47,7 +47,7 @@ def agent(
     log_level: str,
     machine: str | None,
     sysfs: str | None,
-    source: str | None,
+    source: Sources,
 ) -> None:
     """Run the node agent: give this node's pods the CPUs, memory nodes and quotas the core decides, through NRI.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,6 +14,8 @@ from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError
 
+Sources: TypeAlias = tuple[str, ...] | None
+"""What `--from` names, None without it."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,13 +37,16 @@ def machine_options(command: F) -> F:
             "--from",
             "source",
             metavar="FILE|TEXT",
-            help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2), or a Node or "
-            "NodeResourceTopology object; - is stdin.",
+            multiple=True,
+            callback=lambda context, parameter, value: value or None,
+            help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2), a Node or "
+            "NodeResourceTopology object, or what lscpu, numactl -H, lstopo, kubectl describe node or nvidia-smi topo "
+            "-m print; - is stdin. Given more than once, all are of one node.",
         ),
     )
 
 
-def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) -> Machine:
+def resolve_machine(machine: str | None, sysfs: str | None, source: Sources) -> Machine:
     """The machine the options name, or this one when none is given; a person is told what had to be assumed. Raises
     `InputError`."""
     found = resolve_node(machine, sysfs, source)
@@ -49,13 +54,13 @@ def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) 
     return found.machine
 
 
-def named_node(machine: str | None, sysfs: str | None, source: str | None) -> DescribedNode | None:
+def named_node(machine: str | None, sysfs: str | None, source: Sources) -> DescribedNode | None:
     """As `resolve_node`, None when no option names a machine. Raises `InputError`."""
     given = any(value is not None for value in (machine, sysfs, source))
     return resolve_node(machine, sysfs, source) if given else None
 
 
-def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> DescribedNode:
+def resolve_node(machine: str | None, sysfs: str | None, source: Sources) -> DescribedNode:
     """As `resolve_machine`, with what else an object of a cluster tells of the node. Raises `InputError`."""
     given = [
         name for name, value in (("--machine", machine), ("--sysfs", sysfs), ("--from", source)) if value is not None
@@ -69,10 +74,9 @@ def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> 
 
         return DescribedNode(discover_snapshot(sysfs))
     if source is not None:
-        from podslice.host.machine_files import load_described, parse_described
-        from podslice.reading.files import read_text
+        from podslice.host.machine_files import load_described
 
-        return parse_described(read_text("-"), source="stdin") if source == "-" else load_described(source)
+        return load_described(*source)
     from podslice.host.discover import discover_host
 
     return DescribedNode(discover_host())

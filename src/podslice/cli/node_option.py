@@ -12,7 +12,7 @@ import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.completion import complete_setting
-from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.config.kubelet import KubeletConfig
@@ -172,7 +172,7 @@ def start_node(
     *,
     machine: str | None = None,
     sysfs: str | None = None,
-    source: str | None = None,
+    source: Sources = None,
     config_path: str | None = None,
     overrides: tuple[str, ...] = (),
     policy_path: str | None = None,

@@ -7,7 +7,7 @@ needs an option per format.
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,14 +15,18 @@ import msgspec
 import yaml
 
 from podslice.host.discover import discover_snapshot
+from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
+from podslice.machine.listings.reading import read_listing
 from podslice.machine.model import Machine
 from podslice.machine.readers.form import from_data, to_data
 from podslice.machine.readers.hwloc_xml import from_hwloc_xml
 from podslice.machine.readers.machineinfo import from_machineinfo, to_machineinfo
 from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic, to_synthetic
+from podslice.node_objects.describe_text import is_node_description, parse_node_description
 from podslice.node_objects.described import DescribedNode
+from podslice.node_objects.evidence import Evidence, NodeEvidence, combine_evidence
 from podslice.node_objects.read_object import describes_node, read_described_node
-from podslice.reading.files import MAX_TEXT_BYTES, read_stream
+from podslice.reading.files import MAX_TEXT_BYTES, read_stream, read_text
 from podslice.reading.yaml import Dumper, load_documents
 from podslice.values.document import with_header
 from podslice.values.errors import InputError
@@ -34,36 +38,39 @@ _ARCHIVE_MAGIC = (b"\xfd7zXZ\x00", b"\x1f\x8b", b"BZh")
 _USTAR_OFFSET = 257
 _USTAR = b"ustar"
 _REMEDY = (
-    "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, a Node object, "
-    "or a synthetic description such as pack:2 core:8 pu:2"
+    "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, a Node object, what "
+    "lscpu -e and numactl -H print, or a synthetic description such as pack:2 core:8 pu:2"
 )
-_CAPTURE = "capture the node: podslice topology --capture there, or deploy/capture.sh; or write pack:2 core:8 pu:2"
-_LISTINGS = (
-    (
-        "lscpu",
-        re.compile(r'Architecture:|\s*\{\s*"(?:lscpu|cpus)"|# The following is the parsable|CPU NODE '),
-        _CAPTURE,
-    ),
-    ("numactl", re.compile(r"available: \d+ nodes"), _CAPTURE),
-    ("lstopo", re.compile(r"Machine \("), "lstopo --of xml prints what is read"),
-)
-"""How the output of other programs begins, and what to give in place of it."""
 
 
 def load_machine(source: str | Path, format: Format = "auto") -> Machine:
     """The machine a file, a folder or a text describes. Raises a one-line `InputError`."""
-    return load_described(source, format).machine
+    return load_described(source, format=format).machine
 
 
-def load_described(source: str | Path, format: Format = "auto") -> DescribedNode:
-    """As `load_machine`, with what else a Node or a NodeResourceTopology tells. Raises a one-line `InputError`."""
+def load_described(*sources: str | Path, format: Format = "auto") -> DescribedNode:
+    """As `load_machine`, with what else a Node or a NodeResourceTopology tells; several sources are about one node, and
+    are merged. Raises a one-line `InputError`."""
+    return _node_of([_load(source, format) for source in sources])
+
+
+def _load(source: str | Path, format: Format) -> Evidence:
+    if source == "-":
+        return parse_evidence(read_text("-"), format, "stdin")
     if isinstance(source, Path) or _is_path(source):
         return _load_path(Path(source), format)
     if format == "auto" and not _is_text(source):
         raise InputError(
             "does not exist, and is not a description of a machine", source=str(source)[:80], remedy=_REMEDY
         )
-    return parse_described(source, format)
+    return parse_evidence(source, format)
+
+
+def _node_of(found: Sequence[Evidence]) -> DescribedNode:
+    """The node itself where one source describes it in full."""
+    if len(found) == 1 and isinstance(found[0], NodeEvidence):
+        return _with_warnings(found[0].node)
+    return _with_warnings(combine_evidence(found))
 
 
 def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machine:
@@ -73,20 +80,31 @@ def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machi
 
 def parse_described(text: str, format: Format = "auto", source: str = "") -> DescribedNode:
     """As `parse_machine`, with what else a Node or a NodeResourceTopology tells. Raises `InputError`."""
-    text = text.removeprefix("\ufeff")
+    return _node_of([parse_evidence(text, format, source)])
+
+
+def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evidence:
+    """What one text says of a node, which may be a part. Raises `InputError`."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    title = source or "the text"
     if format == "auto":
-        _refuse_listing(text, source)
+        if is_nvidia_topo(text):
+            return from_nvidia_topo(text, source)
+        if is_node_description(text):
+            return NodeEvidence(title, read_described_node([parse_node_description(text)], source), whole=False)
+        if (listing := read_listing(text, source)) is not None:
+            return listing
     kind = _sniff(text) if format == "auto" else format
     if kind == "hwloc-xml":
-        return DescribedNode(from_hwloc_xml(text, source))
+        return NodeEvidence(title, DescribedNode(from_hwloc_xml(text, source)), whole=True)
     if kind == "synthetic":
-        return DescribedNode(from_synthetic(" ".join(text.split())))
+        return NodeEvidence(title, DescribedNode(from_synthetic(" ".join(text.split()))), whole=True)
     if kind == "snapshot":
         raise InputError("a snapshot is a folder or an archive, not text", source=source, remedy=_REMEDY)
     documents = _decode(text, source)
     if kind != "machineinfo" and describes_node(documents[0]):
-        return _with_warnings(read_described_node(documents, source))
-    return DescribedNode(_from_documents(documents[0], kind, source))
+        return NodeEvidence(title, read_described_node(documents, source), whole=False)
+    return NodeEvidence(title, DescribedNode(_from_documents(documents[0], kind, source)), whole=True)
 
 
 def _from_documents(data: Any, kind: Format, source: str) -> Machine:
@@ -102,6 +120,8 @@ def _from_documents(data: Any, kind: Format, source: str) -> Machine:
 
 def _with_warnings(found: DescribedNode) -> DescribedNode:
     """What was assumed stays with the machine when it is written in another form."""
+    if not found.assumed:
+        return found
     warnings = tuple(f"assumed: {line}" for line in found.assumed)
     return found._replace(machine=msgspec.structs.replace(found.machine, warnings=warnings))
 
@@ -131,14 +151,14 @@ def _is_text(source: str) -> bool:
     return "\n" in stripped or stripped[:1] in ("<", "{") or looks_synthetic(stripped) or ": " in stripped
 
 
-def _load_path(path: Path, format: Format) -> DescribedNode:
+def _load_path(path: Path, format: Format) -> Evidence:
     if path.is_dir():
-        return DescribedNode(discover_snapshot(path))
+        return NodeEvidence(str(path), DescribedNode(discover_snapshot(path)), whole=True)
     try:
         with path.open("rb") as file:
             start = file.read(_USTAR_OFFSET + len(_USTAR))
             if format == "snapshot" or start.startswith(_ARCHIVE_MAGIC) or start.endswith(_USTAR):
-                return DescribedNode(discover_snapshot(path))
+                return NodeEvidence(str(path), DescribedNode(discover_snapshot(path)), whole=True)
             content = start + read_stream(file, str(path), MAX_TEXT_BYTES, text=True)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=_REMEDY) from None
@@ -146,14 +166,7 @@ def _load_path(path: Path, format: Format) -> DescribedNode:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8 text (byte {error.start})", source=str(path), remedy=_REMEDY) from None
-    return parse_described(text, format, str(path))
-
-
-def _refuse_listing(text: str, source: str) -> None:
-    """What people have at hand and cannot be read back says so, not that it is bad YAML. Raises `InputError`."""
-    for program, start, remedy in _LISTINGS:
-        if start.match(text):
-            raise InputError(f"is the output of {program}, which says too little", source=source, remedy=remedy)
+    return parse_evidence(text, format, str(path))
 
 
 def _sniff(text: str) -> Format:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import coloured, emit, print_data
 from podslice.machine.documents import MachineList, MachineSummary, device_inventory
 from podslice.machine.model import Machine
@@ -49,7 +49,7 @@ def topology(
     *,
     machine: str | None,
     sysfs: str | None,
-    source: str | None,
+    source: Sources,
     output: str,
     capture: str | None,
     show_devices: bool,

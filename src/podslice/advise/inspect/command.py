@@ -12,7 +12,7 @@ import msgspec
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import InspectionList, Page
-from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.node_option import (
     assumptions,
     devices_option,
@@ -68,7 +68,7 @@ def inspect(
     overrides: tuple[str, ...],
     machine: str | None,
     sysfs: str | None,
-    source: str | None,
+    source: Sources,
     policy_path: str | None,
     profile: str,
     devices_path: str | None,

@@ -16,7 +16,7 @@ from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
-from podslice.cli.machine_option import machine_options, named_node
+from podslice.cli.machine_option import Sources, machine_options, named_node
 from podslice.cli.node_option import (
     load_config,
     load_devices,
@@ -110,7 +110,7 @@ def lint(
     overrides: tuple[str, ...],
     machine: str | None,
     sysfs: str | None,
-    source: str | None,
+    source: Sources,
     policy_path: str | None,
     profile: str,
     devices_path: str | None,

@@ -12,7 +12,7 @@ from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
 from podslice.advise.reserve.measured import USAGE_FILE, measured_amounts
 from podslice.advise.reserve.placement import PLACEMENTS
 from podslice.advise.reserve.usage import load_usage
-from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.node_option import (
     devices_option,
     load_config_and_gates,
@@ -70,7 +70,7 @@ def reserve(
     *,
     machine: str | None,
     sysfs: str | None,
-    source: str | None,
+    source: Sources,
     config_path: str | None,
     overrides: tuple[str, ...],
     devices_path: str | None,
@@ -135,7 +135,7 @@ def _load_measured(folder: str | None) -> MeasuredAmounts | None:
 
 
 def _discover_devices(
-    node: DescribedNode, machine: str | None, sysfs: str | None, source: str | None
+    node: DescribedNode, machine: str | None, sysfs: str | None, source: Sources
 ) -> DeviceInventory | None:
     """Return the GPUs and NICs of this machine or of a captured one."""
     if machine is not None or source is not None:

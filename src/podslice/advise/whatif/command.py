@@ -14,7 +14,7 @@ from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, ev
 from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.completion import complete_setting
-from podslice.cli.machine_option import complete_machine, machine_named, resolve_node
+from podslice.cli.machine_option import Sources, complete_machine, machine_named, resolve_node
 from podslice.cli.node_option import (
     assumptions,
     load_config_and_gates,
@@ -251,14 +251,11 @@ def _scenarios(
 
 def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNode]]:
     """Yield the machines in the order of the options, or this one."""
-    chosen = [
-        (
-            value,
-            {"machines": (value, None, None), "captures": (None, value, None), "sources": (None, None, value)}[option],
-        )
-        for option, values in given.items()
-        for value in values
-    ]
+    chosen: list[tuple[str, tuple[str | None, str | None, Sources]]] = []
+    for option, values in given.items():
+        for value in values:
+            machine, capture = value if option == "machines" else None, value if option == "captures" else None
+            chosen.append((value, (machine, capture, (value,) if option == "sources" else None)))
     for name, arguments in chosen or [("this machine", (None, None, None))]:
         node = resolve_node(*arguments)
         yield node.machine.name or name, node

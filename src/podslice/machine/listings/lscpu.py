@@ -101,7 +101,8 @@ def _column_rows(lines: Sequence[str], source: str) -> list[Row]:
                 break  # what follows the table is of another program
             continue
         if len(cells) < len(names) and "-" not in cells:
-            raise InputError(f"line {number} has {len(cells)} of {len(names)} columns", source=source)
+            problem = f"line {number} has {len(cells)} of {len(names)} columns"
+            raise InputError(problem, source=source, remedy="give all of lscpu -e")
         rows.append(dict(zip(names, cells, strict=False)))
     return rows
 

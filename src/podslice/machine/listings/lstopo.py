@@ -31,7 +31,7 @@ class _Object(NamedTuple):
 
 def is_lstopo(text: str) -> bool:
     """Whether the text looks like lstopo's console output."""
-    return bool(re.match(r"\s*(?:Machine|System)(?: [LP]#\d+)? ?\([^\n]*\)[^\n]*\n", text)) and "PU " in text
+    return bool(re.match(r"\s*(?:Machine|System)(?: [LP]#\d+)? ?\([^\n]*\)[^\n]*\n", text))
 
 
 def from_lstopo(text: str, source: str = "") -> MachineFacts:

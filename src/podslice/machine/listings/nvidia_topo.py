@@ -1,0 +1,42 @@
+"""`nvidia-smi topo -m`: the NUMA node of each GPU."""
+
+from __future__ import annotations
+
+import re
+
+from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.values.errors import InputError
+
+GPU_RESOURCE = "nvidia.com/gpu"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_HEADER = re.compile(r"\s*GPU\d+\b.*\bCPU Affinity\b")
+_ROW = re.compile(r"\s*(GPU\d+)\s+(.*\S)\s*\Z")
+_REMEDY = "give all of nvidia-smi topo -m, of a driver that prints NUMA Affinity"
+
+
+def is_nvidia_topo(text: str) -> bool:
+    """Whether the text looks as if `nvidia-smi topo -m` had printed it."""
+    return any(map(_HEADER.match, _ESCAPES.sub("", text).splitlines()[:3]))
+
+
+def from_nvidia_topo(text: str, source: str = "") -> DeviceInventory:
+    """Return the GPUs, each on the NUMA node that the table says; one without a node has no topology. Raises
+    `InputError`."""
+    lines = _ESCAPES.sub("", text).splitlines()
+    header = next(line for line in lines if _HEADER.match(line))
+    if "NUMA Affinity" not in header:
+        raise InputError("has no column NUMA Affinity", source=source, remedy=_REMEDY)
+    columns = len(header.split("CPU Affinity")[0].split())
+    devices = []
+    for line in lines[lines.index(header) + 1 :]:
+        match = _ROW.match(line)
+        if match is None:
+            continue
+        cells = match[2].split()[columns:]
+        if len(cells) < 2:
+            raise InputError(f"breaks off at {match[1]}", source=source, remedy=_REMEDY)
+        nodes = tuple(map(int, re.findall(r"\d+", cells[1]))) if re.fullmatch(r"[\d,-]+", cells[1]) else None
+        devices.append(Device(match[1].lower(), nodes))
+    if not devices:
+        raise InputError("lists no GPU", source=source, remedy=_REMEDY)
+    return DeviceInventory((DeviceResource(GPU_RESOURCE, tuple(devices)),))

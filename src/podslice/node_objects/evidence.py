@@ -1,0 +1,119 @@
+"""One node from several sources: whole machines, Node objects, what programs print, and lists of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Totals, check_agreement
+from podslice.machine.listings.merge import merge_machine
+from podslice.machine.model import HugePages, Machine
+from podslice.node_objects.described import DescribedNode
+from podslice.values.cpuset import bits_of
+from podslice.values.errors import InputError
+
+
+class NodeEvidence(NamedTuple):
+    """A machine from `title`. `whole`: CPUs and NUMA nodes are known and not assumed, as of a snapshot; a Node object
+    has amounts only."""
+
+    title: str
+    node: DescribedNode
+    whole: bool
+
+
+Evidence: TypeAlias = NodeEvidence | MachineFacts | DeviceInventory
+
+
+def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
+    """Return the node that all sources are about. Raises `InputError` where two contradict each other, or where none
+    says what CPUs there are."""
+    listings = [one for one in sources if isinstance(one, MachineFacts)]
+    devices = next((one for one in sources if isinstance(one, DeviceInventory)), None)
+    nodes = [one for one in sources if isinstance(one, NodeEvidence)]
+    whole = [one for one in nodes if one.whole]
+    if len(whole) > 1 or len(nodes) - len(whole) > 1:
+        first, second = (whole if len(whole) > 1 else [one for one in nodes if not one.whole])[:2]
+        remedy = "give one of them, and what lscpu and numactl print"
+        raise InputError(f"{first.title} and {second.title} each describe a node", remedy=remedy)
+    amounts = next((one for one in nodes if not one.whole), None)
+    if whole:
+        check_agreement([facts_of_machine(whole[0]), *listings, *([_amounts_of(amounts)] if amounts else [])])
+        return _with_amounts(whole[0].node, amounts, devices)
+    if not listings:
+        if amounts is None:
+            raise InputError("lists devices, not CPUs", remedy="give lscpu -e as well, --from twice")
+        return amounts.node._replace(devices=devices or amounts.node.devices)
+    merged = merge_machine([*listings, *([_amounts_of(amounts)] if amounts else [])])
+    return _with_amounts(DescribedNode(merged.machine, assumed=merged.assumed), amounts, devices)
+
+
+def facts_of_machine(evidence: NodeEvidence) -> MachineFacts:
+    """What a whole machine says, in the form in which sources are compared."""
+    machine = evidence.node.machine
+    places: dict[Level, dict[int, int]] = {"core": {}, "socket": {}, "l3": {}}
+    count = 0
+    for node in machine.nodes:
+        for core in node.cores:
+            for cpu in core.threads:
+                places["core"][cpu], places["socket"][cpu] = count, core.socket
+            count += 1
+    for number, cache in enumerate(cache for cache in machine.caches if cache.level == 3):
+        places["l3"].update(dict.fromkeys(cache.cpus, number))
+    nodes = {
+        node.id: NodeFacts(
+            cpus=bits_of(cpu for core in node.cores for cpu in core.threads),
+            memory=node.memory or None,
+            unit=1 << 20,  # numactl and describe cut off what is less than a MiB
+            distances=node.distances,
+        )
+        for node in machine.nodes
+    }
+    return MachineFacts(source=evidence.title, program="machine", online=machine.cpus.bits, places=places, nodes=nodes)
+
+
+def _amounts_of(evidence: NodeEvidence) -> MachineFacts:
+    """The amounts of a Node, without the topology that was assumed for it."""
+    machine = evidence.node.machine
+    totals = Totals(cpus=machine.cpu_count, memory=machine.memory, unit=64 << 20)
+    return MachineFacts(
+        source=evidence.title, program="kubectl", totals=totals, architecture=machine.architecture, name=""
+    )
+
+
+def _with_amounts(node: DescribedNode, amounts: NodeEvidence | None, devices: DeviceInventory | None) -> DescribedNode:
+    """The machine with name, system, huge pages, configuration and devices of a Node object."""
+    if amounts is None:
+        return node._replace(devices=devices or node.devices)
+    told = amounts.node.machine
+    machine = msgspec.structs.replace(
+        node.machine, name=told.name or node.machine.name, operating_system=told.operating_system
+    )
+    assumed = list(node.assumed)
+    if told.all_hugepages and not any(one.hugepages for one in machine.nodes):
+        machine = _share_huge_pages(machine, told.all_hugepages)
+        if len(machine.nodes) > 1:
+            assumed.append("huge pages are the same on every NUMA node, because a Node has only their sum")
+    if devices is None and amounts.node.devices:
+        assumed += [line for line in amounts.node.assumed if line.startswith("devices of ")]
+    return DescribedNode(
+        machine, amounts.node.fields, devices or amounts.node.devices, tuple(assumed), amounts.node.settled
+    )
+
+
+def _share_huge_pages(machine: Machine, pools: Sequence[HugePages]) -> Machine:
+    count = len(machine.nodes)
+    nodes = tuple(
+        msgspec.structs.replace(
+            node,
+            hugepages=tuple(
+                HugePages(pool.page_size_ki, pool.num_pages // count + (index < pool.num_pages % count))
+                for pool in pools
+            ),
+        )
+        for index, node in enumerate(machine.nodes)
+    )
+    return msgspec.structs.replace(machine, nodes=nodes)

@@ -1,0 +1,154 @@
+"""Several sources about one node: listings with a Node object, a description of kubectl, a list of GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podslice.host.machine_files import load_described, load_machine
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.errors import InputError
+from tests.machine.listings import printed
+from tests.shell import podslice
+
+MACHINE = from_synthetic("pack:2 numa:1(memory=188GiB) l3:1 core:24 pu:2(indexes=48*2:2*24:1*2)")
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "trade-7", "labels": {"kubernetes.io/arch": "amd64"}},
+    "status": {
+        "capacity": {"cpu": "96", "memory": "394264576Ki", "hugepages-1Gi": "8Gi", "pods": "110"},
+        "allocatable": {"cpu": "94", "memory": "384264576Ki", "hugepages-1Gi": "8Gi", "pods": "110"},
+    },
+}
+DESCRIPTION = """\
+Name:               trade-7
+Roles:              <none>
+Labels:             beta.kubernetes.io/os=linux
+                    feature.node.kubernetes.io/memory-numa=true
+                    kubernetes.io/hostname=trade-7
+Annotations:        node.alpha.kubernetes.io/ttl: 0
+CreationTimestamp:  Fri, 27 Nov 2026 10:00:00 +0000
+Taints:             <none>
+Unschedulable:      false
+Conditions:
+  Type             Status  LastHeartbeatTime  Reason  Message
+  ----             ------  -----------------  ------  -------
+  MemoryPressure   False   Fri, 27 Nov 2026   KubeletHasSufficientMemory   kubelet has sufficient memory available
+Capacity:
+  cpu:                96
+  ephemeral-storage:  101430960Ki
+  hugepages-1Gi:      8Gi
+  memory:             394264576Ki
+  nvidia.com/gpu:     2
+  pods:               110
+Allocatable:
+  cpu:                94
+  ephemeral-storage:  93478772582
+  hugepages-1Gi:      8Gi
+  memory:             384264576Ki
+  nvidia.com/gpu:     2
+  pods:               110
+System Info:
+  Machine ID:                 0123
+  Kernel Version:             6.1.0
+  OS Image:                   Debian GNU/Linux 12 (bookworm)
+  Operating System:           linux
+  Architecture:               amd64
+  Kubelet Version:            v1.36.2
+Non-terminated Pods:          (1 in total)
+  Namespace                   Name    CPU Requests  CPU Limits
+  ---------                   ----    ------------  ----------
+  default                     a       1 (1%)        1 (1%)
+Events:              <none>
+"""
+GPUS = """\
+\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV18\tPXB\t0,2,4,6,8,10\t0\t\tN/A
+GPU1\tNV18\t X \tSYS\t1,3,5,7,9,11\t1\t\tN/A
+NIC0\tPXB\tSYS\t X \t\t\t\t
+
+Legend:
+
+  X    = Self
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What is in a ticket."""
+    for name, text in {
+        "lscpu.txt": printed.lscpu_e(MACHINE),
+        "numactl.txt": printed.numactl(MACHINE),
+        "node.json": json.dumps(NODE),
+        "describe.txt": DESCRIPTION,
+        "gpus.txt": GPUS,
+        "machine.yaml": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("node", ["node.json", "describe.txt"])
+def test_a_node_object_and_lscpu(folder: Path, node: str) -> None:
+    """Where CPUs are comes from lscpu, what the kubelet keeps from the Node, memory of nodes from numactl."""
+    found = load_described(folder / "lscpu.txt", folder / node, folder / "numactl.txt")
+    assert cpu_topology(found.machine).numa_nodes == cpu_topology(MACHINE).numa_nodes
+    assert cpu_topology(found.machine).cores == cpu_topology(MACHINE).cores
+    assert found.machine.name == "trade-7"
+    assert [one.bytes >> 30 for node in found.machine.nodes for one in node.hugepages] == [4, 4]
+    assert found.fields == load_described(folder / node).fields
+    assert not any("NUMA node" in line and "one" in line for line in found.assumed if "huge" not in line)
+
+
+def test_gpus_are_on_their_nodes(folder: Path) -> None:
+    """nvidia-smi says where GPUs are; without CPUs beside it, it is no machine."""
+    found = load_described(folder / "lscpu.txt", folder / "gpus.txt")
+    assert found.devices is not None
+    (resource,) = found.devices.resources
+    assert (resource.resource, [device.numa for device in resource.devices]) == ("nvidia.com/gpu", [(0,), (1,)])
+    with pytest.raises(InputError, match="lists devices, not CPUs"):
+        load_described(folder / "gpus.txt")
+
+
+def test_a_whole_machine_is_compared(folder: Path) -> None:
+    """A described machine with another numbering than lscpu printed is an error that names both."""
+    with pytest.raises(InputError) as caught:
+        load_described("pack:2 numa:1(memory=188GiB) core:24 pu:2", folder / "lscpu.txt")
+    assert f"the text and {folder / 'lscpu.txt'} disagree: " in str(caught.value)
+
+
+def test_two_nodes_are_no_node(folder: Path) -> None:
+    """Two objects that each describe a node are not merged."""
+    with pytest.raises(InputError, match="each describe a node"):
+        load_described(folder / "node.json", folder / "describe.txt")
+
+
+def test_every_command_takes_them(folder: Path, tmp_path: Path) -> None:
+    """`--from` twice is one machine; what was assumed is printed with the answer."""
+    sources = ("--from", folder / "lscpu.txt", "--from", folder / "numactl.txt")
+    for words in (("admit", "examples/small.yaml"), ("explain", "examples/small.yaml"), ("topology",)):
+        answer = podslice(*words, *sources)
+        assert answer.returncode == 0, answer.stderr
+        assert "the memory of NUMA nodes is whole MiB, as printed" in answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        pytest.param("               total        used        free\nMem: 8 1 7\n", "free", id="free"),
+        pytest.param("MemTotal: 8 kB\n", "/proc/meminfo", id="meminfo"),
+        pytest.param("NAME  STATUS   ROLES  AGE\nn1 Ready <none> 1d\n", "kubectl get nodes", id="get"),
+        pytest.param("00:1f.0 ISA bridge: Intel\n", "lspci", id="lspci"),
+    ],
+)
+def test_a_text_that_says_nothing_of_cpus(tmp_path: Path, text: str, program: str) -> None:
+    """The program is named, and what to give in place of its output."""
+    (tmp_path / "t").write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_machine(tmp_path / "t")
+    assert f"is the output of {program}, " in str(caught.value)
+    assert "lscpu -e" in str(caught.value)
