@@ -234,9 +234,9 @@ class ContainerManager:
         self._start_cpu_manager(cpu, files, containers)
         self._start_memory_manager(memory, files, containers)
         validate_node_allocatable(reservations.total, self.machine)
+        # Upstream starts the Device Manager last.
         self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
-        # Upstream starts the Device Manager last, and only then is the Topology Manager complete.
         self.memory = memory
         providers = self.device, cpu, memory
         proposer = None if cpu.rules.plugins is None else cpu

@@ -344,8 +344,8 @@ class Node:
         return refused
 
     def _with_granted(self, pod: Pod) -> Pod:
-        # Stand-ins have no record of a grant: they request what they own.
         """Return the pod with the resources that were granted to it last."""
+        # Stand-ins have no record of a grant: they request what they own.
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
         return apply_allocation(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)

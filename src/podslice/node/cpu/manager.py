@@ -217,8 +217,8 @@ class CPUManager:
         return {"cpu": self._hints(there, 0, there.bit_count())} if there else None
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
-        # Offline CPUs stay assigned but count for no NUMA node, so hints are for the CPUs that remain.
         """Return the hints for `count` CPUs; an empty list where no set of NUMA nodes has as many."""
+        # Offline CPUs stay assigned but count for no NUMA node, so hints are for the CPUs that remain.
         gone = reusable & self.state.offline
         if gone:
             reusable, count = reusable & ~gone, count - gone.bit_count()
@@ -398,9 +398,9 @@ class CPUManager:
         self.state = state
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
-        # A core with a reserved CPU can never be given away as a whole.
         """Check a request under `full-pcpus-only` against the free CPUs of cores without reserved ones. Raises
         `AdmissionError`."""
+        # A core with a reserved CPU can never be given away as a whole.
         free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable

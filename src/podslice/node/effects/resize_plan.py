@@ -208,8 +208,8 @@ class _ResourcePlanner:
             yield from self._write("cpu.weight", str(shares_to_weight(shares)), cpu_shares=shares)
 
     def _write(self, file: str, content: str, **values: int | None) -> Iterator[Step]:
-        # Made before the values change: a failed write takes the announcement back with the old values.
         """Yield the announcement of new values to the runtime and their write to one file."""
+        # Made before the values change: a failed write takes the announcement back with the old values.
         undo = NotifyRuntime(self.resource, self.announce(self.state))
         self.state = replace(self.state, **values)
         yield NotifyRuntime(self.resource, self.announce(self.state))

@@ -162,7 +162,7 @@ class MachineChange:
     def _follow_owners(self, before: CPUState) -> Iterator[MachineConsequence]:
         """Replace lost CPUs as the policy says, and yield what happened to each container."""
         for pod in self._lost.owners():
-            # Urgent owners are helped under every policy: their containers would run on the CPUs of all others.
+            # Urgent owners get others under every policy: their containers would run on the shared CPUs.
             if self._policy.lost_cpus == "replace" or self._lost.is_urgent(pod):
                 self._lost.replace(pod)
         for pod in self._manager.context.active.values():

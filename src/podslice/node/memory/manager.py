@@ -305,8 +305,7 @@ class MemoryManager:
         request = container_memory(pod, container, self.context.quirks)
         if container.plain_init and self._has_ended(pod, container, entries):
             return
-        # Upstream refuses a container without memory of its own whose pod shares some (quirk
-        # `shared_containers_need_memory`).
+        # Upstream allocates an empty request here, which mostly fails (quirk `shared_containers_need_memory`).
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
         reuse = self._reusable(pod, container, entries)

@@ -265,8 +265,8 @@ class PluginProfile:
         node: CPUNode,
         on_broken: OnBroken,
     ) -> Iterator[Bits]:
-        # A generator: without Score the first candidate ends the search.
         """Yield the sets that Select plugins offer, at most `max_candidates`."""
+        # A generator: without Score the first candidate ends the search.
         left = self.max_candidates
         for step in self.selects:
             try:
