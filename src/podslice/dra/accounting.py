@@ -29,6 +29,7 @@ def add_accounting(spec: Json, field: str) -> Json:
     `field`."""
     if not field or "devices" not in spec:
         return spec
+    # A server with the gate off drops the field without an error.
     return spec | {"devices": [one | {field: _accounting_entries(one, field)} for one in spec["devices"]]}
 
 
@@ -38,6 +39,7 @@ def _accounting_entries(device: Json, field: str) -> Json:
     A device that claims share refers to its capacity by the device's name for it, or the server does not find it. Of
     any other device nothing is consumed, so it counts as a whole.
     """
+    # The scheduler multiplies `consumedCapacity`, which it writes only for devices that serve many.
     form = _account_amount if device.get("allowMultipleAllocations") else _account_whole
     return {
         capacity_resource(name.removeprefix(f"{DRIVER}/")): form(name, str(capacity["value"]), field)

@@ -15,6 +15,8 @@ from podslice.node.plugins.claim_parts import l3_caches
 from podslice.values.cpuset import Bits
 
 Json = dict[str, Any]
+# `matchAttribute` needs equal names and types across drivers; dra.net and dra.cpu publish the older names
+# (cluster-integration A.1.2).
 _NUMA_NAMES = (NUMA_NODE, "dra.net/numaNode", "dra.cpu/numaNodeID")
 
 
@@ -41,6 +43,7 @@ def _iter_attributes(
     caches = [first for first, members in l3_caches(machine).items() if members & cpus]
     if caches:
         yield f"{DRIVER}/l3Caches", {"int": len(caches)}
+    # The id says which cache it is, which only means something for a device within one.
     if len(caches) == 1:
         yield f"{DRIVER}/l3", {"int": caches[0]}
     kinds = {kind.name: kind.cpus.bits for kind in machine.core_types}

@@ -44,6 +44,8 @@ class CELSelectors:
             kind = self._language.env.compile(expression).return_type().name()
         except RuntimeError as error:
             return _compiler_message(error)
+        # The runtime types `device` as a map and would find a wrong field only when it evaluates; the API server
+        # refuses it.
         unknown = next((name for name in _MEMBERS.findall(_STRINGS.sub("", expression)) if name not in _FIELDS), None)
         if unknown is not None:
             return f"undefined field '{unknown}': a device has {', '.join(_FIELDS)}"
@@ -62,6 +64,7 @@ class CELSelectors:
             value = compiled.eval(data={"device": self._device(expression, offered)}).value()
         except RuntimeError as error:  # it ran too long, for instance
             raise SelectorError(expression, offered.id[2], _compiler_message(error)) from None
+        # An expression of type dyn compiles, and may turn out to be something else.
         if not isinstance(value, bool):
             problem = f"is no truth value but {value}" if not isinstance(value, Exception) else str(value)
             raise SelectorError(expression, offered.id[2], problem)
@@ -76,6 +79,7 @@ class CELSelectors:
         attributes: dict[str, dict[str, Any]] = {}
         capacity: dict[str, dict[str, Any]] = {}
         for text in _STRINGS.findall(expression):
+            # An index into a missing key would be an error here, and end the scheduling of the pod.
             attributes[text[1:-1]] = {}
             capacity[text[1:-1]] = {}
         for name, (kind, value) in offered.attributes.items():
@@ -107,6 +111,7 @@ def _language() -> _Language:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
         raise InputError("selectors of devices need the CEL runtime", remedy=_REMEDY) from None
+    # Both types are protobuf messages with one text field: the form in which the runtime passes values to functions.
     file = descriptor_pb2.FileDescriptorProto(name="podslice/cel.proto", package="kubernetes", syntax="proto3")
     for name in ("Quantity", "Semver"):
         file.message_type.add(name=name).field.add(name="text", number=1, type=9, label=1)

@@ -44,12 +44,15 @@ def claimed_limits(pod: Pod | None, container: str, parts: Iterable[ClaimedPart]
     limit starts from the specification: what a runtime reports may contain the claims already."""
     listed = list(parts)
     cpus = sum(device.cpus for _, device in listed)
+    # A pod with claims alone is BestEffort to the kubelet of v1.36, with the least weight there is (cluster-integration
+    # A.8).
     shares = milli_cpu_to_shares(cpus * 1000) if cpus else 0
     if pod is None:
         return ClaimedLimits(shares)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     own = next((container_limits(one).get("memory", ZERO).value() for one in containers if one.name == container), 0)
     added = counted_memory(pod, listed)
+    # Without a limit of its own the container is unlimited, with or without claims.
     return ClaimedLimits(shares, own + added if own and added else None)
 
 

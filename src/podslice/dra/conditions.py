@@ -38,16 +38,19 @@ def status_patch(
     known = {(one.driver, one.pool, one.device, one.share_id): place for place, one in enumerate(claim.status.devices)}
     places = [known.get((one.driver, one.pool, one.device, one.share_id)) for one in own]
     before = [None if place is None else _ready_condition(claim.status.devices[place]) for place in places]
+    # A claim that was never refused needs no condition, which saves a write for each.
     if problem is None and not reported and all(one is None or one.status != FALSE for one in before):
         return []
     wanted = (TRUE, PREPARED, "") if problem is None else (FALSE, problem.reason, str(problem))
     if all(one is not None and (one.status, one.reason, one.message) == wanted for one in before):
         return []
     patch: Patch = [
+        # A claim deleted and made again under its name has another UID; a changed one another resourceVersion.
         {"op": "test", "path": "/metadata/uid", "value": claim.metadata.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": claim.metadata.resource_version},
     ]
     if not claim.status.devices:
+        # JSON Patch adds to a list only if the list exists.
         patch.append({"op": "add", "path": "/status/devices", "value": []})
     conditions = [[_make_condition(wanted, old, now)] for old in before]
     return patch + list(_device_changes(own, places, conditions))
@@ -72,5 +75,6 @@ def _ready_condition(device: AllocatedDeviceStatus) -> DeviceCondition | None:
 
 def _make_condition(wanted: tuple[str, str, str], old: DeviceCondition | None, now: str) -> dict[str, str]:
     status, reason, message = wanted
+    # The time of the last change of `status`, as for all conditions: another message keeps it.
     since = old.last_transition_time if old is not None and old.status == status else now
     return {"type": READY, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}

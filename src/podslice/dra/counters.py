@@ -29,10 +29,12 @@ def add_counters(offered: Sequence[OfferedPart]) -> tuple[list[Json], list[Json]
         cells = _cells([one.part.cpus for one in whole])
         if len(cells) <= _MOST_OF_A_SET * _MOST_SETS:
             break
+        # PARTITIONS begins with the smallest kind, which needs most cells.
         kinds.pop(0)
     sets = [cells[first : first + _MOST_OF_A_SET] for first in range(0, len(cells), _MOST_OF_A_SET)]
     devices = [one.device | {"consumesCounters": _consumed_counters(sets, one.part.cpus)} for one in whole]
     devices += [one.device for one in offered if not _is_partition(one)]
+    # A device consumes at most two sets of at most 32 counters (cluster-integration A.1.1, A.1.2).
     return [{"name": _set_name(place), "counters": _format_counters(one)} for place, one in enumerate(sets)], devices
 
 

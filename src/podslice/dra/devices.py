@@ -75,6 +75,7 @@ class _Offering:
                 for name, part in self._parts.items():
                     if part.kind == kind:
                         yield self._exclusive_device(name, part)
+        # The scheduler walks devices in listed order, so this order is all the influence a driver has.
         rank = {numa: place for place, numa in enumerate(self._amounts.first)}
         for numa in sorted(self._machine.nodes, key=lambda one: rank.get(one.id, len(rank))):
             yield from self._numa_node_devices(numa)
@@ -118,12 +119,14 @@ class _Offering:
         step = max((len(core.threads) for core in numa.cores), default=1) if self._amounts.whole_cores else 1
         count = cpus.bit_count()
         if count >= step:
+            # Steps count from the minimum of 0, so a claim rounds up to whole cores, and the value must be a multiple.
             yield f"{DRIVER}/cpu", _consumable(str(count - count % step), str(step))
 
     def _memory_capacity(self, numa: NUMANode) -> Iterator[tuple[str, Json]]:
         given = self._amounts.memory
         kept = None if given is None else given.get(numa.id, {})
         memory = numa.memory if kept is None else kept.get("memory", 0)
+        # Another value would need a new generation of the pool after every boot.
         memory -= memory % _MEMORY_STEP
         if memory:
             yield f"{DRIVER}/memory", _consumable(bytes_text(memory))
@@ -137,5 +140,6 @@ class _Offering:
 
 
 def _consumable(value: str, step: str = "") -> Json:
+    # Without a default of 0, a claim for CPUs alone would take all the memory (cluster-integration A.6).
     limits = {"min": "0", **({"step": step} if step else {})}
     return {"value": value, "requestPolicy": {"default": "0", "validRange": limits}}

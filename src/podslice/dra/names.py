@@ -30,6 +30,7 @@ def numa_part(numa: int) -> str:
 
 def pool_name(node: str) -> str:
     """Return the pool of a node."""
+    # The name holds the driver's: v1.36 keeps counters by pool name alone (cluster-integration A.6).
     return f"{node}/{DRIVER}"
 
 

@@ -95,6 +95,7 @@ class DeviceToleration(msgspec.Struct, frozen=True):
         """Whether it covers this taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
+        # An empty key is valid only with Exists.
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
@@ -219,6 +220,7 @@ class DeviceConstraint(msgspec.Struct, frozen=True, rename="camel"):
 
     def applies_to(self, request: str) -> bool:
         """Whether it constrains the devices of a request, given by the name that its results have."""
+        # A constraint may name a request, with all its alternatives, or one alternative as `request/form`.
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
 

@@ -124,6 +124,7 @@ def claimed_containers(pod: Pod, claims: Iterable[PreparedClaim]) -> list[str]:
     having: dict[str, set[str]] = {}
     for one in pod.spec.resource_claims:
         for claim in claims:
+            # The API server names a claim of a template `POD-ENTRY-SUFFIX`.
             made = one.resource_claim_template_name and claim.name.startswith(f"{prefix}{one.name}-")
             if claim.name == one.resource_claim_name or made:
                 having[one.name] = {device.request for device in claim.devices if device.cpus}
@@ -169,10 +170,12 @@ def prepare(
     prepared already: it stays theirs, whichever pods it is reserved for besides. Raises `ClaimError`."""
     metadata, allocation = claim.metadata, claim.status.allocation
     who = f"claim {metadata.namespace}/{metadata.name}"
+    # The kubelet sends identities only: the driver reads the claim itself and must compare (cluster-integration A.3.2).
     if metadata.uid != uid:
         raise ClaimError(f"{who} has UID {metadata.uid}, asked for is {uid}: it was deleted and made again")
     if allocation is None:
         raise ClaimError(f"{who} is not allocated")
+    # A claim may have devices of several drivers; each prepares its own.
     own = [one for one in allocation.devices.results if one.driver == DRIVER]
     if not own or len(own) > _MOST:
         raise ClaimError(f"{who} has {len(own)} devices of {DRIVER}, 1 to {_MOST} can be prepared")
@@ -200,12 +203,14 @@ def _prepare_device(who: str, result: AllocationResult, node: str, device: NodeD
         raise ImpossibleClaimError(
             "AdminAccess", f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have"
         )
+    # The kubelet knows main requests only, without the alternative that was taken (cluster-integration A.3.2).
     request = result.request.partition("/")[0]
     if device.cpus is not None:
         return PreparedDevice(request, result.pool, result.device, device.numa_node, device.cpus)
     cpus, memory = 0, dict[str, int]()
     for name, amount in (result.consumed_capacity or {}).items():
         short, number = name.removeprefix(f"{DRIVER}/"), amount.as_int64()
+        # Without a step in the policy the scheduler accepts 1.5, and a container cannot own half a CPU.
         if number is None or number < 0:
             raise ImpossibleClaimError(
                 "NotWhole", f"{who} is allocated {amount} {short} of {result.device}: only whole amounts can be given"

@@ -49,6 +49,7 @@ def plan_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames,
     - `there`: the server's slices of the driver on this node
     - `same(index, spec)`: whether the stored spec is what was sent for that slice
     """
+    # Another publisher of the same driver may have written a higher one; readers use the highest only.
     generation = max((_pool(one).get("generation", 0) for one in there), default=0)
     kept: dict[int, Json] = {}
     deletes = []
@@ -60,6 +61,7 @@ def plan_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames,
         else:
             deletes.append(one)
     count = len(wanted)
+    # v1.36 trusts the count of the first slice it meets, so all slices must state the same (cluster-integration A.2).
     complete = len(kept) == count and all(_pool(one).get("resourceSliceCount") == count for one in kept.values())
     changed = [index for index, one in kept.items() if not same(index, one["spec"])]
     # One slice changes atomically, so the pool can keep its generation; readers ignore slices of an older one.
@@ -67,6 +69,8 @@ def plan_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames,
         return SliceWrites(tuple(deletes), tuple(_replace(wanted[n], kept[n], generation) for n in changed))
     replaces = tuple(_replace(wanted[index], one, generation + 1) for index, one in sorted(kept.items()))
     creates = tuple(
+        # The scheduler sorts a pool's slices by name, so the padded index makes the order of allocation
+        # (cluster-integration A.2).
         {"metadata": {"generateName": name.prefix(index, count)}, "spec": _set_generation(spec, generation + 1)}
         for index, spec in enumerate(wanted)
         if index not in kept

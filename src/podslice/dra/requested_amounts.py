@@ -20,6 +20,7 @@ def requested_amounts(devices: DeviceClaim) -> ResourceList:
     for request in devices.requests:
         forms = [_form_amounts(form) for _, form in request.forms()]
         for resource in set[str]().union(*forms):
+            # Whichever alternative the scheduler takes, the claim gets at least this much.
             least = min((one.get(resource, ZERO) for one in forms), default=ZERO)
             if not least.is_zero():
                 total[resource] = total.get(resource, ZERO).add(least)
@@ -32,5 +33,6 @@ def _form_amounts(form: DeviceSubRequest) -> ResourceList:
         domain, _, short = name.rpartition("/")
         resource = capacity_resource(short)
         if domain in ("", DRIVER) and resource.startswith(_NATIVE):
+            # A claim has at most MOST_RESULTS results, so a larger count cannot be allocated anyway.
             found[resource] = reduce(Quantity.add, [amount] * min(form.count, MOST_RESULTS))
     return found

@@ -45,6 +45,7 @@ def slice_errors(one: ResourceSlice) -> Iterator[FieldError]:
         yield invalid("spec", "{…}", _PLACES + (", but multiple fields are set" if given else ""))
     if spec.devices and spec.shared_counters:
         yield invalid("spec", "{…}", "only one of `sharedCounters` or `devices` is allowed")
+    # The limit is on the slice: one such device lowers it for all.
     special = any(device.taints or device.consumes_counters for device in spec.devices)
     most = _MOST_SPECIAL_DEVICES if special else _MOST_DEVICES
     if len(spec.devices) > most:

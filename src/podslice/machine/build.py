@@ -87,6 +87,7 @@ def _caches_by_cpu(l3: Sequence[tuple[int, Bits]]) -> _CachesByCPU:
 def _cores(members: list[CPUFacts], caches: _CachesByCPU) -> tuple[Core, ...]:
     threads: dict[tuple[int, int], list[int]] = {}
     for facts in sorted(members, key=lambda facts: str(facts.cpu)):
+        # Core ids are unique within a package only.
         threads.setdefault((facts.socket, facts.core), []).append(facts.cpu)
     return tuple(
         Core(socket, core, tuple(group), _uncore(group, len(threads), caches))
@@ -117,6 +118,7 @@ def check_machine(machine: Machine) -> Machine:
     node_ids: set[int] = set()
     for n, node in enumerate(machine.nodes):
         path = f"nodes[{n}]"
+        # -1 is what cAdvisor reports for CPUs without a NUMA node.
         if node.id > MAX_NODE_ID or node.id < -1:
             raise InputError(f"{node.id} is not a NUMA node id", path=f"{path}.id", remedy=f"0 to {MAX_NODE_ID}")
         if node.id in node_ids:

@@ -97,6 +97,7 @@ def without_cpus(machine: Machine, cpus: int) -> Machine:
     return replace(
         machine,
         nodes=kept,
+        # An explicit count of the machine's own stays explicit, less the CPUs that are gone.
         num_cores=None if machine.num_cores is None else machine.num_cores - gone,
         num_sockets=None if machine.num_sockets is None else len(sockets),
         offline=CPUSet.from_bits(machine.offline.bits | cpus),

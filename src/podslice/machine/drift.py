@@ -66,6 +66,7 @@ def kernel_span(iomem: str) -> int | None:
                 return None
     if len(found) < 2:
         return None
+    # Code is the first and bss the last part of the kernel's image.
     span = found["Kernel bss"][1] - found["Kernel code"][0] + 1
     return span if span > 1 else None
 
@@ -82,4 +83,5 @@ def is_drift(before: Mapping[int, int], after: Mapping[int, int], tolerance: Dri
     if tolerance.kind != "bytes":
         return not any(moved.values())
     total = sum(abs(change) for change in moved.values())
+    # Memory may move between nodes with the kernel's image, but hardly any may come or go altogether.
     return total <= tolerance.bytes and abs(sum(moved.values())) <= FREED_DIFFERENTLY

@@ -58,6 +58,7 @@ def _unique(cpus: Mapping[int, CPUIdentity]) -> dict[CPUIdentity, int]:
     doubles = set()
     for cpu, identity in sorted(cpus.items()):
         if identity in found:
+            # Two CPUs in one place: neither can be matched with a CPU of the other side.
             doubles.add(identity)
         found[identity] = cpu
     return {identity: cpu for identity, cpu in found.items() if identity not in doubles}

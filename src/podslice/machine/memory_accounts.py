@@ -22,6 +22,7 @@ def default_machine_state(machine: Machine, reserved: Mapping[int, Mapping[str, 
             name = hugepage_resource(pool.page_size_ki)
             tables[name] = _table(pool.bytes, kept.get(name, 0), 0)
         pages = sum(pool.bytes for pool in node.hugepages)
+        # MemTotal includes preallocated huge pages, which no one else can use.
         tables["memory"] = _table(node.memory, kept.get("memory", 0), pages)
         state[node.id] = NUMANodeState(0, tables, [node.id])
     return state

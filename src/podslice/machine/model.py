@@ -237,10 +237,12 @@ class CPUTopology:
 
     def __init__(self, machine: Machine) -> None:
         """Raises `TopologyError` as upstream's discovery does."""
+        # Upstream's own checks, in its order and words (cpu-topology 1.2).
         if machine.cpu_count == 0:
             raise TopologyError("could not detect number of cpus")
         self.num_cpus = machine.cpu_count
         self.num_sockets = machine.socket_count
+        # Counted with repetitions, as upstream does: a core that spans two NUMA nodes counts twice.
         self.num_cores = sum(len(node.cores) for node in machine.nodes)
         self.numa_of: dict[int, int] = {}
         self.socket_of: dict[int, int] = {}
@@ -252,6 +254,7 @@ class CPUTopology:
                     raise TopologyError("no cpus provided")
                 if len(set(core.threads)) != len(core.threads):
                     raise TopologyError("cpus provided are not unique")
+                # The kernel's core ids repeat between packages, so upstream names a core by its lowest CPU.
                 core_id = min(core.threads)
                 # Without an uncore cache upstream uses the socket's id, which may equal the id of a cache.
                 uncore = core.uncore_caches[0] if core.uncore_caches else core.socket
@@ -275,6 +278,7 @@ class CPUTopology:
         outer, inner = self.numa_nodes, self.sockets
         self.packages_nest = _nest(inner, outer) if self.num_sockets >= len(self.numa_nodes) else _nest(outer, inner)
         self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
+        # A NUMA id of -1 has no bit in a mask.
         self.numa_mask: Bits = bits_of(node for node in self.numa_nodes if node >= 0)
         self.sockets_of_numa_nodes = {
             node: bits_of(i for i, socket in enumerate(self.sockets.values()) if socket & cpus)
@@ -311,6 +315,7 @@ class CPUTopology:
             table = {
                 key: tuple((other, cpus) for other, cpus in inner.items() if cpus & mine) for key, mine in outer.items()
             }
+            # Filled on demand: which pairs of levels are needed depends on the policy options.
             self._children[parent, child] = table
         return table
 
@@ -329,6 +334,7 @@ class CPUTopology:
 
     def cpus_in_numa_nodes(self, mask: Bits) -> Bits:
         """Return the bits of all CPUs of the nodes in a NUMA mask."""
+        # A mask of one node is by far the most frequent.
         if mask > 0 and not mask & (mask - 1):
             return self.numa_nodes.get(mask.bit_length() - 1, 0)
         cpus = 0
@@ -345,6 +351,7 @@ class CPUTopology:
         return first is not None and cpus & ~self.uncore_caches[first] == 0
 
 
+# A fleet has few kinds of machines, which all its nodes share.
 @lru_cache(maxsize=16)
 def cpu_topology(machine: Machine) -> CPUTopology:
     """Return the topology of a machine; equal machines share one. Raises `TopologyError`."""

@@ -91,6 +91,7 @@ def parse_bits(text: str) -> Bits:
         return _bits_of_many(merge_ranges(ranges))
     bits = 0
     for low, high in ranges:
+        # The difference of two powers of two sets all bits of a range at once.
         bits |= (1 << high + 1) - (1 << low)
     return bits
 
@@ -195,9 +196,11 @@ def ids_of(bits: Bits) -> list[int]:
 
 def _bits_of_ids(ids: Iterable[int]) -> Bits:
     """Return ids given by a caller of the library as bits. Raises `CPUSetError`."""
+    # A text is an iterable too: its digits would pass for CPU ids.
     if isinstance(ids, str):
         raise CPUSetError(f"{_abbreviate(ids)} is text; CPUSet.parse reads it")
     try:
+        # An iterator can be read once only, and is checked before it is used.
         known = tuple(ids)
         if max(known, default=0) <= MAX_CPU_ID:
             return bits_of(known)
@@ -214,6 +217,7 @@ class CPUSet:
     bits: Bits
 
     def __init__(self, ids: Iterable[int] = ()) -> None:
+        # The class refuses assignments, its own included.
         object.__setattr__(self, "bits", _bits_of_ids(ids))
 
     @classmethod

@@ -66,6 +66,7 @@ def decoding_problem(text: str) -> DecodingProblem:
         remedy = "add the field"
     unknown = _UNKNOWN.search(problem)
     got: Literal["", "kind", "value"] = "kind" if kinds else "value" if _VALUE.match(problem) else ""
+    # msgspec begins its errors with a capital; here a place comes before them.
     return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, unknown["name"] if unknown else "", got)
 
 

@@ -14,6 +14,7 @@ API_VERSION = "podslice.io/v1alpha1"
 
 def document(value: msgspec.Struct) -> dict[str, Any]:
     """Return a document as plain data. Its kind is the name of its type; CPU sets and quantities become text."""
+    # `str` is the text of everything that msgspec does not know: CPU sets, quantities.
     data: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
     return with_header(type(value).__name__, data)
 

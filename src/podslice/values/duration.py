@@ -6,6 +6,7 @@ import re
 
 from podslice.values.golang import INT64_MAX, quote
 
+# The micro sign and the Greek letter mu look alike; Go takes both.
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 _SMALLEST = 1 << 63
@@ -34,6 +35,7 @@ def parse_duration(text: str) -> int:
         if total > _SMALLEST:
             raise _invalid(text)
         position = part.end()
+    # -2**63 ns is a duration, 2**63 ns is none.
     if not negative and total > INT64_MAX:
         raise _invalid(text)
     return -total if negative else total

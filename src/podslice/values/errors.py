@@ -49,6 +49,7 @@ class InputError(PodsliceError):
         text = ": ".join(parts)
         if self.remedy:
             text += f" ({self.remedy})"
+        # One error is one line in logs and tables, whatever the input it quotes.
         return " ".join(text.split("\n"))
 
     @property
@@ -162,6 +163,7 @@ class AdmissionError(PodsliceError):
 
     def __init__(self, kind: RefusalKind, /, **facts: object) -> None:
         self.refusal = Refusal(kind, facts)
+        # The message is composed only when it is read.
         super().__init__(kind.code)
 
     @property

@@ -109,6 +109,7 @@ class FeatureGates(dict[str, bool]):
             gate = known.get(name)
             if gate is None:
                 if name in ("AllAlpha", "AllBeta"):
+                    # A group is no gate of its own, so it is not unknown either.
                     continue
                 unknown.append(name)
             elif gate.locked and value != gate.default:
@@ -120,8 +121,10 @@ class FeatureGates(dict[str, bool]):
                 effective |= {
                     name: overrides[group]
                     for name, gate in known.items()
+                    # A gate named by itself wins over its group, as in upstream.
                     if gate.stage == stage and name not in overrides
                 }
+        # Dependencies are checked on all gates of Kubernetes, also on those that no manager reads.
         _check_dependencies(all_gates(overrides) | {name: effective[name] for name in known})
         return cls(effective, tuple(unknown))
 

@@ -14,6 +14,7 @@ INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
 U64 = (1 << 64) - 1
 
+# `\Z`, because `$` would accept a newline behind the number.
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -43,6 +44,7 @@ def quote(text: str) -> str:
     for char in text:
         if char in _ESCAPES:
             out.append(_ESCAPES[char])
+        # Go's `%q` keeps what `unicode.IsPrint` accepts, and escapes the rest by its size.
         elif char.isprintable():
             out.append(char)
         elif ord(char) < 0x80:
@@ -99,6 +101,7 @@ def to_float32(value: float) -> float:
 
 def parse_float32(text: str) -> float:
     """Return a number of 32 bits. Raises `GoSyntaxError` with the text of `strconv.ParseFloat`."""
+    # Misplaced underscores are left in, so that the text fails below.
     digits = text if _MISPLACED_UNDERSCORE.search(text) else text.replace("_", "")
     if _DECIMAL_FLOAT.match(digits):
         number = float(digits)

@@ -28,6 +28,7 @@ _POWERS: tuple[int, ...] = tuple(10**n for n in range(19))
 _FITS = {scale: INT64_MAX * 10 ** (9 + scale) for scale in range(-9, 1)}
 """Largest number of billionths that a small quantity of each scale holds."""
 _SMALLEST = INT64_MIN * _NANO
+# Upstream scales up by these powers without a check for overflow; by all others it checks.
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
 _HUGE = 10**60
 _STEPS = (384, 96, 24, 3)
@@ -124,6 +125,7 @@ class Quantity:
     def _round_to(self, exponent: int) -> int:
         """Return the value in units of `10**exponent`, rounded away from zero."""
         quotient, rest = divmod(abs(self.nano), _POWERS[exponent + 9])
+        # The usual case, without upstream's paths for values that do not fit.
         if quotient < INT64_MAX and (self.small or self.nano >= 0):
             quotient += rest != 0
             return quotient if self.nano >= 0 else -quotient
@@ -198,6 +200,7 @@ class Quantity:
                 power += 1
             return f"{number}{_BINARY_SUFFIX[power]}"
         mantissa, exponent = self.nano, -9
+        # Large steps first: dividing a number of a thousand digits by 1000 over and over takes quadratic time.
         for step in _STEPS if abs(mantissa) > _HUGE else (3,):
             power = _ten(step)
             while mantissa % power == 0:
@@ -289,6 +292,7 @@ def _from_decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
     scale = exponent - len(number.fraction)
     if not digits.strip("0") and scale >= -9:
         return Quantity(0, fmt, min(scale, 0))
+    # 1e999999999 is three characters that would take all memory to write out.
     if scale > MAX_DIGITS:
         raise QuantityError(_TOO_LONG)
     if len(digits) <= _SMALL_DECIMAL_DIGITS and scale >= -9:
@@ -351,6 +355,7 @@ def cpus_text(milli: int) -> str:
     return f"{milli // 1000} CPUs" if milli % 1000 == 0 else f"{milli}m CPUs"
 
 
+# The same few amounts recur in all pods of a cluster or fleet.
 @lru_cache(maxsize=4096)
 def _parse_cached(text: str) -> Quantity:
     return Quantity._parse(text)

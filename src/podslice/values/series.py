@@ -34,4 +34,5 @@ def labels_text(labels: Labels) -> str:
 
 def series(name: str, **labels: str) -> Series:
     """Return the time series of a metric with these labels."""
+    # Sorted, because two orders of the same labels are one series.
     return Series(name, tuple(sorted(labels.items())))

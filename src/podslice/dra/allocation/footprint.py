@@ -40,6 +40,7 @@ def count_claims(pod: Pod, claims: Iterable[PodClaim]) -> tuple[CountedClaim, ..
     """Return the entries that the scheduler writes into the pod's status, by name; claims that count for nothing are
     left out."""
     found = []
+    # Upstream writes the list sorted by claim name (cluster-integration A.7, step 2).
     for claim in sorted(claims):
         resources = _sum_amounts(claim.grants)
         if resources:
@@ -73,6 +74,7 @@ def find_problem(pod: Pod, claims: Sequence[CountedClaim]) -> Uncounted | None:
             return Uncounted(message, "name the claim in resources.claims of the container that uses it")
     if pod.spec.resources is None or not is_pod_level_requests_set(pod):
         return None
+    # Overhead is on both sides of upstream's comparison, so it is left out of both (cluster-integration A.7, step 4).
     parts = pod_requests(pod, pod_level=False, overhead=False)
     for claim in claims:
         add_into(parts, claim.resources)
@@ -91,6 +93,7 @@ def _sum_amounts(grants: Iterable[DeviceGrant]) -> ResourceList:
             if not mapping.capacity_key:
                 add_into(total, {resource: factor})
                 continue
+            # A capacity that the allocation did not consume contributes nothing.
             consumed = (grant.consumed or {}).get(full_name(grant.offered.driver, mapping.capacity_key))
             if consumed is not None:
                 add_into(total, {resource: quantity_of(consumed * factor.nano // _NANO)})

@@ -81,6 +81,8 @@ class ClusterDevices:
             if one.spec.node_name is not None:
                 by_node.setdefault(one.spec.node_name, []).append(one)
         found = {node.name: (node, pools_of([*by_node.get(node.name, []), *elsewhere], node)) for node in nodes}
+        # Added to every node that does not have the pool itself: v1.36.2 lets them block requests for all devices
+        # there.
         broken = incomplete_pools(listed)
         shapes: dict[object, int] = {}
         self.nodes = {name: NodePools(node, pools, broken, shapes) for name, (node, pools) in found.items()}
@@ -159,6 +161,7 @@ class ClusterDevices:
         known = self._known.setdefault(_signature(claims), _KnownAnswers({}, {}))
         answers = known.answers
         for name, state in self._state_of.items():
+            # `answers` stands for "not known yet", as None is an answer.
             if answers.get(state, answers) is None or (among is not None and name not in among):
                 continue
             one = self.nodes[name]

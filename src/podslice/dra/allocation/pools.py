@@ -30,6 +30,7 @@ class ConsumableCapacity(NamedTuple):
     def consumption(self, asked: int | None) -> int | None:
         """Return the amount that an allocation takes, None for an invalid request. Without a request it is the default;
         without a policy the whole capacity."""
+        # The default is required with a policy, so there is no policy.
         if self.default is None:
             return self.value if asked is None else asked
         if asked is None:
@@ -105,6 +106,7 @@ def _newest_slices(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSli
     found: defaultdict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
     for one in slices:
         found[one.spec.driver, one.spec.pool.name].append(one)
+    # Pools by driver and name, slices by object name: the order in which the scheduler allocates.
     for _, members in sorted(found.items()):
         newest = max(one.spec.pool.generation for one in members)
         yield sorted((one for one in members if one.spec.pool.generation == newest), key=lambda one: one.metadata.name)
@@ -171,6 +173,7 @@ def make_device(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
     )
     shared = bool(device.allow_multiple_allocations)
     amounts = tuple(sorted((name, one.value) for name, one in capacity.items()))
+    # What CEL sees of a device (cluster-integration A.1.3): its name is not among it.
     look = (driver, tuple(sorted(attributes.items())), amounts, shared)
     return OfferedDevice(
         (driver, pool, device.name), device, attributes, capacity, counters, device.taints, shared, look

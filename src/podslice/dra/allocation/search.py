@@ -136,6 +136,7 @@ class Search:
                     self._selectors.expressions(form, name)
                     if form.allocation_mode == ALL:
                         self._every[number, name] = self._find_all(number, name, form)
+        # The API server stores at most 32 results, so the scheduler does not even look.
         if any(_fewest_devices(claim.devices) > MOST_RESULTS for claim in self._claims):
             return None
         self._regular = all(backtracks_cleanly(one.devices) for one in self._claims)

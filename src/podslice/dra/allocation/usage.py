@@ -53,6 +53,7 @@ class DeviceUsage:
             held = self.consumed[offered.id]
             for name, amount in grant.consumed.items():
                 held[name] += amount
+        # A shared device consumes its counters once, with its first user.
         if grant.consumed is None or first:
             self.count(offered, 1)
 
@@ -90,6 +91,7 @@ class DeviceUsage:
                 return False
         elif offered.id in self.consumed:
             held = self.consumed[offered.id]
+            # Its counters were checked and booked with its first user.
             return all(held[name] + amount <= offered.capacity[name].value for name, amount in consumed.items())
         elif any(amount > offered.capacity[name].value for name, amount in consumed.items()):
             return False
@@ -107,6 +109,7 @@ class DeviceUsage:
             return
         device = (result.driver, result.pool, result.device)
         if offered is not None:
+            # Only an allocation of a shared device has a shareID.
             consumed = None if result.share_id is None else recorded_consumption(result)
             self.take(DeviceGrant(result.request, offered, consumed), owner)
         elif result.share_id is None:

@@ -53,6 +53,7 @@ class ClaimAnswers:
 
     def __init__(self, claim_paths: Sequence[str], slice_paths: Sequence[str]) -> None:
         """Raises `InputError`, also for one kind of files without the other."""
+        # Imported on use: most calls have no claims.
         from podslice.dra.cel import CELSelectors
         from podslice.dra.manifests import load_device_objects
 

@@ -14,8 +14,8 @@ from podslice.values.errors import InputError
 _MEMORY_PER_CPU = 4 << 30
 _ADJACENT = ("ppc", "s390", "loongarch")
 """Architectures on which the threads of a core have successive ids; on x86 Linux counts first threads first."""
-_NODES = "numactl -H tells it"
-_CORES = "lscpu -e tells it"
+_NODES = "numactl -H shows it"
+_CORES = "lscpu -e shows it"
 
 
 class MergedMachine(NamedTuple):

@@ -329,11 +329,13 @@ class _Expansion:
         for core, threads in enumerate(self.threads):
             node, in_node = divmod(core, self.cores_per_numa)
             socket, node_in_socket = divmod(node, self.form.numa_per_socket)
+            # Core ids count within the socket, as the kernel's do.
             core_id = node_in_socket * self.cores_per_numa + in_node
             for cpu in threads:
                 yield CPUFacts(cpu, core_id, self.socket_ids[socket], self.node_ids[node])
 
     def _l3_masks(self) -> list[Bits]:
+        # A size without a number of cores means one cache per NUMA node.
         size = self.form.cores_per_l3 or self.cores_per_numa
         per_socket = self.cores_per_numa * self.form.numa_per_socket
         if size < 1 or per_socket % size:

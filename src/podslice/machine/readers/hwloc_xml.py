@@ -118,6 +118,7 @@ class _HwlocReader:
 
     def _node_of(self) -> dict[int, int]:
         def rank(node: _HwlocObject) -> tuple[bool, int, int]:
+            # High-bandwidth or GPU memory lists CPUs too, which belong to the node with ordinary memory.
             special = node.element.get("subtype") in _SPECIAL_MEMORY
             return special, node.cpus.bit_count(), node.index or 0
 
@@ -171,6 +172,7 @@ class _HwlocReader:
         kinds = [(parse_bitmap(kind.get("cpuset")), kind) for kind in self.root.iter("cpukind")]
         if len(kinds) < 2:
             return
+        # hwloc lists kinds from the slowest to the fastest; here the fastest comes first.
         for rank, (cpus, kind) in enumerate(reversed(kinds)):
             infos = {info.get("name"): info.get("value", "") for info in kind.iter("info")}
             name = _CORE_TYPES.get(infos.get("CoreType", ""), f"rank-{rank}")

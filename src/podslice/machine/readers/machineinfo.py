@@ -101,6 +101,7 @@ class _MachineInfoReader:
                 level = self.number(cache, "level", "topology")
                 number = self.number(cache, "id", "topology")
                 size = self.number(cache, "size", "topology")
+                # Cache ids are unique within a level and type at best, so private caches are kept apart by their core.
                 where = (level, str(cache.get("type", "")).capitalize(), size, number, owner)
                 found[where] = found.get(where, 0) | bits_of(cpus)
 

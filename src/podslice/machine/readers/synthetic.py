@@ -237,6 +237,7 @@ class _Tree:
         self._inside = outer
         if level.type == "numa":
             memory = level.attributes.memory
+            # hwloc gives a NUMA level 1 GiB by default, but an attached node none.
             self._add_node(number, _DEFAULT_MEMORY if memory is None else memory, first)
         for attached in level.attached:
             self._add_node(next(self._numa_ids), attached.memory or 0, first)
@@ -317,6 +318,7 @@ def to_synthetic(machine: Machine) -> str:
         words.append(f"{kind}:{arities.pop()}{_attribute_text(kind, machine, [groups[child] for child in parents])}")
     words.append(_pu_word(parents))
     text = " ".join(words)
+    # The description is read back, because hwloc's rules for cache levels can change what a kubelet sees.
     if _outline(topology) != _outline(CPUTopology(from_synthetic(text))):
         raise _irregular_error("its L3 caches are not all the kubelet's uncore caches")
     return text

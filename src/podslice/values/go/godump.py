@@ -103,11 +103,13 @@ class Checksum:
         if piece in self._effects:
             return True
         count = self._counts.pop(piece, 0) + 1
+        # Only ASCII: a byte of seven bits changes the hash through its lowest seven bits alone.
         if count < _TABLE_COST or not self._budget or not piece.isascii():
             if len(self._counts) >= self._capacity:
                 self._counts.clear()
             self._counts[piece] = count
             return False
+        # Cleared as a whole, which is rare; pieces in use get their tables again soon.
         if len(self._effects) >= self._capacity:
             self._effects.clear()
         self._effects[piece] = _compute_effect(piece)
@@ -218,4 +220,5 @@ def data_checksum(data: str) -> int:
 
 def crc_checksum(data: str) -> int:
     """Return the checksum of a DRA Manager's file."""
+    # The DRA Manager is the only one that uses CRC-32.
     return zlib.crc32(data.encode())

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from podslice.values.golang import quote
 
+# Go's own limit.
 MAX_DEPTH = 10_000
 
 
@@ -44,6 +45,7 @@ class _Scanner:
     """
 
     def __init__(self, data: bytes) -> None:
+        # The blank lets a number at the end of the text finish without a check for the end at every byte.
         self.data = data + b" "
         self.end = len(data)
         self.at = 0

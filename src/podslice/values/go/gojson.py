@@ -29,6 +29,7 @@ from podslice.values.golang import GoSyntaxError, atoi
 MOST_VALUES = 500_000
 """Most values read from a state file; those of 10 000 containers are 40 000."""
 _quote = json.JSONEncoder(ensure_ascii=False).encode
+# Go escapes these five characters so that JSON is safe inside HTML and JavaScript.
 _ESCAPED = re.compile("[<>&\u2028\u2029]")
 _BROKEN_BYTES = re.compile("[\udc80-\udcff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -102,6 +103,7 @@ def parse(data: bytes) -> Any:
             text, object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError):
+        # Python's parser recurses and gives up before Go's limit on depth.
         raise CheckpointError(fault(data) or "the file is nested too deeply for podslice") from None
     return _replace_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
@@ -286,6 +288,7 @@ class _Decoder:
                 return old
         if not isinstance(value, list) or isinstance(value, Members):
             return self.report_mismatch(_kind_of(value), kind.name, old)
+        # Go also takes a list of numbers for a byte slice.
         numbers = [self.decode_value(item, GoInt("uint8"), 0) for item in value]
         if any(number > 0xFF for number in numbers):
             return self.report_mismatch("number", "uint8", old)
