@@ -32,5 +32,5 @@ class FakeSource:
     def ask(self, identity: Identity) -> None:
         return None
 
-    def unknown(self) -> str:
+    def explain_unknown(self) -> str:
         return "the API server has not told about this pod yet"

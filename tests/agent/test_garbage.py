@@ -280,13 +280,13 @@ def test_cause_is_known_while_it_lasts() -> None:
             await hold.wait()
 
         source = ApiSource(Script(ApiError("no route to host")), "node", trouble=lambda what, why: None, sleep=sleep)
-        assert source.unknown() == "no pods from the API server: it has not answered yet"
+        assert source.explain_unknown() == "no pods from the API server: it has not answered yet"
         task = asyncio.ensure_future(source.run())
         await until(lambda: source.cause)
-        assert source.unknown() == "no pods from the API server: no route to host"
+        assert source.explain_unknown() == "no pods from the API server: no route to host"
         hold.set()
         await until(lambda: source.ready)
-        assert source.unknown() == "the API server has not told about this pod yet"
+        assert source.explain_unknown() == "the API server has not told about this pod yet"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

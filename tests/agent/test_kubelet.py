@@ -128,12 +128,12 @@ def test_failures_are_waited_out(failure: Exception) -> None:
             await until(lambda before=before: kubelet.reads > before)  # type: ignore[misc]
         await until(lambda: len(troubles) == 3)
         assert source.find(who("a")) is not None
-        assert source.unknown().startswith("no pods from the kubelet: ")
+        assert source.explain_unknown().startswith("no pods from the kubelet: ")
         assert (source.expects(who("b")), source.expects(static("hash"))) == (True, False)
         kubelet.failure = None
         waits.go.release()
         await until(lambda: not source.cause)
-        assert source.unknown() == "the kubelet does not list this pod yet"
+        assert source.explain_unknown() == "the kubelet does not list this pod yet"
         long = [seconds for seconds in waits.seconds if seconds != 10.0 and seconds > 0.1]
         assert long == sorted(long)
 

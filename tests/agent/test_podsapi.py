@@ -266,9 +266,9 @@ def test_without_the_gate_the_next_source_decides(tmp_path: Path, left: str) -> 
         assert (watching.source.cause, watching.troubles) == ("", [])
         strict = Following(kubelet.path, required=True)
         await until(lambda: strict.source.cause)
-        part = {"none": "there is no /", "dead": "nobody listens on /", "other": "does not serve the Pods API"}[left]
-        assert part in strict.source.unknown()
-        assert strict.source.unknown().startswith("no pods from the kubelet's Pods API: ")
+        part = {"none": "there is no /", "dead": "nothing listens on /", "other": "does not serve the Pods API"}[left]
+        assert part in strict.source.explain_unknown()
+        assert strict.source.explain_unknown().startswith("no pods from the kubelet's Pods API: ")
         assert not strict.source.ready
         assert (strict.source.expects(who("a")), strict.source.expects(static("h"))) == (True, False)
         await strict.stop()
@@ -358,7 +358,7 @@ def test_list_that_does_not_end_is_begun_again() -> None:
         assert not source.ready
         assert source.find(who("a")) is not None
         assert await Sources([source], wait=1.0, annotation=False).wait_for(who("b")) is None
-        assert source.unknown() == "no pods from the kubelet's Pods API: RecursionError: deep"
+        assert source.explain_unknown() == "no pods from the kubelet's Pods API: RecursionError: deep"
         assert 5 < len(troubles) < 15
 
     on_paper(kubelet, test)

@@ -438,7 +438,7 @@ def test_room_between_a_refusal_and_the_look_at_it(tmp_path: Path) -> None:
         arriving = agent.refusals._arriving
         looks = 0
         for _, work in arriving.steps():
-            if getattr(work, "func", None) == arriving._judge:
+            if getattr(work, "func", None) == arriving._settle:
                 looks += 1
                 agent.owner.leave("old")
             work()

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from podslice.agent.kubelet.kubeletresources import KubeletResources, Ours, merged_allocatable, merged_pods
+from podslice.agent.kubelet.kubeletresources import KubeletResources, Ours, merge_allocatable, merge_pods
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.standin import KEPT, OWN, StandIn
 from podslice.agent.settings import AgentSettings, settings_from_dict
@@ -144,11 +144,11 @@ def test_memory_and_devices_are_the_kubelets_unless_ours() -> None:
     memory = api.ContainerMemory(memory_type="memory", size=1)
     theirs = pod("a", container("app", devices=[device("gpu", "0"), device("nic", "1")], memory=[memory]))
     ours = pod("a", container("app", cpu_ids=[3], devices=[device("gpu", "7")]))
-    kept = merged_pods([theirs], [ours], Ours())[0].containers[0]
+    kept = merge_pods([theirs], [ours], Ours())[0].containers[0]
     assert list(kept.memory) == [memory]
-    mine = merged_pods([theirs], [ours], Ours(memory=True, devices=frozenset({"gpu"})))[0].containers[0]
+    mine = merge_pods([theirs], [ours], Ours(memory=True, devices=frozenset({"gpu"})))[0].containers[0]
     assert (list(mine.memory), list(mine.devices)) == ([], [device("nic", "1"), device("gpu", "7")])
-    total = merged_allocatable(
+    total = merge_allocatable(
         api.AllocatableResourcesResponse(cpu_ids=[9], memory=[memory], devices=[device("gpu", "0")]),
         api.AllocatableResourcesResponse(cpu_ids=[1, 2], devices=[device("gpu", "7")]),
         Ours(devices=frozenset({"gpu"})),
@@ -159,7 +159,7 @@ def test_memory_and_devices_are_the_kubelets_unless_ours() -> None:
 def test_pods_of_one_name() -> None:
     """Of a pod that was created again both are told: the newer completes the kubelet's, the older still holds CPUs."""
     old, new = pod("a", container("app", cpu_ids=[1])), pod("a", container("app", cpu_ids=[2]))
-    merged = merged_pods([pod("a", container("app"))], [old, new], Ours())
+    merged = merge_pods([pod("a", container("app"))], [old, new], Ours())
     assert [list(one.containers[0].cpu_ids) for one in merged] == [[2], [1]]
 
 

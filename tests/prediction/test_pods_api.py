@@ -124,7 +124,7 @@ def test_real_kubelet_comes_and_goes(node: OneNode) -> None:
         assert await sources.wait_for(other) is None
         assert not sources.must_know(other)
         assert (source.ready, source.cause) == (True, "")
-        assert any("nobody listens on" in why for why in troubles)
+        assert any("nothing listens on" in why for why in troubles)
 
     following(node, test)
 

@@ -31,7 +31,7 @@ from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.healing import heal
 from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.journal import NodeJournal
-from podslice.agent.kubelet.chosen import ChosenSources
+from podslice.agent.kubelet.configuredsources import ConfiguredSources
 from podslice.agent.kubelet.kubeletresources import KubeletResources
 from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.kubelet.podresources import PodResources
@@ -119,7 +119,7 @@ class Agent:
         self.reporter = AgentReporter()
         self.loops = Supervisor(lambda name, why: self.reporter.trouble("loop", f"{name} is started again: {why}"))
         self.node_name = settings.sources.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
-        self._chosen = ChosenSources(settings.sources, self.node_name, api=api, trouble=self.reporter.trouble)
+        self._chosen = ConfiguredSources(settings.sources, self.node_name, api=api, trouble=self.reporter.trouble)
         self.sources = Sources(
             self._chosen.in_order(),
             wait=settings.sources.wait_seconds,

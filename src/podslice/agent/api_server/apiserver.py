@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from podslice.agent.kubelet.knownpods import KnownPods
-from podslice.agent.kubelet.sources import no_pods_from
+from podslice.agent.kubelet.sources import explain_no_pods
 from podslice.api.pod.spec import Pod
 from podslice.replica.nodestate import NodeStateStatus
 from podslice.service.identity import Identity
@@ -100,8 +100,8 @@ class ApiSource:
     def ask(self, identity: Identity) -> None:
         """News come by themselves."""
 
-    def unknown(self) -> str:
-        nothing = no_pods_from("the API server", self.cause, ready=self.ready)
+    def explain_unknown(self) -> str:
+        nothing = explain_no_pods("the API server", self.cause, ready=self.ready)
         return nothing or "the API server has not told about this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:

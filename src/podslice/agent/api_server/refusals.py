@@ -57,9 +57,9 @@ class Refusals:
                 api,
                 self.rejected,
                 ready=lambda: connected() and self.awaiting.current,
-                moot=lambda uid: self._arriving.moot(uid),
+                moot=lambda uid: self._arriving.is_moot(uid),
                 busy=self._busy,
-                free=lambda uid: self._arriving.freed(uid),
+                free=lambda uid: self._arriving.undo_rejection(uid),
                 trouble=reporter.trouble,
                 marked=reporter.rejected,
             )
@@ -96,7 +96,7 @@ class Refusals:
         now = self._owner.admitting.now()
         if now < refusal.since:  # the clock was set back: nobody knows how long that is ago
             return 0.0
-        if self.awaiting.preparing(uid):
+        if self.awaiting.is_preparing(uid):
             return min(LOOK_SECONDS, refusal.since + LONGEST_SECONDS - now)
         begun = pod.turned_away + QUIET_SECONDS
         if not pod.turned_away:

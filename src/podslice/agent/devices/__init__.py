@@ -1,1 +1,1 @@
-"""Device plugins that register at the agent or at the kubelet beside it."""
+"""Device plugins that register with the agent or with the kubelet beside it."""

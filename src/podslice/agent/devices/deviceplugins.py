@@ -1,5 +1,5 @@
-"""Real device plugins, API v1beta1: they register here, list their devices, and are asked when one is allocated
-(memory-device 2.2 to 2.4).
+"""Server and client of device plugins, API v1beta1: registration, lists of devices, and allocation (memory-device 2.2
+to 2.4).
 
 Registration and ListAndWatch run on the event loop. The owner makes the other calls, such as Allocate, in the middle of
 a decision, so they block. All calls of one decision together may take `CALL_SECONDS`, well below what the runtime
@@ -41,11 +41,11 @@ _LONGEST_DETAILS = 1000
 _LINE_SECONDS, _MOST_LINES = 6.0, 20
 _LONGEST_SOCKET = 107
 _CHANNEL = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
-"""A plugin that was replaced has the same address; no connection to its predecessor may be used for it."""
+"""A replaced plugin has the same address, and gRPC would hand out its predecessor's connection: so none is shared."""
 
 
 class CallBudget:
-    """Seconds the calls of one decision have left. A decision is made in one turn of the event loop, so the budget is
+    """Time budget of the calls of one decision. A decision is made in one turn of the event loop, so the budget is
     whole again in the next."""
 
     def __init__(self, seconds: float = CALL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,6 +54,7 @@ class CallBudget:
         self._end: float | None = None
 
     def left(self) -> float:
+        """Return the seconds that are left of this decision's budget."""
         if self._end is None:
             self._end = self._clock() + self._seconds
             asyncio.get_running_loop().call_soon(self._renew)
@@ -64,7 +65,7 @@ class CallBudget:
 
 
 class RemotePlugin:
-    """A plugin behind a socket, as the Device Manager calls it. Every call may raise `PluginError`."""
+    """A plugin behind a socket, with the calls that the Device Manager makes. Every call may raise `PluginError`."""
 
     def __init__(
         self, target: str, options: PluginOptions, observe: Callable[[float], None], budget: CallBudget
@@ -75,9 +76,11 @@ class RemotePlugin:
         self._channel = grpc.insecure_channel(target, options=_CHANNEL)
 
     def close(self) -> None:
+        """Hang up."""
         self._channel.close()
 
     def get_preferred_allocation(self, available: list[str], must_include: list[str], size: int) -> list[str] | None:
+        """Return the ids that the plugin prefers, None where it has no preference."""
         one = api.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
@@ -89,6 +92,7 @@ class RemotePlugin:
         return list(answer.container_responses[0].deviceIDs) if answer.container_responses else None
 
     def allocate(self, ids: list[str]) -> AllocateResponse | None:
+        """Allocate devices to a container; None for an answer without containers."""
         started = time.perf_counter()
         try:
             request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
@@ -98,6 +102,7 @@ class RemotePlugin:
         return _response(answer.container_responses[0]) if answer.container_responses else None
 
     def pre_start(self, ids: list[str]) -> None:
+        """Let the plugin prepare devices before the container starts."""
         self._call("PreStartContainer", api.PreStartContainerRequest(devices_ids=ids), api.PreStartContainerResponse)
 
     def _call(self, method: str, request: Any, kind: Any) -> Any:
@@ -112,16 +117,16 @@ class RemotePlugin:
         try:
             return call(request, timeout=left)
         except grpc.RpcError as error:
-            raise PluginError(f"rpc error: code = {_code_name(error)} desc = {_details(error)}") from None
+            raise PluginError(f"rpc error: code = {_code_name(error)} desc = {_details_of(error)}") from None
 
 
-def _details(error: Any) -> str:
-    """What the other side says, which may be long."""
+def _details_of(error: Any) -> str:
+    """Return the message of an error, cut off."""
     return str(error.details())[:_LONGEST_DETAILS]
 
 
 def _code_name(error: Any) -> str:
-    """The code as Go prints it: `DeadlineExceeded`."""
+    """Return the code as Go prints it: `DeadlineExceeded`."""
     return "".join(word.capitalize() for word in error.code().name.split("_"))
 
 
@@ -136,8 +141,8 @@ def _response(message: api.ContainerAllocateResponse) -> AllocateResponse:
 
 
 def device_of(message: api.Device) -> Device:
-    """A device as listed; without topology object it has no NUMA nodes to speak of. Nodes that no machine has are left
-    out: nobody who is told of the device could read them."""
+    """Return a device of a plugin's list. Its NUMA nodes are None without a topology object; nodes that no machine has
+    are left out, since other programs could not read them."""
     if not message.HasField("topology"):
         return Device(message.ID, None, message.health)
     listed = dict.fromkeys(node.ID for node in message.topology.nodes)
@@ -145,8 +150,11 @@ def device_of(message: api.Device) -> Device:
 
 
 class DevicePlugins:
-    """The registration socket and everybody who registered. `node` gives the current node, None in safe mode;
-    plugins that register until then are handed to the next one by `attach`. `listed` are the devices by resource."""
+    """The registration socket, and the plugins that have registered.
+
+    `node`: returns the current node, None in safe mode; plugins that register meanwhile are given to the next node by
+    `attach`. `listed`: devices by resource.
+    """
 
     def __init__(
         self,
@@ -171,7 +179,7 @@ class DevicePlugins:
         self._server: Any = None
 
     async def start(self) -> None:
-        """Clean the folder and listen for registrations. Raises `OSError`, also where a kubelet or an agent does so."""
+        """Clean the folder and listen for registrations. Raises `OSError`, also where a kubelet or an agent listens."""
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         SocketFile(self._folder / REGISTRATION_SOCKET).clear()
         for path in self._folder.iterdir():
@@ -190,6 +198,7 @@ class DevicePlugins:
         await self._server.start()
 
     async def close(self) -> None:
+        """Stop serving, and hang up on all plugins."""
         for task in self._watches.values():
             task.cancel()
         await asyncio.gather(*self._watches.values(), return_exceptions=True)
@@ -199,7 +208,7 @@ class DevicePlugins:
             await self._server.stop(0.2)
 
     def attach(self, node: Node) -> None:
-        """A node came up: give it the plugins that are here."""
+        """Register the present plugins with a new node."""
         for resource, plugin in self._plugins.items():
             if resource in self.listed:
                 node.register_devices(resource, self.listed[resource], plugin)
@@ -215,7 +224,7 @@ class DevicePlugins:
         return api.Empty()
 
     def _say(self, text: str) -> None:
-        """Whoever reaches the socket may be refused very often, under another name each time."""
+        """Report a refusal, within a rate: a client may be refused very often, under another name each time."""
         if self._lines.take():
             self._trouble("devicePlugin", text)
 
@@ -253,7 +262,7 @@ class DevicePlugins:
             answer = await options(api.Empty(), timeout=DIAL_SECONDS)
         except grpc.aio.AioRpcError as error:
             await channel.close()
-            raise PluginError(f"failed to get device plugin options: {_details(error)}") from None
+            raise PluginError(f"failed to get device plugin options: {_details_of(error)}") from None
         self._replace(resource, target, answer, channel)
 
     def _replace(self, resource: str, target: str, answer: api.DevicePluginOptions, channel: Any) -> None:
@@ -268,7 +277,7 @@ class DevicePlugins:
         self._watches[resource] = asyncio.ensure_future(self._watch(resource, channel))
 
     async def _watch(self, resource: str, channel: Any) -> None:
-        """Follow the plugin's list until its stream ends; then its devices are unhealthy."""
+        """Follow the plugin's list until its stream ends; then mark its devices unhealthy."""
         stream = channel.unary_stream(
             f"/{PLUGIN_SERVICE}/ListAndWatch",
             request_serializer=lambda message: message.SerializeToString(),
@@ -281,14 +290,14 @@ class DevicePlugins:
                 self._list(resource, first=first)
                 first = False
         except grpc.aio.AioRpcError as error:
-            self._say(f"{resource}: ListAndWatch ended: {_details(error)}")
+            self._say(f"{resource}: ListAndWatch ended: {_details_of(error)}")
         except Exception as error:
             text = str(error)[:_LONGEST_DETAILS]
             self._say(f"{resource}: ListAndWatch ended: {type(error).__name__}: {text}")
         finally:
             with contextlib.suppress(Exception):
                 await channel.close()
-        self._disconnected(resource)
+        self._disconnect(resource)
 
     def _list(self, resource: str, *, first: bool) -> None:
         node = self._node()
@@ -299,7 +308,7 @@ class DevicePlugins:
         else:
             node.update_devices(resource, self.listed[resource])
 
-    def _disconnected(self, resource: str) -> None:
+    def _disconnect(self, resource: str) -> None:
         self.listed[resource] = tuple(
             Device(device.id, device.numa, "Unhealthy") for device in self.listed.get(resource, ())
         )

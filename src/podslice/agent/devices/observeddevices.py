@@ -1,4 +1,4 @@
-"""The devices that plugins list at a kubelet that decides by itself, as its PodResources API tells them."""
+"""The devices of plugins at a kubelet that decides by itself, from its PodResources API."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SOCKET = Path("pod-resources", "kubelet.sock")
 
 
 class ObservedDevices:
-    """Asks the kubelet whose folder this is."""
+    """Reads the devices of the kubelet with this folder."""
 
     def __init__(self, folder: Path) -> None:
         self._kubelet = KubeletResources(folder / SOCKET)
 
     async def listed(self) -> DeviceInventory:
-        """Its healthy devices; none where it has no socket there. Raises `InputError` where it does not answer."""
+        """Return its healthy devices; none where it has no socket. Raises `InputError` where it does not answer."""
         if not self._kubelet.path.exists():
             return DeviceInventory()
         try:
@@ -29,7 +29,7 @@ class ObservedDevices:
 
 
 def inventory_of(answer: api.AllocatableResourcesResponse) -> DeviceInventory:
-    """What can be given to pods, by resource and id: the kubelet tells it in another order each time."""
+    """Return the allocatable devices, sorted by resource and id: the kubelet lists them in another order each time."""
     found: dict[str, dict[str, set[int] | None]] = {}
     for one in answer.devices:
         nodes = {node.ID for node in one.topology.nodes if 0 <= node.ID < MOST_NUMA_NODES}

@@ -1,7 +1,7 @@
-"""Pods are decided about when the API server tells of them, before the kubelet makes a sandbox.
+"""Decide about pods as soon as the API server reports them, before the kubelet makes their sandboxes.
 
-The owner decides, as it does for a sandbox, and a pod that is admitted holds what it got until it is gone. Of a refused
-one it is found out here what becomes of it: it waits, where pods on their way out make room for it, or it is rejected.
+The owner decides as it does for a sandbox, and an admitted pod holds its resources until it is gone. A refused pod
+waits where pods that are leaving make room for it; otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podslice.values.reasons import INVALID_POD
 
 
 class PodList(Protocol):
-    """A source that knows all pods of this node. `cause` says why it knows nothing new, empty while all is well."""
+    """A source that lists all pods of this node. `cause`: why it gets nothing new, empty while all is well."""
 
     ready: bool
     cause: str
@@ -33,14 +33,15 @@ class PodList(Protocol):
 
 
 class Judged(Protocol):
-    """Who is told what becomes of a refused pod."""
+    """Receiver of decisions about refused pods."""
 
     def judged(self, identity: Identity, refusal: ReportedRefusal) -> None:
-        """It is rejected, waits (`waits_for`), or is refused at its containers; told again when that changes."""
+        """Note that a pod is rejected, waits (`waits_for`), or is refused at its containers; again when that
+        changes."""
 
 
 class Awaiting:
-    """Which pods are to run on a node, by what a source says."""
+    """The pods that are to run on a node, according to a source."""
 
     def __init__(self, source: PodList, node: str) -> None:
         self._source = source
@@ -48,41 +49,46 @@ class Awaiting:
 
     @property
     def current(self) -> bool:
-        """True while the source's list is what is."""
+        """Whether the source's list is complete and current."""
         return self._source.ready and not self._source.cause
 
     def __call__(self, uid: str) -> Identity | None:
-        """The pod under this UID if it is to run here, as far as anybody knows now."""
+        """Return the pod with this UID if it is to run here, None also while the list is not current."""
         known = self._source.pods.get(uid) if self.current else None
         return _identity(known) if known is not None and self.counts(known) and not known.deleting else None
 
     def counts(self, known: KnownPod) -> bool:
-        """True for a pod of this node that has not ended and that the kubelet has from the API server."""
+        """Whether this is a pod of this node that has not ended and that the kubelet gets from the API server."""
         return known.node == self._node and not known.mirror and not known.ended and known.problem is None
 
     def known(self) -> list[KnownPod]:
-        """Pods that count, in the order in which they were made."""
+        """Return the pods that count, in the order of their creation."""
         return sorted(filter(self.counts, self._source.pods), key=lambda pod: (pod.created, pod.namespace, pod.name))
 
     def get(self, uid: str) -> KnownPod | None:
-        """The pod under this UID if it counts."""
+        """Return the pod with this UID if it counts."""
         known = self._source.pods.get(uid)
         return known if known is not None and self.counts(known) else None
 
-    def preparing(self, uid: str) -> bool:
-        """True while the kubelet is at work on a pod and has not told yet how that ended."""
+    def is_preparing(self, uid: str) -> bool:
+        """Whether the kubelet works on the pod's sandbox or images and has not reported the result yet."""
         known = self.get(uid)
         return known is not None and known.preparing
 
-    def leaves(self, uid: str) -> bool:
-        """True for a pod that is being deleted, has ended or is gone."""
+    def is_leaving(self, uid: str) -> bool:
+        """Whether a pod is being deleted, has ended or is gone."""
         known = self._source.pods.get(uid)
         return known is None or known.ended or known.deleting
 
 
 class Arriving:
-    """`run` decides for ever. `find` is what the sources say, `early` False where a pod's sandbox says more than they.
-    `reject` makes a refusal final, or says that it cannot; `rejected` knows, by UID, refusals that are."""
+    """Decides about pods before their sandboxes; `run` does so for ever.
+
+    `find`: returns a pod's specification. `connected`: whether the runtime is connected.
+    `early` False: a pod's sandbox has more than the sources, so decide only what becomes of refused pods.
+    `reject`: makes a refusal final; returns False where it cannot. `rejected`: returns the final refusal of a UID.
+    `told`: gets the decisions about refused pods.
+    """
 
     def __init__(
         self,
@@ -109,21 +115,21 @@ class Arriving:
         self._last: dict[str, tuple[object, ...]] = {}
 
     def wake(self) -> None:
-        """Something has changed: a pod, or what is free."""
+        """Look again: a pod has changed, or resources have become free."""
         self._due.set()
 
-    def moot(self, uid: str) -> bool:
-        """True for a pod that needs not be rejected any more: it has ended, is going, or runs by now."""
-        return self._awaiting.leaves(uid) or self._runs(uid)
+    def is_moot(self, uid: str) -> bool:
+        """Whether a pod needs no rejection any more: it has ended, is leaving, or runs by now."""
+        return self._awaiting.is_leaving(uid) or self._runs(uid)
 
-    def freed(self, uid: str) -> None:
-        """A refusal is not final after all."""
+    def undo_rejection(self, uid: str) -> None:
+        """Note that a refusal is not final after all."""
         pod = self._owner.pods.get(uid)
         if pod is not None:
             pod.rejected = False
 
     async def run(self) -> None:
-        """Decide whenever there is something new; calls of the runtime are answered between any two pods."""
+        """Decide whenever something has changed; calls of the runtime are answered between any two pods."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -132,27 +138,29 @@ class Arriving:
                 await asyncio.sleep(0)
 
     def steps(self) -> Iterator[tuple[Identity, Callable[[], None]]]:
-        """What is to be done, a pod at a time; each is done before the next is looked at. Nothing while the runtime has
-        not said what runs, or the source does not know."""
+        """Yield the work of a pass, one pod at a time; each step must be done before the next is taken.
+
+        Yields nothing while it is not known what runs (runtime) or what is to run (source).
+        """
         if not self._may_decide():
             return
         yield from self._departures()
         for known in self._awaiting.known() if self._early else ():
             if not self._may_decide():
                 return
-            if not known.deleting and self._is_news(known):
+            if not known.deleting and self._is_undecided(known):
                 yield _identity(known), partial(self._arrive, known)
         for pod in list(self._owner.pods.values()):
             refusal = pod.refusals.get(pod.identity.uid)
             here = self._owner.pods.get(pod.identity.uid) is pod and not pod.tolerated
             if here and refusal is not None and refusal.final:
-                judge = self._insist if pod.rejected else self._judge
+                judge = self._reject_again if pod.rejected else self._settle
                 yield pod.identity, partial(judge, pod, refusal)
 
     def _may_decide(self) -> bool:
         return self._owner.store is not None and self._connected() and self._awaiting.current
 
-    # Coming and going
+    # Pods that come and go
 
     def _departures(self) -> Iterator[tuple[Identity, Callable[[], None]]]:
         for uid, pod in list(self._owner.pods.items()):
@@ -162,7 +170,7 @@ class Arriving:
             for uid in forgotten.keys() - self._owner.pods.keys():
                 del forgotten[uid]
 
-    def _is_news(self, known: KnownPod) -> bool:
+    def _is_undecided(self, known: KnownPod) -> bool:
         pod = self._owner.pods.get(known.uid)
         if pod is None:
             return True
@@ -178,7 +186,7 @@ class Arriving:
         identity = _identity(known)
         if pod is not None and pod.sandboxes:
             identity = pod.identity
-        found = self._found(identity)
+        found = self._find_pod(identity)
         before = self._rejected(known.uid)
         if before is None:
             self._owner.arrive(identity, found)
@@ -190,16 +198,17 @@ class Arriving:
         else:
             self._owner.arrive(identity, found)
 
-    def _found(self, identity: Identity) -> Found:
+    def _find_pod(self, identity: Identity) -> Found:
         try:
             return self._find(identity)
         except InputError as error:
             return ReportedRefusal(INVALID_POD, str(error))
 
-    # What becomes of a refused pod
+    # Refused pods
 
-    def _judge(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
-        """Nothing is looked at again until the node, or who is on the way out, is another."""
+    def _settle(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
+        """Decide whether a refused pod waits or is rejected. Its facts are compared first: the node and the leaving
+        pods."""
         if self._early and not self._owner.admitting.holds(refusal) and not self._still_refused(pod):
             return
         refusal = pod.refusals[pod.identity.uid]
@@ -212,7 +221,7 @@ class Arriving:
             pod.rejected = True
 
     def _still_refused(self, pod: PodRecord) -> bool:
-        """Decide once more: between a pod's refusal and this look at it, room may have come."""
+        """Decide once more, since resources may have become free meanwhile. Return whether the pod is still refused."""
         uid = pod.identity.uid
         known = self._awaiting.get(uid)
         if known is None or known.deleting:
@@ -221,8 +230,8 @@ class Arriving:
         refusal = pod.refusals.get(uid)
         return self._owner.pods.get(uid) is pod and refusal is not None and refusal.final and not pod.rejected
 
-    def _insist(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
-        """A rejected pod is on the list again: something has written over its status."""
+    def _reject_again(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
+        """Reject a pod that is still on the list: another client has overwritten its status."""
         if self._may_reject(pod):
             self._reject(pod.identity, refusal)
 
@@ -238,14 +247,14 @@ class Arriving:
         return refusal
 
     def _leaving(self, *, but: PodRecord) -> list[PodRecord]:
-        """Pods that hold something and are on their way out: being deleted, or ended."""
+        """Return the pods that hold resources and are being deleted or have ended."""
         return [pod for pod in self._owner.pods.values() if pod is not but and pod.units and self._leaves(pod)]
 
     def _leaves(self, pod: PodRecord) -> bool:
-        return not pod.identity.static and self._awaiting.leaves(pod.identity.uid)
+        return not pod.identity.static and self._awaiting.is_leaving(pod.identity.uid)
 
     def _may_reject(self, pod: PodRecord) -> bool:
-        """Only pods that the API server has and that run nothing here."""
+        """Whether the pod may be rejected: the API server has it, and nothing of it runs here."""
         identity, known = pod.identity, self._awaiting.get(pod.identity.uid)
         if known is None or known.deleting or identity.static:
             return False

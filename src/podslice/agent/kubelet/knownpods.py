@@ -1,4 +1,4 @@
-"""The pods a source has been told about, within bounds that no author of pods can move."""
+"""The pods that a source has read, within bounds that no author of pods can exceed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from podslice.values.errors import InputError
 
 MOST_PODS = 10_000
 MOST_BYTES = 48 << 20
-"""Of all pods together: more than 700 of the largest, or 10 000 ordinary ones."""
+"""Bytes of all pods together: more than 700 of the largest, or 10 000 ordinary ones."""
 
 
 class KnownPods:
-    """Pods by UID. A pod that comes again replaces itself; what does not fit any more is known as a pod that cannot
-    be read, so that it is refused and not guessed."""
+    """Pods by UID. A pod that exceeds the bound on bytes is kept as one that cannot be read, so that it is refused and
+    not guessed."""
 
     def __init__(self) -> None:
         self._pods: dict[str, KnownPod] = {}
@@ -32,29 +32,30 @@ class KnownPods:
         return iter(self._pods.values())
 
     def get(self, uid: str) -> KnownPod | None:
-        """By UID as the API has it."""
+        """Return the pod with this UID of the API, None if unknown."""
         return self._pods.get(uid)
 
     @property
     def size(self) -> int:
-        """Bytes kept, roughly; never above `MOST_BYTES` and a word about each pod."""
+        """About how many bytes are kept; at most `MOST_BYTES` and a few hundred for each unreadable pod."""
         return self._size
 
     def find(self, identity: Identity) -> Pod | None:
-        """By UID, or by the one true mirror of the static pod. Raises `InputError` for one that cannot be read."""
+        """Find a pod by UID, or a static pod by its mirror. Raises `InputError` for one that cannot be read."""
         known = self._pods.get(identity.uid)
         if known is None or not _same(known, identity):
             known = self._mirror(identity)
         return None if known is None else known.pod()
 
     def _mirror(self, identity: Identity) -> KnownPod | None:
-        """A mirror has another UID than its static pod, but its namespace and name; of two nobody knows which."""
+        """Return the mirror of a static pod: another UID, but the same namespace and name. None where two claim to be
+        it."""
         claims = [self._pods[uid] for uid in self._mirrors.get(identity.uid, ())]
         claims = [one for one in claims if _same(one, identity)]
         return claims[0] if len(claims) == 1 else None
 
     def replace(self, pods: Iterable[KnownPod]) -> None:
-        """These are all there are."""
+        """Replace all pods."""
         self._pods.clear()
         self._mirrors.clear()
         self._size = 0
@@ -62,7 +63,7 @@ class KnownPods:
             self.put(pod)
 
     def put(self, pod: KnownPod) -> None:
-        """A pod is new, or has changed."""
+        """Add a pod, or replace its older version."""
         self.drop(pod.uid)
         if len(self._pods) >= MOST_PODS:
             return
@@ -75,7 +76,7 @@ class KnownPods:
             self._mirrors.setdefault(pod.mirror_of, set()).add(pod.uid)
 
     def drop(self, uid: str) -> None:
-        """A pod has gone."""
+        """Forget a pod; it may be unknown."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return

@@ -1,7 +1,7 @@
-"""This node's pods from the kubelet beside the agent: its endpoint `/pods`, which tells of no other node.
+"""This node's pods from the endpoint `/pods` of the kubelet beside the agent.
 
-The kubelet lists its static pods as well, under the UIDs their sandboxes have, so no mirror is needed. It has no watch:
-the list is read now and then, and at once when a sandbox asks for a pod that is not known. It may be read with the
+The kubelet lists its static pods as well, under the UIDs of their sandboxes, so no mirror pods are needed. It has no
+watch: the list is read at intervals, and at once when a sandbox needs a pod that is not known. It may be read with the
 right to `get` `nodes/pods` (KEP-2862), which gives nothing else of the kubelet, and not the pods of other nodes.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from podslice.agent.api_server.apiclient import read_page
 from podslice.agent.kubelet.knownpods import KnownPods
-from podslice.agent.kubelet.sources import no_pods_from
+from podslice.agent.kubelet.sources import explain_no_pods
 from podslice.agent.settings import KubeletSettings
 from podslice.api.pod.spec import Pod
 from podslice.service.http.apiconnection import PLAIN, read_pieces
@@ -28,26 +28,28 @@ from podslice.service.trust import trust_as_go
 from podslice.values.errors import InputError
 
 LARGEST_ANSWER = 1 << 30
-"""Bytes read of one answer, not kept: the kubelet has no pages."""
+"""Bytes of an answer that are read, not kept: the kubelet has no pages."""
 REQUEST_SECONDS = 10.0
 NODE_NAME = "$(NODE_NAME)"
-"""Stands for the node's name in `serverName`: one configuration for many nodes."""
+"""Placeholder of the node's name in `serverName`, so that many nodes have one configuration."""
 _PATH = "/pods"
 _GAP = 0.05
-"""Seconds between two readings that somebody asked for."""
+"""Least seconds between two readings."""
 _SAID_OF_A_LIST = 3
 
 
 class KubeletEndpoint(Protocol):
-    """What the agent asks of the kubelet."""
+    """The calls that the agent makes to the kubelet."""
 
     async def pods(self) -> PodListPage:
-        """All pods it has. Raises `ApiError`."""
+        """Read all pods of the kubelet. Raises `ApiError`."""
 
 
 class KubeletSource:
-    """Pods as the kubelet has them; a `PodSource`. `run` keeps them current for ever, whatever is answered. `cause` is
-    the last failure while the kubelet is of no use, empty otherwise."""
+    """The pods of the kubelet, a `PodSource`. `run` keeps them current for ever, whatever is answered.
+
+    `cause`: the last failure, empty after a success.
+    """
 
     def __init__(
         self,
@@ -73,19 +75,19 @@ class KubeletSource:
         return self.pods.find(identity)
 
     def expects(self, identity: Identity) -> bool:
-        """The kubelet knows a pod before it makes its sandbox. While it cannot be read its static pods are not waited
-        for: what it needs to let anybody read, the API server, may be one of them."""
+        """Whether the kubelet will list the pod: it knows a pod before it makes its sandbox."""
+        # The kubelet authorizes readers by the API server, which may be a static pod: waiting for that would never end.
         return not identity.static or (self.ready and not self.cause)
 
     def ask(self, identity: Identity) -> None:
         self._asked.set()
 
-    def unknown(self) -> str:
-        nothing = no_pods_from("the kubelet", self.cause, ready=self.ready)
+    def explain_unknown(self) -> str:
+        nothing = explain_no_pods("the kubelet", self.cause, ready=self.ready)
         return nothing or "the kubelet does not list this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """Read the list every so often, at once when asked, and more and more slowly while that fails."""
+        """Read the list at intervals, and at once when a pod is looked for; waits grow while that fails."""
         back_off = back_off or BackOff(0.2, 30.0)
         never = asyncio.Event()
         while True:
@@ -97,17 +99,17 @@ class KubeletSource:
                 await self._wait(self._asked, self._every)
                 continue
             except ApiError as error:
-                self._failed(str(error))
+                self._fail(str(error))
             except Exception as error:
-                self._failed(f"{type(error).__name__}: {str(error)[:300]}")
+                self._fail(f"{type(error).__name__}: {str(error)[:300]}")
             await self._wait(never, back_off.next())
 
-    def _failed(self, cause: str) -> None:
+    def _fail(self, cause: str) -> None:
         self.cause = cause
         self._trouble("kubelet", cause)
 
     def _take(self, page: PodListPage) -> None:
-        """This list replaces what we knew. A pod that cannot be read is said once, not at every reading."""
+        """Replace the known pods by this list. A pod that cannot be read is reported once, not at every reading."""
         self.pods.replace(page.pods)
         problems = {*page.problems, *(str(pod.problem) for pod in page.pods if pod.problem is not None)}
         for problem in sorted(problems - self._said)[:_SAID_OF_A_LIST]:
@@ -119,8 +121,8 @@ class KubeletSource:
 
 
 class HTTPKubelet:
-    """A real kubelet's HTTPS port, read with the token of a service account. Raises `InputError` for an authority that
-    cannot be read."""
+    """The HTTPS port of a kubelet, with the token of a service account. Raises `InputError` for a certificate authority
+    that cannot be read."""
 
     def __init__(self, settings: KubeletSettings, node: str, address: str) -> None:
         import httpx2
@@ -146,7 +148,7 @@ class HTTPKubelet:
         await self._client.aclose()
 
     async def pods(self) -> PodListPage:
-        """All pods of the node. Raises `ApiError`."""
+        """Read all pods of the node. Raises `ApiError`."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._read(self._token())
@@ -160,12 +162,12 @@ class HTTPKubelet:
             return await read_page(pieces, self._node, LARGEST_ANSWER, f"{self._url}: the answer")
 
     def _token(self) -> str:
-        """Read each time: a service account's token is replaced every hour or so. Raises `ApiError`, `OSError`."""
+        """Read the token, every time: it is replaced every hour or so. Raises `ApiError`, `OSError`."""
         return read_account_token(self._token_file)
 
 
 def _context(settings: KubeletSettings) -> ssl.SSLContext:
-    """Raises `OSError`."""
+    """Return the TLS settings. Raises `OSError`."""
     context = ssl.create_default_context(cafile=settings.ca_file or None)
     trust_as_go(context)
     if settings.insecure_skip_tls_verify:

@@ -1,7 +1,7 @@
-"""The kubelet's own PodResources API, and its answers with what the agent knows better put in.
+"""Client of the kubelet's own PodResources API, and the merge of its answers with the agent's.
 
-The kubelet beside the agent runs with its CPU and Memory Managers off: of containers it knows names, the devices of its
-plugins and claims. The agent knows CPUs. Together they are what a client expects from one kubelet.
+The kubelet beside the agent runs with its CPU and Memory Managers off: it reports containers, the devices of its
+plugins and claims. The agent adds CPUs. Together they are what a client expects from one kubelet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Resources = TypeVar("Resources", api.ContainerResources, api.AllocatableResource
 
 
 class UpstreamError(Exception):
-    """The kubelet did not answer, or with an error: what a client of ours is told."""
+    """Raised when the kubelet did not answer, or with an error; our client gets the same."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)
@@ -32,7 +32,7 @@ class UpstreamError(Exception):
 
 
 class KubeletResources:
-    """Asks the kubelet at `path`, on a connection for each call. Every call may raise `UpstreamError`."""
+    """Calls the kubelet at `path`, on a connection for each call. Every call may raise `UpstreamError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class KubeletResources:
         return answer
 
     async def get(self, namespace: str, name: str) -> api.PodResources:
-        """Kubelets before 1.36 may not serve `Get`; the list has the pod as well."""
+        """Call Get; where it is not served, as by kubelets before 1.36, find the pod in the list."""
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         try:
             answer: api.GetPodResourcesResponse = await self._call(SERVICE, "Get", request, api.GetPodResourcesResponse)
@@ -81,72 +81,73 @@ class KubeletResources:
                 return await call(request)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                raise self._away(str(error.details())[:300]) from None
+                raise self._unavailable(str(error.details())[:300]) from None
             raise UpstreamError(error.code(), str(error.details())[:1000]) from None
         except TimeoutError:
-            raise self._away(f"no answer within {CALL_SECONDS:.0f} s") from None
+            raise self._unavailable(f"no answer within {CALL_SECONDS:.0f} s") from None
         except OSError as error:
-            raise self._away((error.strerror or str(error)).lower()) from None
+            raise self._unavailable((error.strerror or str(error)).lower()) from None
 
-    def _away(self, why: str) -> UpstreamError:
-        """Half an answer would read like a whole one: devices in use would look free."""
+    def _unavailable(self, why: str) -> UpstreamError:
+        """Return the error of a kubelet that is away."""
+        # An answer without the kubelet's half would look complete, and its devices in use would look free.
         return UpstreamError(grpc.StatusCode.UNAVAILABLE, f"the kubelet's PodResources API at {self.path}: {why}")
 
 
 class Ours(NamedTuple):
-    """What beside CPUs the agent decides on this node: memory, and the resources of its device plugins."""
+    """The resources beside CPUs that the agent decides about: memory, and those of its device plugins."""
 
     memory: bool = False
     devices: frozenset[str] = frozenset()
 
 
-def merged_pods(
+def merge_pods(
     theirs: Iterable[api.PodResources], ours: Iterable[api.PodResources], own: Ours
 ) -> list[api.PodResources]:
-    """The kubelet's pods in its order with what is ours, then pods that only we know: they hold something here."""
+    """Return the kubelet's pods in its order, merged with ours, then pods that only we know, which hold resources."""
     known: dict[tuple[str, str], list[api.PodResources]] = {}
     for pod in ours:
         known.setdefault((pod.namespace, pod.name), []).append(pod)
     pods = []
     for pod in theirs:
         same = known.get((pod.namespace, pod.name))
-        pods.append(merged_pod(pod, same.pop(), own) if same else pod)
+        pods.append(merge_pod(pod, same.pop(), own) if same else pod)
     return pods + [pod for rest in known.values() for pod in rest]
 
 
-def merged_pod(theirs: api.PodResources, ours: api.PodResources, own: Ours) -> api.PodResources:
-    """Containers of the kubelet that we do not know stay as they are, and so do fields newer than we are."""
+def merge_pod(theirs: api.PodResources, ours: api.PodResources, own: Ours) -> api.PodResources:
+    """Return the kubelet's pod with our resources. Containers and fields that we do not know stay as they are."""
     mine = {container.name: container for container in ours.containers}
     pod = api.PodResources()
     pod.CopyFrom(theirs)
     for container in pod.containers:
         if (known := mine.pop(container.name, None)) is not None:
-            _put_in(container, known, own)
+            _merge_into(container, known, own)
     pod.containers.extend(mine.values())
     return pod
 
 
-def _put_in(theirs: Resources, ours: Resources, own: Ours) -> None:
+def _merge_into(theirs: Resources, ours: Resources, own: Ours) -> None:
     del theirs.cpu_ids[:]
     theirs.cpu_ids.extend(ours.cpu_ids)
     if own.memory:
         del theirs.memory[:]
         theirs.memory.extend(ours.memory)
-    _put_devices(theirs.devices, ours.devices, own)
+    _merge_devices(theirs.devices, ours.devices, own)
 
 
-def merged_allocatable(
+def merge_allocatable(
     theirs: api.AllocatableResourcesResponse, ours: api.AllocatableResourcesResponse, own: Ours
 ) -> api.AllocatableResourcesResponse:
-    """What the node may give away: CPUs as we count them, the rest as far as it is ours."""
+    """Return the allocatable resources: our CPUs, and of the rest ours where we decide about it, else the kubelet's."""
     answer = api.AllocatableResourcesResponse()
     answer.CopyFrom(theirs)
-    _put_in(answer, ours, own)
+    _merge_into(answer, ours, own)
     return answer
 
 
-def _put_devices(theirs: Any, ours: Iterable[api.ContainerDevices], own: Ours) -> None:
-    """A plugin registers with one of both; a resource that ours serve is ours."""
+def _merge_devices(theirs: Any, ours: Iterable[api.ContainerDevices], own: Ours) -> None:
+    """Replace the devices of our resources. A plugin registers either with us or with the kubelet."""
     kept = [device for device in theirs if device.resource_name not in own.devices]
     kept = [*kept, *ours]
     del theirs[:]

@@ -1,8 +1,8 @@
-"""A kubelet that decides by its own managers, as its state files and the API server show it, told to the service.
+"""Report a kubelet that decides by its own managers to the cluster's service, from its state files and the API server.
 
-`podslice agent --observe` with `cluster` in its settings reads what the kubelet wrote and tells it as any agent does,
-but after the fact, and marked as observed: what such a node will say can only be predicted, so the service sends it one
-pod at a time that wants something for itself (docs/cluster-scheduler.md).
+`podslice agent --observe` with `cluster` in its settings reads the kubelet's files and reports as any agent does, but
+after the fact, and marked as observed: the decisions of such a node can only be predicted, so the service sends it one
+pod with exclusive requests at a time (docs/cluster-scheduler.md).
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ LOOK_SECONDS = 0.5
 
 
 class ObservedKubelet:
-    """`folder` has the kubelet's state files, `pods` are those of the node as the API server has them, from when
-    `ready` says so, `devices` those that its plugins list. `trouble` hears once of each thing that keeps it from being
-    told."""
+    """Follows a kubelet by its files, and writes its journal.
+
+    `folder`: of the kubelet's state files. `pods`: returns the node's pods of the API server, once `ready` is true.
+    `devices`: returns those that its plugins list. `trouble`: gets each problem once.
+    """
 
     def __init__(
         self,
@@ -60,23 +62,23 @@ class ObservedKubelet:
         self._problem = ""
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Look at intervals, for ever."""
         while True:
             if self._ready():
                 await self.look()
             await self._sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Tell what has changed. What cannot be read is told as a trouble, and the service hears nothing new."""
+        """Report changes. A problem with reading is reported as a trouble, and the service gets nothing new."""
         problem = ""
         try:
             inventory = await self._devices()
             if inventory != self._inventory:
                 self._inventory, self._seen, self._node = inventory, None, None
             files = await asyncio.to_thread(read_state_directory, self._folder)
-            found = files, dict(_listed(self._pods()))
+            found = files, dict(_list_pods(self._pods()))
             if found != self._seen:
-                self._tell(self._as_seen(*found), found[1])
+                self._report(self._as_seen(*found), found[1])
                 self._seen = found
         except PodsliceError as error:
             problem = str(error)
@@ -85,13 +87,14 @@ class ObservedKubelet:
         self._problem = problem
 
     def _as_seen(self, files: Mapping[str, bytes], pods: Mapping[str, Pod]) -> Node:
-        """The node with what the files say. A pod that wants something and is in no file has not started. Of a pod that
-        is gone a kubelet keeps devices in its file until it admits another."""
+        """Return the node as the kubelet's files have it."""
+        # A pod that requests resources of a manager and is in no file has not started. A kubelet keeps the devices of a
+        # pod that is gone in its file until it admits another one, so such pods are removed below.
         contents = _contents(files)
         owners = {pod.metadata.uid: pod for pod in stand_ins(contents, frozenset())}
         contents.pop(DEVICE_STATE_FILE, None)
         there = {pod.metadata.uid for pod in stand_ins(contents, frozenset())} | pods.keys()
-        started = [pod for uid, pod in pods.items() if uid in owners or not self._waits(pod)]
+        started = [pod for uid, pod in pods.items() if uid in owners or not self._needs_start(pod)]
         unknown = [pod for uid, pod in owners.items() if uid not in pods]
         node = Node(
             self._machine,
@@ -106,24 +109,24 @@ class ObservedKubelet:
             node.remove(uid)
         return node if self._node is None else Node.of(self._node.rules, node.state)
 
-    def _waits(self, pod: Pod) -> bool:
+    def _needs_start(self, pod: Pod) -> bool:
         found = find_wants(pod)
         memory = found.memory and self._config.memory_manager_policy == "Static"
         return (found.cpus and self._config.cpu_manager_policy == "static") or found.devices or memory
 
-    def _tell(self, node: Node, pods: Mapping[str, Pod]) -> None:
+    def _report(self, node: Node, pods: Mapping[str, Pod]) -> None:
         old, self._node = self._node, node
         if old is None:
             self.journal.begin(node)
             return
         new = node.state.pods.keys() - old.state.pods.keys()
         if len(new) == 1 and old.state.pods.keys() <= node.state.pods.keys():
-            self._admitted(old, node, pods.get(*new))
+            self._report_admission(old, node, pods.get(*new))
         self.journal.follow(node)
         self.journal.moved()
 
-    def _admitted(self, old: Node, node: Node, pod: Pod | None) -> None:
-        """One pod has started: where it got what it would by the rules, that is told as an admission."""
+    def _report_admission(self, old: Node, node: Node, pod: Pod | None) -> None:
+        """Report the start of one pod as an admission, if it got what the rules would give it."""
         if pod is None:
             return
         trial, before, uid = Node.of(old.rules, old.state), old.state, pod.metadata.uid
@@ -133,8 +136,8 @@ class ObservedKubelet:
             self.journal.decided(before, pod, decision)
 
 
-def _listed(known: Iterable[KnownPod]) -> Iterator[tuple[str, Pod]]:
-    """Pods under the UIDs that the kubelet knows them by; one that cannot be read is a stand-in if it has something."""
+def _list_pods(known: Iterable[KnownPod]) -> Iterator[tuple[str, Pod]]:
+    """Yield the pods under the kubelet's UIDs. One that cannot be read becomes a stand-in if the files have it."""
     for one in known:
         uid = one.mirror_of or one.uid
         if not one.ended and one.problem is None:

@@ -17,9 +17,9 @@ from podslice.agent.kubelet.kubeletresources import (
     KubeletResources,
     Ours,
     UpstreamError,
-    merged_allocatable,
-    merged_pod,
-    merged_pods,
+    merge_allocatable,
+    merge_pod,
+    merge_pods,
 )
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord
@@ -39,8 +39,11 @@ T = TypeVar("T")
 
 
 class PodResources:
-    """Answers List, Get and GetAllocatableResources from the owner's state; `counts` are its metrics by short name,
-    `devices` what the plugins list. With `kubelet` its answers are completed by what the kubelet knows."""
+    """Serves List, Get and GetAllocatableResources from the owner's state.
+
+    `counts`: metrics by short name. `devices`: returns those that plugins list, by resource.
+    `kubelet`: its answers are the base, into which ours are merged.
+    """
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class PodResources:
         self._file.bound()
 
     async def close(self) -> None:
+        """Stop serving."""
         if self._server is not None:
             await self._server.stop(0.2)
             if self._file is not None:
@@ -109,14 +113,14 @@ class PodResources:
 
     async def _list(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
         await self._enter(context, "requests_total", "requests_list")
-        theirs = None if self._kubelet is None else await self._asked(self._kubelet.list(), context, "errors_list")
+        theirs = None if self._kubelet is None else await self._ask(self._kubelet.list(), context, "errors_list")
         ours = [self._pod(uid) for uid in self._owner.pods]
         if theirs is not None:
-            ours = merged_pods(theirs.pod_resources, ours, self._own())
+            ours = merge_pods(theirs.pod_resources, ours, self._own())
         return api.ListPodResourcesResponse(pod_resources=ours)
 
-    async def _asked(self, answer: Awaitable[T], context: Any, count: str | None = None) -> T:
-        """What the kubelet answers; its error is our client's."""
+    async def _ask(self, answer: Awaitable[T], context: Any, count: str | None = None) -> T:
+        """Wait for the kubelet's answer; pass its error on to our client."""
         try:
             return await answer
         except UpstreamError as error:
@@ -132,7 +136,7 @@ class PodResources:
         return Ours(memory=node is not None and node.view.binds_memory, devices=frozenset(self._devices()))
 
     async def _list_old(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
-        """All pods with their app containers, and of those only the devices, each id on its own."""
+        """Answer v1alpha1 List: all pods with their app containers, and of these only the devices."""
         await self._enter(context, "requests_total/v1alpha1")
         pods = []
         for uid in self._owner.pods:
@@ -151,8 +155,8 @@ class PodResources:
             ]
             pods.append(api.PodResources(name=full.name, namespace=full.namespace, containers=containers))
         if self._kubelet is not None:
-            theirs = await self._asked(self._kubelet.list_old(), context)
-            pods = merged_pods(theirs.pod_resources, pods, self._own()._replace(memory=False))
+            theirs = await self._ask(self._kubelet.list_old(), context)
+            pods = merge_pods(theirs.pod_resources, pods, self._own()._replace(memory=False))
         return api.ListPodResourcesResponse(pod_resources=pods)
 
     def _sidecars(self, uid: str) -> set[str]:
@@ -165,10 +169,10 @@ class PodResources:
         asked = request.pod_namespace, request.pod_name
         theirs = None
         if self._kubelet is not None:
-            theirs = await self._asked(_or_none(self._kubelet, *asked), context, "errors_get")
+            theirs = await self._ask(_or_none(self._kubelet, *asked), context, "errors_get")
         ours = [uid for uid, pod in self._owner.pods.items() if (pod.identity.namespace, pod.identity.name) == asked]
         if theirs is not None and ours:
-            return api.GetPodResourcesResponse(pod_resources=merged_pod(theirs, self._pod(ours[-1]), self._own()))
+            return api.GetPodResourcesResponse(pod_resources=merge_pod(theirs, self._pod(ours[-1]), self._own()))
         if theirs is not None or ours:
             return api.GetPodResourcesResponse(pod_resources=theirs or self._pod(ours[-1]))
         self._counts["errors_get"] += 1
@@ -182,9 +186,9 @@ class PodResources:
         await self._enter(context, "requests_total", "requests_get_allocatable")
         theirs = None
         if self._kubelet is not None:
-            theirs = await self._asked(self._kubelet.allocatable(), context, "errors_get_allocatable")
+            theirs = await self._ask(self._kubelet.allocatable(), context, "errors_get_allocatable")
         ours = self._allocatable_here()
-        return ours if theirs is None else merged_allocatable(theirs, ours, self._own())
+        return ours if theirs is None else merge_allocatable(theirs, ours, self._own())
 
     def _allocatable_here(self) -> api.AllocatableResourcesResponse:
         node = self._owner.node
@@ -197,7 +201,7 @@ class PodResources:
         )
 
     def _put_claims(self, record: ContainerRecord, listed: api.ContainerResources) -> None:
-        """Claims by name, with the CPUs that are theirs."""
+        """Add a container's claims to its resources, and list the CPUs of the claims as its own."""
         book = self._owner.claims
         pinning = None if book is None else book.pinning(record.claims)
         if book is None or pinning is None:
@@ -247,7 +251,7 @@ def _claim_resource(claim: PreparedClaim, index: int) -> api.ClaimResource:
 
 
 async def _or_none(kubelet: KubeletResources, namespace: str, name: str) -> api.PodResources | None:
-    """The kubelet's word on a pod, None where it has no such pod. Raises `UpstreamError`."""
+    """Return the kubelet's resources of a pod, None where it has no such pod. Raises `UpstreamError`."""
     try:
         return await kubelet.get(namespace, name)
     except UpstreamError as error:
@@ -257,7 +261,8 @@ async def _or_none(kubelet: KubeletResources, namespace: str, name: str) -> api.
 
 
 def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.ContainerResources]:
-    """Sidecars in order of the specification, then app containers; plain init containers never."""
+    """Yield the resources of sidecars in order of the specification, then of app containers; none of init
+    containers."""
     for container in pod.containers:
         if container.plain_init:
             continue
@@ -277,7 +282,7 @@ def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.Conta
 
 
 def allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
-    """Per NUMA node and memory type what the Memory Manager may give away; nothing with policy None."""
+    """Yield the memory that the Memory Manager may give away, by NUMA node and type; none with policy None."""
     if view.binds_memory:
         for numa, ledger in sorted(view.memory.items()):
             for name, table in sorted((ledger.memory_map or {}).items()):
@@ -286,7 +291,7 @@ def allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
 
 
 def allocatable_devices(devices: Mapping[str, tuple[Device, ...]]) -> Iterator[api.ContainerDevices]:
-    """Healthy devices, one element per NUMA node; one with an empty topology is left out, as upstream does."""
+    """Yield the healthy devices, once per NUMA node. One with an empty topology is left out, as upstream does."""
     for resource, listed in sorted(devices.items()):
         for device in listed:
             if device.healthy:

@@ -2,10 +2,10 @@
 
 It needs neither API server nor token nor network, and has what the kubelet will run: static pods under the UIDs of
 their sandboxes, and specifications in the version the kubelet acts on. A watch keeps them; a sandbox whose pod has not
-come by then is asked for by its UID, which the kubelet knows before it calls the runtime. So nobody waits.
+come by then is looked up by its UID, which the kubelet knows before it calls the runtime. So no sandbox waits.
 
-The kubelet tells of a pod when its status changes, in an order of its own, and repeats itself: what comes last counts.
-Its list after a start may be empty, so a pod that is not on it is only forgotten, and asked for when it matters.
+The kubelet sends a pod when its status changes, in an order of its own, and repeats itself: the last event counts. Its
+list after a start may be empty, so a pod that is not on it is only forgotten, and looked up when it matters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from podslice.agent.kubelet.knownpods import KnownPods
-from podslice.agent.kubelet.sources import no_pods_from
+from podslice.agent.kubelet.sources import explain_no_pods
 from podslice.agent.runtime.podbytes import ENDED, known_from, pod_message
 from podslice.api.pod.spec import Pod
 from podslice.service.identity import Identity
@@ -26,33 +26,34 @@ from podslice.service.proto import podsapi_pb2 as api
 from podslice.values.errors import InputError
 
 RELIST_SECONDS = 300.0
-"""The kubelet drops news silently when it has too many: a new watch begins with everything."""
+"""Seconds until the watch is begun anew, with a full list: the kubelet drops events silently when it has too many."""
 SYNC_SECONDS = 10.0
 _AGAIN_SECONDS = 0.1
 _MOST_DENIED = 4096
 
 
 class NotServedError(ApiError):
-    """There is no Pods API: the gate is off, or the kubelet is down."""
+    """Raised when no Pods API is served: the gate is off, or the kubelet is down."""
 
 
 class PodsApi(Protocol):
-    """What the agent asks of the kubelet. Calls may raise `ApiError`, `NotServedError` among them."""
+    """The calls of the kubelet's Pods API. They may raise `ApiError`, `NotServedError` among them."""
 
     def there(self) -> bool:
-        """False when it is certain that nobody serves it."""
+        """Whether the API may be served; False where it certainly is not."""
 
     def watch(self) -> AsyncIterator[api.WatchPodsEvent]:
-        """Every pod, a word that these were all, and what changes from then on."""
+        """Yield every pod, INITIAL_SYNC_COMPLETE, and from then on the changes."""
 
     async def pod(self, uid: str) -> bytes | None:
-        """The pod, None if the kubelet has none of that UID."""
+        """Return the pod as bytes, None if the kubelet has none with this UID."""
 
 
 class PodsApiSource:
-    """Pods as the kubelet has them; a `PodSource`. `run` follows the watch and `answer` the questions, for ever.
+    """The pods of the kubelet, a `PodSource`. `run` follows the watch and `answer` looks single pods up, for ever.
 
-    `required` False: used while it is there. A pod it does not know, or cannot be asked for, is then the next source's.
+    `required` False: used while it is served. A pod that it does not know, or cannot look up, is left to the next
+    source.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class PodsApiSource:
         return self.pods.find(identity)
 
     def expects(self, identity: Identity) -> bool:
-        """Unless the kubelet has said that it does not have it. Where it must serve the API and does not, static pods
-        are not waited for: the way to mend that may be one of them."""
+        """Whether the kubelet may have the pod: always, unless it has answered that it does not."""
         if identity.uid in self._denied:
             return False
+        # Static pods are not waited for while a required API is not served: the cure may be one of them.
         if self._required:
             return not identity.static or (self.ready and not self.cause)
         return self._kubelet.there()
@@ -97,12 +98,12 @@ class PodsApiSource:
             self._fresh.append(identity)
             self._asked.set()
 
-    def unknown(self) -> str:
-        nothing = no_pods_from("the kubelet's Pods API", self.cause, ready=self.ready or not self._required)
+    def explain_unknown(self) -> str:
+        nothing = explain_no_pods("the kubelet's Pods API", self.cause, ready=self.ready or not self._required)
         return nothing or "the kubelet's Pods API has not told about this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """Watch, and watch again: at once for a fresh list, more and more slowly while that fails."""
+        """Watch again and again: at once for a fresh list, with growing waits while that fails."""
         back_off = back_off or BackOff(0.2, 30.0)
         while True:
             self._look.clear()
@@ -112,13 +113,13 @@ class PodsApiSource:
             except NotServedError as error:
                 self._not_served(str(error))
             except ApiError as error:
-                self._failed(str(error))
+                self._fail(str(error))
             except Exception as error:
-                self._failed(f"{type(error).__name__}: {str(error)[:300]}")
+                self._fail(f"{type(error).__name__}: {str(error)[:300]}")
             await self._wait(self._look, back_off.next())
 
     async def _follow(self, back_off: BackOff) -> None:
-        """One watch, for as long as its list is fresh. Raises `ApiError`."""
+        """Follow one watch for `RELIST_SECONDS`. Raises `ApiError`."""
         listed: set[str] | None = set()
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -126,7 +127,7 @@ class PodsApiSource:
             async with asyncio.timeout(SYNC_SECONDS) as limit, contextlib.aclosing(self._events()) as events:
                 async for event in events:
                     if event.type == event.INITIAL_SYNC_COMPLETE and listed is not None:
-                        self._synced(listed)
+                        self._complete(listed)
                         listed = None
                         back_off.reset()
                         limit.reschedule(begun + RELIST_SECONDS)
@@ -143,8 +144,8 @@ class PodsApiSource:
         async for event in self._kubelet.watch():
             yield event
 
-    def _synced(self, listed: set[str]) -> None:
-        """These were all there are."""
+    def _complete(self, listed: set[str]) -> None:
+        """Forget the pods that are not on the complete list."""
         for uid in [pod.uid for pod in self.pods if pod.uid not in listed]:
             self.pods.drop(uid)
         self._denied.clear()
@@ -153,7 +154,7 @@ class PodsApiSource:
         self.changed.set()
 
     def _take(self, event: api.WatchPodsEvent, listed: set[str] | None) -> None:
-        """One pod that cannot be read is passed over: it is asked for when it is needed."""
+        """Take one event. A pod that cannot be read is skipped: it is looked up when it is needed."""
         if event.type not in (event.ADDED, event.MODIFIED, event.DELETED):
             return
         try:
@@ -183,13 +184,13 @@ class PodsApiSource:
         self.cause = why if self._required else ""
         self.ready = self.ready or not self._required
 
-    def _failed(self, cause: str) -> None:
+    def _fail(self, cause: str) -> None:
         self.cause = cause
         self.ready = self.ready or not self._required
         self._trouble("podsAPI", cause)
 
     async def answer(self) -> None:
-        """Ask the kubelet for the pods that sandboxes wait for, each on its own."""
+        """Look up the pods that sandboxes wait for, each in a task of its own, for ever."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._asked.wait()
@@ -199,19 +200,19 @@ class PodsApiSource:
 
     async def _look_up(self, identity: Identity) -> None:
         try:
-            self._found(identity, await self._kubelet.pod(identity.uid))
+            self._take_answer(identity, await self._kubelet.pod(identity.uid))
         except NotServedError as error:
             self._not_served(str(error))
-            await self._without_answer(identity)
+            await self._go_without(identity)
         except Exception as error:
-            self._failed(str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {str(error)[:300]}")
-            await self._without_answer(identity)
+            self._fail(str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {str(error)[:300]}")
+            await self._go_without(identity)
         finally:
             self._wanted.discard(identity.uid)
             self.changed.set()
 
-    def _found(self, identity: Identity, data: bytes | None) -> None:
-        """What cannot be read is that pod's problem alone."""
+    def _take_answer(self, identity: Identity, data: bytes | None) -> None:
+        """Take the answer to a look-up. A pod that cannot be read is kept as one with a problem."""
         if not self._served:
             self._look.set()
         if data is None:
@@ -225,8 +226,8 @@ class PodsApiSource:
             pod = KnownPod(identity.uid, identity.namespace, identity.name, problem=InputError(str(error)))
         self._put(pod)
 
-    async def _without_answer(self, identity: Identity) -> None:
-        """The next source is asked, or the kubelet once more, in a moment."""
+    async def _go_without(self, identity: Identity) -> None:
+        """Leave the pod to the next source, or let it be looked up once more in a moment."""
         if self._required:
             await asyncio.sleep(_AGAIN_SECONDS)
         else:

@@ -1,4 +1,4 @@
-"""A real kubelet's local Pods API (KEP-4188): gRPC on a Unix socket that root alone may open."""
+"""Client of the kubelet's local Pods API (KEP-4188): gRPC on a Unix socket that root alone may open."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from podslice.service.proto import podsapi_pb2 as api
 from podslice.service.unixgrpc import check_listener, open_channel
 
 SERVICES = ("v1alpha1.Pods", "v1beta1.Pods", "v1.Pods")
-"""Names under which kubelets may serve it, the one of 1.36 first."""
+"""Service names under which kubelets may serve it, the one of 1.36 first."""
 LOOK_UP_SECONDS = 0.5
-"""Less than the sandbox of a pod may wait."""
+"""Most seconds of a look-up, less than the sandbox of a pod may wait."""
 _LIMITED_SECONDS = 0.05
-"""The kubelet takes a hundred calls a second, ten at once."""
+"""Seconds until a call that was refused as one too many is repeated: the kubelet takes 100 a second, ten at once."""
 
 
 class GRPCPodsApi:
-    """Opens a connection for each watch and each question: none outlives the kubelet it was made to."""
+    """Opens a connection for each watch and each look-up, so that none outlives the kubelet that it was made to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._service = SERVICES[0]
 
     def there(self) -> bool:
-        """There is a socket, so somebody may serve it."""
+        """Whether there is a socket, so that the API may be served."""
         return self._path.is_socket()
 
     async def watch(self) -> AsyncIterator[api.WatchPodsEvent]:
-        """Raises `ApiError`, `NotServedError`."""
+        """Yield the events of a watch. Raises `ApiError`, `NotServedError`."""
         for service in self._services():
-            told = False
+            began = False
             try:
                 async for event in self._watch(service):
-                    told, self._service = True, service
+                    began, self._service = True, service
                     yield event
                 return
             except grpc.aio.AioRpcError as error:
-                if told or error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                    raise _translated(error) from None
+                # After the first event the name was right, so UNIMPLEMENTED means another failure.
+                if began or error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise _to_api_error(error) from None
         raise _not_served()
 
     async def _watch(self, service: str) -> AsyncIterator[api.WatchPodsEvent]:
@@ -62,7 +63,7 @@ class GRPCPodsApi:
                 stream.cancel()
 
     async def pod(self, uid: str) -> bytes | None:
-        """One pod, None if the kubelet has none of that UID. Raises `ApiError`, `NotServedError`."""
+        """Return a pod as bytes, None if the kubelet has none with this UID. Raises `ApiError`, `NotServedError`."""
         try:
             async with asyncio.timeout(LOOK_UP_SECONDS):
                 return await self._pod(uid)
@@ -79,28 +80,28 @@ class GRPCPodsApi:
                     if error.code() is grpc.StatusCode.NOT_FOUND:
                         return None
                     if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                        raise _translated(error) from None
+                        raise _to_api_error(error) from None
         raise _not_served()
 
     def _services(self) -> list[str]:
         return [self._service, *(one for one in SERVICES if one != self._service)]
 
     def _reach(self) -> None:
-        """Raises `ApiError`, `NotServedError`."""
+        """Check that a kubelet listens. Raises `ApiError`, `NotServedError`."""
         try:
             check_listener(self._path)
         except FileNotFoundError:
             raise NotServedError(f"there is no {self._path}: kubelets make it with the gate PodsAPI") from None
         except ConnectionRefusedError:
             raise NotServedError(
-                f"nobody listens on {self._path}: the kubelet is down or its gate PodsAPI off"
+                f"nothing listens on {self._path}: the kubelet is down or its gate PodsAPI off"
             ) from None
         except OSError as error:
             raise ApiError(f"{self._path}: {error.strerror or error}") from None
 
 
 async def _ask(channel: Any, service: str, uid: str) -> bytes:
-    """Again while the kubelet says that it is asked too often. Raises `grpc.aio.AioRpcError`."""
+    """Call GetPod, again while the kubelet answers that there are too many calls. Raises `grpc.aio.AioRpcError`."""
     call = channel.unary_unary(
         f"/{service}/GetPod",
         request_serializer=api.GetPodRequest.SerializeToString,
@@ -120,5 +121,5 @@ def _not_served() -> NotServedError:
     return NotServedError("the kubelet answers, but does not serve the Pods API")
 
 
-def _translated(error: grpc.aio.AioRpcError) -> ApiError:
+def _to_api_error(error: grpc.aio.AioRpcError) -> ApiError:
     return ApiError(f"Pods API: {error.code().name}: {str(error.details())[:300]}")

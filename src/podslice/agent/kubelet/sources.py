@@ -1,9 +1,9 @@
-"""Where pod specifications come from, behind one small interface.
+"""Sources of pod specifications, behind one small interface.
 
-A source is asked for a pod the moment its sandbox is created. What it answers is what the pod is admitted with; the
-agent keeps that specification beside its state, so a source that is away at a restart costs nothing.
+The agent looks a pod up when its sandbox is created, and admits it with the specification that it finds. It keeps that
+specification beside its state, so a source that is away at a restart costs nothing.
 
-Where no source can know a pod, the agent guesses it from what the runtime says: the annotation `podslice.io/resources`,
+Where no source can know a pod, the agent guesses it from the runtime's message: the annotation `podslice.io/resources`,
 or the requests behind a container's cgroup values. The annotation is the JSON of `spec.resources`; `containers` and
 `initContainers` in it, objects of name to resources, say which containers own a part. Without them all containers share
 what the pod gets. A pod without annotation counts container by container: a container of a Guaranteed pod owns its CPUs
@@ -31,13 +31,13 @@ from podslice.values.quantity import ZERO, Quantity
 
 LARGEST_MANIFEST = 1 << 20
 MOST_MANIFESTS = 1000
-LONGEST_NEWS = 1.0
-"""Seconds for news about a pod that runs."""
+UPDATE_SECONDS = 1.0
+"""Most seconds to wait for a new version of a running pod."""
 
 
 class PodSource(Protocol):
-    """One place that knows pods. `changed` is set whenever it learns about one; `ready` once it has a full list;
-    `cause` says why it knows nothing new, empty while all is well."""
+    """A source of pods. `changed`: set whenever it learns about a pod. `ready`: it has a full list. `cause`: why it
+    gets nothing new, empty while all is well."""
 
     name: str
     ready: bool
@@ -45,28 +45,27 @@ class PodSource(Protocol):
     changed: asyncio.Event
 
     def find(self, identity: Identity) -> Pod | None:
-        """The specification of a pod, None if unknown. Raises `InputError` when there is one that cannot be read."""
+        """Return the specification of a pod, None if unknown. Raises `InputError` for one that cannot be read."""
 
     def expects(self, identity: Identity) -> bool:
-        """True when this source will know the pod: unknown is then not known yet, and nothing is guessed."""
+        """Whether this source will learn about the pod, so that it is waited for and not guessed."""
 
     def ask(self, identity: Identity) -> None:
-        """Somebody waits for this pod: look now."""
+        """Look for this pod now: its sandbox waits."""
 
-    def unknown(self) -> str:
-        """Why a pod it expects is not known, for people."""
+    def explain_unknown(self) -> str:
+        """Return a message why a pod that it expects is not known."""
 
 
-def no_pods_from(source: str, cause: str, *, ready: bool) -> str:
-    """Why a source can say nothing of any pod now; empty for one that can."""
+def explain_no_pods(source: str, cause: str, *, ready: bool) -> str:
+    """Return a message why a source has no pods at all now; empty for one that has."""
     if cause:
         return f"no pods from {source}: {cause}"
     return "" if ready else f"no pods from {source}: it has not answered yet"
 
 
 class ManifestSource:
-    """Static pods of a directory, read when the kubelet says that a pod is one. It appends the node's name to the
-    pod's."""
+    """Static pods of a directory of manifests, which is read when a static pod is looked up."""
 
     def __init__(self, directory: Path, node_name: str) -> None:
         self.name = "manifests"
@@ -74,6 +73,7 @@ class ManifestSource:
         self.cause = ""
         self.changed = asyncio.Event()
         self._directory = directory
+        # The kubelet appends the node's name to the names of static pods.
         self._suffix = f"-{node_name.lower()}"
 
     def find(self, identity: Identity) -> Pod | None:
@@ -86,17 +86,17 @@ class ManifestSource:
         return None
 
     def expects(self, identity: Identity) -> bool:
-        """Other pods come from elsewhere."""
+        """Expect nothing: a pod without manifest comes from another source."""
         return False
 
     def ask(self, identity: Identity) -> None:
-        """Read whenever asked."""
+        """Do nothing: the files are read at every look-up."""
 
-    def unknown(self) -> str:
+    def explain_unknown(self) -> str:
         return "no manifest of this node holds it"
 
     def _pods(self) -> Iterable[Pod]:
-        """Pods of the files a kubelet would read; files that hold none are passed over as it does."""
+        """Yield the pods of the files that a kubelet would read. It skips unreadable files, so this does, too."""
         files = sorted(path for path in self._directory.glob("*") if not path.name.startswith("."))
         for path in files[:MOST_MANIFESTS]:
             try:
@@ -107,8 +107,8 @@ class ManifestSource:
 
 
 class Sources:
-    """All sources, asked in order. With `annotation` the pod's own annotation completes what the others say and stands
-    for a pod nobody else can know."""
+    """All sources, in order. `wait`: most seconds for a new pod. `annotation`: the pod's own annotation adds pod-level
+    resources to a specification, and stands for a pod that no source can know."""
 
     def __init__(self, sources: Iterable[PodSource] = (), *, wait: float = 0.0, annotation: bool = True) -> None:
         self.sources = tuple(sources)
@@ -117,31 +117,34 @@ class Sources:
 
     @property
     def ready(self) -> bool:
+        """Whether all sources have a full list."""
         return all(source.ready for source in self.sources)
 
     def find(self, identity: Identity) -> Pod | None:
-        """The specification under the UID and name the runtime uses, None if nobody knows the pod. Raises
-        `InputError`, also for an annotation that wants more than the pod's containers ask for."""
+        """Return the specification under the UID and name that the runtime uses, None for an unknown pod.
+
+        Raises `InputError`, also for an annotation that requests more than the pod's containers do.
+        """
         for source in self.sources:
             pod = source.find(identity)
             if pod is not None:
-                pod = _renamed(pod, identity)
+                pod = _rename(pod, identity)
                 return with_annotation(pod, identity) if self._annotation else pod
         if not self._annotation or self.must_know(identity):
             return None
         guessed = pod_from_annotation(identity)
-        return None if guessed is None else _renamed(guessed, identity)
+        return None if guessed is None else _rename(guessed, identity)
 
     def must_know(self, identity: Identity) -> bool:
-        """True when a pod nobody knows is a pod we were not told about yet, rather than one to be guessed."""
+        """Whether an unknown pod is one that a source will still learn about, and not one to be guessed."""
         return any(source.expects(identity) for source in self.sources)
 
-    def unknown(self, identity: Identity) -> str:
-        """Why a pod that must be known is not."""
-        return "; ".join(source.unknown() for source in self.sources if source.expects(identity))
+    def explain_unknown(self, identity: Identity) -> str:
+        """Return a message why a pod that must be known is not."""
+        return "; ".join(source.explain_unknown() for source in self.sources if source.expects(identity))
 
     async def wait_for(self, identity: Identity) -> Pod | None:
-        """As `find`, giving sources time to tell us about a new pod, or that they never will. Raises `InputError`."""
+        """As `find`, but wait until a source knows the pod or none expects it any more. Raises `InputError`."""
         pod = self.find(identity)
         if pod is not None or not self.must_know(identity):
             return pod
@@ -150,26 +153,26 @@ class Sources:
                 while pod is None and self.must_know(identity):
                     for source in self.sources:
                         source.ask(identity)
-                    await self._news()
+                    await self._wait_for_change()
                     pod = self.find(identity)
         except TimeoutError:
             return None
         return pod
 
-    async def wait_for_news(self, identity: Identity, holds: Callable[[], bool]) -> None:
-        """Give sources the time they are given to tell us about a pod, until this holds."""
+    async def wait_until(self, identity: Identity, holds: Callable[[], bool]) -> None:
+        """Wait until `holds` is true, as long as sources may take for a new version of a pod."""
         if not self.sources:
             return
         try:
-            async with asyncio.timeout(min(self._wait, LONGEST_NEWS)):
+            async with asyncio.timeout(min(self._wait, UPDATE_SECONDS)):
                 while not holds():
                     for source in self.sources:
                         source.ask(identity)
-                    await self._news()
+                    await self._wait_for_change()
         except TimeoutError:
             return
 
-    async def _news(self) -> None:
+    async def _wait_for_change(self) -> None:
         waits = [asyncio.ensure_future(source.changed.wait()) for source in self.sources]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +183,7 @@ class Sources:
             source.changed.clear()
 
 
-def _renamed(pod: Pod, identity: Identity) -> Pod:
+def _rename(pod: Pod, identity: Identity) -> Pod:
     annotations = policy_annotations(pod.metadata.annotations or {}) | policy_annotations(identity.annotations)
     metadata = msgspec.structs.replace(
         pod.metadata,
@@ -192,15 +195,15 @@ def _renamed(pod: Pod, identity: Identity) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-# What the runtime says
+# Pods out of the runtime's messages
 
 ANY_CONTAINER = "any"
-"""Name of the container that stands for all containers an annotation does not name."""
+"""Name of the container that stands for all containers that an annotation does not name."""
 MOST_CONTAINERS = 100
 
 
-def annotated_resources(identity: Identity) -> dict[str, Any] | None:
-    """The object in the annotation, None without one. Raises `InputError`."""
+def read_annotation(identity: Identity) -> dict[str, Any] | None:
+    """Return the object in the annotation, None without one. Raises `InputError`."""
     text = identity.annotations.get(RESOURCES_ANNOTATION)
     if text is None:
         return None
@@ -220,8 +223,8 @@ def annotated_resources(identity: Identity) -> dict[str, Any] | None:
 
 
 def pod_from_annotation(identity: Identity) -> Pod | None:
-    """The pod its annotation describes, None without one. Raises `InputError`."""
-    data = annotated_resources(identity)
+    """Return the pod that its annotation describes, None without one. Raises `InputError`."""
+    data = read_annotation(identity)
     if data is None:
         return None
     containers = _containers(data.get("containers"), "containers")
@@ -234,17 +237,17 @@ def pod_from_annotation(identity: Identity) -> Pod | None:
 
 
 def with_annotation(pod: Pod, identity: Identity) -> Pod:
-    """A pod from elsewhere with the annotation's pod-level resources, where it has none of its own: for clusters whose
-    API server drops `spec.resources`. The annotation may only name as pod-level what the pod's containers ask for,
-    because scheduler and quotas counted those. Raises `InputError`."""
+    """Return a pod with the annotation's pod-level resources, where it has none of its own: for clusters whose API
+    server drops `spec.resources`. Raises `InputError`."""
     if pod.spec.resources is not None:
         return pod
-    data = annotated_resources(identity)
+    data = read_annotation(identity)
     if data is None:
         return pod
     spec = {"resources": {name: data[name] for name in ("requests", "limits") if name in data}, "containers": []}
     resources = _pod(identity, spec).spec.resources
     assert resources is not None
+    # Scheduler and quotas counted the containers, so the annotation must not exceed what these request.
     counted = aggregate(pod, lambda container: container_limits(container) | container_requests(container))
     for name, amount in ((resources.limits or {}) | (resources.requests or {})).items():
         known = counted.get(name, ZERO)
@@ -287,7 +290,7 @@ def _pod(identity: Identity, spec: dict[str, Any]) -> Pod:
 
 
 def qos_of_parent(cgroup_parent: str) -> str:
-    """QoS class by the cgroup a kubelet puts the pod into; empty where the parent is not a kubelet's."""
+    """Return the QoS class by the cgroup that a kubelet puts the pod into; empty where no kubelet made the parent."""
     if "besteffort" in cgroup_parent:
         return "BestEffort"
     if "burstable" in cgroup_parent:
@@ -296,19 +299,17 @@ def qos_of_parent(cgroup_parent: str) -> str:
 
 
 def unit_uid(uid: str, container: str) -> str:
-    """Key under which a container without known pod is admitted on its own; no Kubernetes UID contains a slash."""
+    """Return the key under which a container of an unknown pod is admitted. No Kubernetes UID contains a slash."""
     return f"{uid}/{container}"
 
 
 def pod_from_container(identity: Identity, container: nri.Container) -> Pod | None:
-    """A pod of just this container if it may own CPUs, None if it shares.
-
-    CPU limit and shares say the request, and only in a Guaranteed pod the memory limit is the memory request.
-    """
+    """Return a pod of just this container if it may own CPUs, None if it shares them."""
     cpu, memory = container.linux.resources.cpu, container.linux.resources.memory
     quota, period = cpu.quota.value, cpu.period.value
     if qos_of_parent(identity.cgroup_parent) != "Guaranteed" or quota <= 0 or period <= 0 or memory.limit.value <= 0:
         return None
+    # Limit and shares give the CPU request; the memory limit is the memory request in a Guaranteed pod only.
     milli = quota * 1000 // period
     if cpu.shares.value != milli_cpu_to_shares(milli):
         return None

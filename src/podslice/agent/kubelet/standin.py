@@ -1,8 +1,8 @@
-"""Standing in for the kubelet where clients look for its PodResources socket.
+"""Put our socket in the place of the kubelet's PodResources socket, where clients look.
 
-Its socket gets a second name beside it, and ours is put in its place in one step, so that a client finds one or the
-other at any moment. A kubelet that is started again removes what is in its place and listens there anew; then the same
-is done again. When the agent stops in good order the kubelet's socket is put back.
+The kubelet's socket gets a second name beside it, and ours takes its place in one step, so that a client finds one or
+the other at any moment. A kubelet that is restarted removes our socket and listens there anew; then the same is done
+again. When the agent stops in good order the kubelet's socket is put back.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _FOLDER_MODE = 0o750
 
 
 class StandIn:
-    """`place` is the kubelet's socket. Ours listens at `own`; the kubelet's can be reached at `kept`. `problem` says
-    why ours is not in its place, empty while it is."""
+    """`place`: path of the kubelet's socket. `own`: path at which ours listens. `kept`: second path of the kubelet's.
+    `problem`: why ours is not in place, empty while it is."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -32,11 +32,11 @@ class StandIn:
         self.problem = "not there yet"
 
     async def make_folder(self) -> None:
-        """As the kubelet makes it, where it has not been started yet. Raises `OSError`."""
+        """Make the folder as the kubelet does, where it has not been started yet. Raises `OSError`."""
         self.place.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
 
     def take(self) -> None:
-        """Be where clients look. Nothing changes where we are already."""
+        """Put our socket in place, unless it is there already."""
         try:
             if not self._ours():
                 self._keep()
@@ -52,8 +52,9 @@ class StandIn:
             return False
 
     def _keep(self) -> None:
-        """The kubelet's socket keeps a name, also one that it has made and does not listen on yet. What a dead agent
-        left in its place has none to keep: the kubelet is where that agent put it. Raises `OSError`."""
+        """Give the kubelet's socket its second name. Raises `OSError`."""
+        # A socket that is not served may be one on which the kubelet does not listen yet, which is kept, or that of a
+        # dead agent. In the second case the kubelet is served at `kept`, where that agent put it.
         if not self.place.is_socket():
             return
         if is_served(self.place) or not is_served(self.kept):
@@ -62,7 +63,7 @@ class StandIn:
             self.own.chmod(mode)
 
     def leave(self) -> None:
-        """The kubelet is found where it was before, if nobody has changed that meanwhile."""
+        """Put the kubelet's socket back, unless something else is in its place by now."""
         with contextlib.suppress(OSError):
             if self._ours():
                 if is_served(self.kept):
@@ -76,7 +77,7 @@ class StandIn:
     async def run(
         self, trouble: Callable[[str, str], None], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Look after it for ever."""
+        """Keep our socket in place, for ever."""
         while True:
             self.take()
             if self.problem:
@@ -85,7 +86,7 @@ class StandIn:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Give a socket another name in place of whatever has it, in one step. Raises `OSError`."""
+    """Give a socket another name, replacing the file that has it, in one step. Raises `OSError`."""
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     os.link(source, beside)

@@ -23,7 +23,7 @@ class Specifications(Protocol):
     """Who knows pods' specifications."""
 
     def find(self, identity: Identity) -> Pod | None: ...
-    async def wait_for_news(self, identity: Identity, holds: Callable[[], bool]) -> None:
+    async def wait_until(self, identity: Identity, holds: Callable[[], bool]) -> None:
         """Give them time to tell about a pod, until this holds."""
 
 
@@ -75,7 +75,7 @@ class ResizeRequests:
             return found
         if is_step(wish, found, target, gates):
             return wish
-        await self._specifications.wait_for_news(pod.identity, lambda: self._holds(pod.identity, says))
+        await self._specifications.wait_until(pod.identity, lambda: self._holds(pod.identity, says))
         found = self.find(pod.identity)
         return found if found is not None and says(found) else wish
 

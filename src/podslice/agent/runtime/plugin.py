@@ -158,7 +158,7 @@ class AgentPlugin:
             return ReportedRefusal(UNEXPECTED_ADMISSION, str(failure))
         if spec is not None or not self._sources.must_know(identity):
             return spec
-        return ReportedRefusal("PodUnknown", self._sources.unknown(identity))
+        return ReportedRefusal("PodUnknown", self._sources.explain_unknown(identity))
 
     @contextlib.contextmanager
     def _timed(self, hook: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The sources of pods that the settings name, made and kept current. Who is nearest to what runs is asked first."""
+"""The sources of pods that the settings name. The source nearest to what runs comes first."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from podslice.agent.settings import SourceSettings
 Trouble = Callable[[str, str], None]
 
 
-class ChosenSources:
-    """`api` and `api_source` are None without an API server; one that is given is used in place of the configured one.
-    Raises `InputError` for a configuration that cannot be used."""
+class ConfiguredSources:
+    """Makes the configured sources. `api`, `api_source`: None without an API server. An `api` that is given takes the
+    place of the configured one. Raises `InputError` for a configuration that cannot be used."""
 
     def __init__(self, sources: SourceSettings, node: str, *, api: ApiServer | None, trouble: Trouble) -> None:
         self.api = api if api is not None else HTTPApiServer() if sources.api_server else None
@@ -32,12 +32,12 @@ class ChosenSources:
             self._kubelet_source = KubeletSource(self._kubelet, every=sources.kubelet.every_seconds, trouble=trouble)
 
     def in_order(self) -> list[PodSource]:
-        """The first that knows a pod is believed."""
+        """Return the sources in the order in which they are asked; the first that knows a pod counts."""
         known: tuple[PodSource | None, ...] = (self._pods_api, self._manifests, self.api_source, self._kubelet_source)
         return [source for source in known if source is not None]
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
-        """What keeps them current."""
+        """Yield the loops that keep the sources current, with their names."""
         if self.api_source is not None:
             yield "apiServer", self.api_source.run
         if self._kubelet_source is not None:
@@ -47,6 +47,7 @@ class ChosenSources:
             yield "podsAPI questions", self._pods_api.answer
 
     async def close(self) -> None:
+        """Hang up on API server and kubelet."""
         for client in (self.api, self._kubelet):
             if isinstance(client, HTTPApiServer | HTTPKubelet):
                 await client.close()
