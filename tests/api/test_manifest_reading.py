@@ -1,4 +1,4 @@
-"""Reading pods from files: what is told of a file that is wrong, or nearly right."""
+"""Reading pods from files: the errors and warnings of a file that is wrong, or nearly right."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_all_errors_of_all_documents(tmp_path: Path) -> None:
 
 
 def test_errors_of_several_files(tmp_path: Path) -> None:
-    """The errors of all files are told, not only those of the first."""
+    """The errors of all files are reported, not only those of the first."""
     paths = [written(tmp_path, POD % (name, "{}"), name) for name in ("A", "B")]
     result = run("admit", *paths, *NODE)
     assert [line.split(": ")[2] for line in result.stderr.splitlines()] == paths
@@ -190,10 +190,12 @@ def test_replicas_are_not_silent(tmp_path: Path) -> None:
     """A workload counts as one pod with a warning, and as all of them with --replicas, also where pods run."""
     path = written(tmp_path, WORKLOAD)
     new = written(tmp_path, POD % ("new", "{limits: {cpu: '2', memory: 1Gi}}"), "new.yaml")
-    told = f"warning: {path}: Deployment default/web asks for 3 pods, one of them is counted; --replicas counts all\n"
+    expected_warning = (
+        f"warning: {path}: Deployment default/web asks for 3 pods, one of them is counted; --replicas counts all\n"
+    )
     for command in ("admit", "explain", "defrag", "draw"):
         result = run(command, new, "--pods", path, *NODE)
-        assert (result.returncode, result.stderr) == (0, told), command
+        assert (result.returncode, result.stderr) == (0, expected_warning), command
     assert run("admit", new, "--pods", path, *NODE, "--replicas").returncode == 1
     assert run("defrag", new, "--pods", path, *NODE, "--replicas").returncode == 1
 
@@ -217,7 +219,7 @@ def test_lint_refuses_what_holds_nothing(text: str, problem: str, tmp_path: Path
 
 @pytest.mark.slow
 def test_lint_passes_over_yaml_of_other_programs(tmp_path: Path) -> None:
-    """A mapping or a list without kind is somebody else's."""
+    """A mapping or a list without kind belongs to another program."""
     assert run("lint", written(tmp_path, "on: push\njobs: {}\n")).returncode == 0
     assert run("lint", written(tmp_path, "- hosts: all\n")).returncode == 0
 
@@ -279,7 +281,7 @@ status: {phase: Running, qosClass: BestEffort, podIP: 10.0.0.1}
 
 @pytest.mark.slow
 def test_live_pod_is_read_as_one(tmp_path: Path) -> None:
-    """What only a create request may not have is not an error in a pod as kubectl prints it."""
+    """A field that only a create request may not have is no error in a pod as kubectl prints it."""
     path = written(tmp_path, LIVE)
     result = run("inspect", path)
     assert (result.returncode, result.stderr) == (0, "")
@@ -294,7 +296,8 @@ def test_live_pod_is_read_as_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['{"kind": "PodList", "items": null}', '{"kind": "List", "items": []}'])
 def test_a_list_of_no_pods(text: str, tmp_path: Path) -> None:
-    """Nothing runs on a node whose list is empty, also as a kubelet's own API writes it; nobody asks about no pod."""
+    """An empty list means that nothing runs on the node, also as a kubelet's own API writes it; a file for one pod may
+    not be empty."""
     path = written(tmp_path, text)
     assert load_pods(path, none_is_fine=True) == []
     with pytest.raises(InputError, match="holds no pods"):

@@ -1,4 +1,4 @@
-"""What pods may ask of a policy by annotations under `podslice.io/`."""
+"""Annotations of pods under `podslice.io/`, and the policies that allow them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def node(policy: PodslicePolicy = ELASTIC) -> Node:
 
 
 def problem(text: str, key: str = RESIZE) -> str:
-    """What is wrong with a value, empty where nothing is."""
+    """Return the error in a value, empty for a valid one."""
     found = list(annotation_problems(ELASTIC, annotated("2", f"{key}: {text}", count=2)))
     assert len(found) < 2
     return found[0].problem if found else ""
@@ -97,7 +97,7 @@ def test_resize(text: str, below: set[str], delays: dict[str, float]) -> None:
     ],
 )
 def test_wrong(text: str, expected: str) -> None:
-    """What is wrong is said in one line."""
+    """An error is one line."""
     assert problem(text) == expected
 
 
@@ -123,7 +123,7 @@ def test_movable(text: str, expected: dict[str, str] | str) -> None:
 
 @pytest.mark.parametrize(("rule", "expected"), [("all", "true"), ("none", "false")])
 def test_the_operator_decides(rule: Any, expected: str) -> None:
-    """Where the policy says that all or no containers are movable, no pod is asked."""
+    """Where the policy says that all or no containers are movable, annotations are ignored."""
     policy = PodslicePolicy(defrag=Defragmentation(movable=rule))
     for said in ("true", "false"):
         assert container_movability(policy, annotated("2", f"{MOVABLE}: {said}")) == {"c0": expected}
@@ -183,7 +183,7 @@ def test_it_can_count_for_nobody_instead() -> None:
     ids=["no-policy", "other-section", "other-namespace"],
 )
 def test_elsewhere_it_is_passed_over(policy: PodslicePolicy) -> None:
-    """Where nobody reads it, even a wrong annotation says nothing: a pod may run on many clusters."""
+    """Where no policy reads it, even a wrong annotation is no error: a pod may run on many clusters."""
     decision = node(policy).admit(annotated("4", f"{RESIZE}: nonsense"))
     assert decision.admitted
     assert decision.events == ()
@@ -200,7 +200,7 @@ def test_below_the_baseline() -> None:
 
 
 def test_one_container_of_a_pod() -> None:
-    """What is allowed for one container is not for the other; the pod keeps everything."""
+    """An option for one container does not apply to the other; the pod keeps everything."""
     here = node()
     here.admit(annotated("4", f"{RESIZE}: c1=below-baseline=allow", count=2))
     assert here.resize(annotated("2", count=2)).detail == "below_baseline"
@@ -215,7 +215,7 @@ def test_it_counts_from_the_admission_on() -> None:
 
 
 def test_a_running_pod_stays() -> None:
-    """A policy that came later refuses nobody who runs."""
+    """A policy that came later refuses no running pod."""
     here = node(PodslicePolicy())
     running = annotated("4", f"{RESIZE}: nonsense")
     here.admit(running)
@@ -227,10 +227,10 @@ def test_a_running_pod_stays() -> None:
 
 def test_explained() -> None:
     """The explanation names the annotation, and that leaving it out is what helps; nothing else is offered."""
-    told = explain(node(), annotated("4", f"{RESIZE}: soon", f"{MOVABLE}: maybe"))
-    assert told.trace.code == "invalid-annotation"
-    assert f'annotation "{RESIZE}"' in " ".join(told.story)
-    assert [(fix.code, fix.text) for fix in told.fixes] == [
+    explanation = explain(node(), annotated("4", f"{RESIZE}: soon", f"{MOVABLE}: maybe"))
+    assert explanation.trace.code == "invalid-annotation"
+    assert f'annotation "{RESIZE}"' in " ".join(explanation.story)
+    assert [(fix.code, fix.text) for fix in explanation.fixes] == [
         ("drop-annotation", f"Leave out the annotations {MOVABLE} and {RESIZE}")
     ]
 
@@ -254,7 +254,7 @@ GUARDED = PodslicePolicy(
     ],
 )
 def test_wishes_for_guards(key: str, text: str, expected: dict[str, str] | str) -> None:
-    """What containers ask of guards, as the policy allows; a wrong word is told, and counts for nobody."""
+    """Requests of containers to guards, as the policy allows; a wrong word is reported, and ignored."""
     made = annotated("2", f"{key}: {text}", count=2)
     problems = [one.problem for one in annotation_problems(GUARDED, made)]
     assert problems == ([expected] if isinstance(expected, str) else [])
@@ -264,7 +264,7 @@ def test_wishes_for_guards(key: str, text: str, expected: dict[str, str] | str) 
 
 @given(st.text(max_size=40), st.sampled_from((IRQ, ISOLATION, CPU_POWER)))
 def test_any_text_for_guards(text: str, key: str) -> None:
-    """No text breaks the reading: a problem is one line, and without one there is at most one wish a container."""
+    """Any text can be parsed: a problem is one line, and without one there is at most one request per container."""
     made = annotated("2", count=2)
     made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations={key: text}))
     problems = [one.message for one in annotation_problems(GUARDED, made)]

@@ -112,7 +112,7 @@ def test_every_field_refuses_another_type(field: str) -> None:
 
 
 def test_problems_have_a_remedy() -> None:
-    """The first problem is the one that a kubelet tells; the remedy says what to write."""
+    """The first problem is the one that a kubelet reports; the remedy says what to write."""
     with pytest.raises(InputError) as caught:
         config_from_fields(
             {"port": "10250", "kubeReserved": {"cpu": 1}, "syncFrequency": 60, "clusterDNS": "10.0.0.10"}
@@ -145,7 +145,7 @@ def test_what_a_kubelet_reads_past_is_a_warning() -> None:
     ],
 )
 def test_json_is_read_as_json(text: str, problem: str) -> None:
-    """What begins with a brace is JSON to a kubelet, without YAML's freedoms."""
+    """Text that begins with a brace is JSON to a kubelet, without YAML's freedoms."""
     with pytest.raises(InputError) as caught:
         read_document(text)
     assert caught.value.problem.startswith(problem)

@@ -1,4 +1,4 @@
-"""The configuration a running kubelet tells at `configz` is one that every command takes."""
+"""A running kubelet's answer at `configz` is a configuration for every command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_configz_is_a_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [{"kubeletconfig": [1]}, {"kubeletconfig": FIELDS, "more": 1}, {}])
 def test_what_only_looks_like_configz(tmp_path: Path, answer: object) -> None:
-    """An object of another shape is asked for its kind."""
+    """An object of another shape is refused for its missing kind."""
     file = tmp_path / "configz.json"
     file.write_text(json.dumps(answer))
     with pytest.raises(InputError, match="is not KubeletConfiguration"):
@@ -35,10 +35,15 @@ def test_what_only_looks_like_configz(tmp_path: Path, answer: object) -> None:
 
 
 def test_a_kubelet_s_own_fields_are_known(tmp_path: Path) -> None:
-    """What every kubelet tells of itself, ports and sockets too, gives no warning."""
+    """The fields that every kubelet reports, ports and sockets too, give no warning."""
     file = tmp_path / "configz.json"
-    told = {"address": "0.0.0.0", "port": 10250, "healthzPort": 10248, "containerRuntimeEndpoint": "unix:///run/c.sock"}
-    file.write_text(json.dumps({"kubeletconfig": {**FIELDS, **told}}))
+    reported = {
+        "address": "0.0.0.0",
+        "port": 10250,
+        "healthzPort": 10248,
+        "containerRuntimeEndpoint": "unix:///run/c.sock",
+    }
+    file.write_text(json.dumps({"kubeletconfig": {**FIELDS, **reported}}))
     assert load_kubelet_config(str(file)).warnings == ()
 
 

@@ -65,14 +65,14 @@ def test_options_by_name() -> None:
     ],
 )
 def test_refused_options(options: dict[str, str], gates: dict[str, bool], text: str) -> None:
-    """What a kubelet would not start with is refused in its words."""
+    """Options with which a kubelet would not start are refused in its words."""
     with pytest.raises(OptionError) as error:
         parse_cpu_policy_options(options, FeatureGates.from_overrides(gates))
     assert str(error.value) == text
 
 
 def test_strict_reservation_without_a_list() -> None:
-    """A strict reservation works with amounts alone: the CPUs are picked, and nobody runs on them."""
+    """A strict reservation works with amounts alone: the CPUs are picked, and no container runs on them."""
     node = make_node(
         "pack:1 numa:1(memory=16GiB) core:4 pu:2",
         reserved_system_cpus="",

@@ -1,4 +1,4 @@
-"""What the hard eviction threshold takes off a node's memory."""
+"""Memory that the hard eviction threshold subtracts from a node's."""
 
 from __future__ import annotations
 

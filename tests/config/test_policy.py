@@ -110,7 +110,7 @@ def test_all_fields() -> None:
     ],
 )  # fmt: skip
 def test_wrong(tmp_path: Path, data: dict[str, Any], message: str) -> None:
-    """What is wrong is told in one line, with file, field and value or remedy."""
+    """An error is one line, with file, field and value or remedy."""
     file = tmp_path / "policy.yaml"
     file.write_text(str({**KIND, **data}))
     with pytest.raises(InputError) as caught:
@@ -138,7 +138,7 @@ def test_beside_a_kubelet() -> None:
         remedy = "leave it out, or use profile podslice"
         assert str(caught.value) == f"spec.{section}: a kubelet has no such policy ({remedy})"
     looks = policy_from_dict({**KIND, "spec": {"guards": {"irq": "observe"}, "reservation": {"measure": True}}})
-    wrong = pod(guaranteed("2", "1Gi"), annotations={"podslice.io/irq": "no such wish"})
+    wrong = pod(guaranteed("2", "1Gi"), annotations={"podslice.io/irq": "no such request"})
     outcomes = {
         profile: Node(MACHINE, config, profile=profile, policy=looks).admit(wrong).admitted
         for profile in ("podslice", "kubelet-1.36")

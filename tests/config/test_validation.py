@@ -62,7 +62,7 @@ def test_problems_are_sorted_by_text() -> None:
 
 
 def test_a_failed_start_carries_its_facts() -> None:
-    """What a message says can be read without the message, and the message and the remedy are made of it."""
+    """The facts can be read without the message, and message and remedy are made of them."""
     with pytest.raises(StartError) as caught:
         Node(_MACHINE, KubeletConfig(reserved_system_cpus="0-99"))
     error = caught.value
@@ -72,7 +72,7 @@ def test_a_failed_start_carries_its_facts() -> None:
 
 
 def test_a_failed_start_with_other_facts() -> None:
-    """Who knows a fact better says so, and the sentences follow; braces in a fact are only text."""
+    """A caller can replace facts, and the sentences follow; braces in a fact are only text."""
     kind = StartKind("gone", "{file} is gone", "look for {file}")
     error = StartError("startCPUManager", kind, file="{a}").but(file="{b}", unused=1)
     assert (error.stage, error.message, error.remedy) == ("startCPUManager", "{b} is gone", "look for {b}")

@@ -1,4 +1,4 @@
-"""What slices say that claims count for: in the form that the server knows, and in none that it does not."""
+"""Accounting in slices: in the form that the server knows, and in none where it knows none."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_expressions(gpu: OfferedDevice, expression: str, holds: bool) -> None:
     ],
 )
 def test_no_answer(gpu: OfferedDevice, expression: str, problem: str) -> None:
-    """What has no truth value is an error that names the expression and the device."""
+    """An expression without a truth value is an error that names the expression and the device."""
     with pytest.raises(SelectorError) as caught:
         CELSelectors().matches(expression, gpu)
     assert problem in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a claim's status is to say, beside what it says already."""
+"""Conditions in a claim's status, beside those that it has already."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def said(*conditions: dict[str, Any], share: str = "s") -> dict[str, Any]:
     return {"driver": "podslice.io", "pool": POOL, "device": "a", "shareID": share, "conditions": list(conditions)}
 
 
-def told(one: ResourceClaim, problem: ImpossibleClaimError | None, *, before: bool = False) -> list[tuple[str, Any]]:
+def make_patch(
+    one: ResourceClaim, problem: ImpossibleClaimError | None, *, before: bool = False
+) -> list[tuple[str, Any]]:
     """Places and values of what is changed."""
     patch = status_patch(one, problem, pool=POOL, now=NOW, reported=before)
     tests = [{"op": "test", "path": "/metadata/uid", "value": "u"},
@@ -46,33 +48,33 @@ def test_own_devices_only() -> None:
     """Each device of this node's pool says why; those of other drivers and other nodes are left alone."""
     one = claim(result("a", "s"), result("b"), result("a", pool="m/podslice.io"), result("g", driver="gpu.example.com"))
     why = condition("False", "NothingRequested", str(PROBLEM), NOW)
-    assert told(one, PROBLEM) == [
+    assert make_patch(one, PROBLEM) == [
         ("/status/devices", []),
         ("/status/devices/-", {**said(why), "device": "a"}),
         ("/status/devices/-", {"driver": "podslice.io", "pool": POOL, "device": "b", "conditions": [why]}),
     ]
-    assert told(claim(result("a", pool="m/podslice.io")), PROBLEM) == []
-    assert told(claim(), PROBLEM) == []
+    assert make_patch(claim(result("a", pool="m/podslice.io")), PROBLEM) == []
+    assert make_patch(claim(), PROBLEM) == []
 
 
 def test_written_once() -> None:
-    """What is there is not written again; another reason keeps the time since when it is not ready."""
+    """An existing condition is not written again; another reason keeps the time of the last transition."""
     theirs = {"driver": "gpu.example.com", "pool": "n", "device": "g"}
     old = said(condition("False", PROBLEM.reason, str(PROBLEM)))
-    assert told(claim(result("a", "s"), devices=[old]), PROBLEM) == []
-    other = told(claim(result("a", "s"), devices=[theirs, old]), ImpossibleClaimError("AdminAccess", "no"))
+    assert make_patch(claim(result("a", "s"), devices=[old]), PROBLEM) == []
+    other = make_patch(claim(result("a", "s"), devices=[theirs, old]), ImpossibleClaimError("AdminAccess", "no"))
     assert other == [("/status/devices/1/conditions", [condition("False", "AdminAccess", "no")])]
-    another = told(claim(result("a", "s"), devices=[said(share="other")]), PROBLEM)
+    another = make_patch(claim(result("a", "s"), devices=[said(share="other")]), PROBLEM)
     assert [path for path, _ in another] == ["/status/devices/-"]
 
 
 def test_ready_only_after_a_problem() -> None:
     """A claim that is prepared at once is not written; one that had a problem says that it has none, once."""
-    assert told(claim(result("a", "s")), None) == []
+    assert make_patch(claim(result("a", "s")), None) == []
     old = said(condition("False", PROBLEM.reason, str(PROBLEM)))
     better = [("/status/devices/0/conditions", [condition("True", "Prepared", "", NOW)])]
-    assert told(claim(result("a", "s"), devices=[old]), None) == better
+    assert make_patch(claim(result("a", "s"), devices=[old]), None) == better
     now_ready = said(condition("True", "Prepared", ""))
-    assert told(claim(result("a", "s"), devices=[now_ready]), None) == []
-    assert told(claim(result("a", "s")), None, before=True) != []
-    assert told(claim(result("a", "s"), devices=[now_ready]), None, before=True) == []
+    assert make_patch(claim(result("a", "s"), devices=[now_ready]), None) == []
+    assert make_patch(claim(result("a", "s")), None, before=True) != []
+    assert make_patch(claim(result("a", "s"), devices=[now_ready]), None, before=True) == []

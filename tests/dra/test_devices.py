@@ -27,7 +27,7 @@ ANY = from_dict({"metadata": {"name": "any"}}, DeviceClass)
 
 
 def granted(slices: list[dict[str, Any]], **amounts: str) -> dict[str, int] | None:
-    """What the first device gives of these amounts, in billionths."""
+    """Return the consumption of the first device for these requests, in billionths."""
     cluster = ClusterDevices(
         [from_dict(one, ResourceSlice) for one in slices], [LabelledNode("n")], {"any": ANY}, lambda *_: True
     )
@@ -119,7 +119,7 @@ def test_many_numa_nodes(numa: int) -> None:
 
 
 def test_partitions_exclude_each_other() -> None:
-    """Who has a socket leaves the other's caches and NUMA nodes; memory is asked for beside them."""
+    """The owner of a socket leaves the other's caches and NUMA nodes; memory is requested beside them."""
     slices = machine_slices(load_gallery("epyc-9654-nps4"), "n", ClaimableAmounts(devices="partitions"))
     socket = where('device.attributes["podslice.io"].?partition.orValue("") == "socket"')
     numa = where('device.attributes["podslice.io"].?partition.orValue("") == "numaNode"')
@@ -138,7 +138,7 @@ def test_partitions_exclude_each_other() -> None:
 
 
 def test_single_cpus() -> None:
-    """Up to 32 CPUs, or cores, by name, of one cache where the claim says so."""
+    """Up to 32 CPUs, or cores, by name, of one cache where the claim requires it."""
     machine = load_gallery("epyc-9654-nps4")
     cpu = where('device.attributes["podslice.io"].?cpu.hasValue()')
     slices = machine_slices(machine, "n", ClaimableAmounts(devices="perCPU"))
@@ -183,7 +183,7 @@ def test_whole_cores() -> None:
 
 @pytest.mark.parametrize(("name", "caches"), [("xeon-6338-2s", {1}), ("epyc-9654-nps4", {3})])
 def test_l3_caches(name: str, caches: set[int]) -> None:
-    """How many L3 caches the CPUs of each NUMA node have."""
+    """The number of L3 caches of each NUMA node's CPUs."""
     devices = [device for one in machine_slices(load_gallery(name), "n") for device in one["spec"]["devices"]]
     assert {device["attributes"]["podslice.io/l3Caches"]["int"] for device in devices} == caches
 
@@ -210,7 +210,7 @@ def test_nobody_takes_what_it_does_not_ask_for() -> None:
     ],
 )
 def test_wrong_options(options: str, said: str) -> None:
-    """What no node is called and no machine has is refused, and so is what has no effect."""
+    """Impossible node names and CPUs are refused, and so are options without effect."""
     result = CliRunner().invoke(cli, ["topology", "--machine=xeon-6338-2s", *options.split()])
     assert result.exit_code != 0
     assert said in f"{result.exception} {result.output}"

@@ -1,4 +1,4 @@
-"""Claims that are prepared hold CPUs and memory in the ledgers of the node: theirs are nobody else's."""
+"""Prepared claims hold CPUs and memory in the node's ledgers, which no pod gets besides."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_zone() -> None:
 
 
 def test_spec_side() -> None:
-    """No container owns CPUs of claims by its requests, whoever holds them, but all share those that nobody holds."""
+    """No container owns CPUs of claims by its requests, but all share those that no claim holds."""
     on = node()
     free = on.topology.all_cpus & ~parse_bits(CLAIMS.cpus) & ~parse_bits("0-1")
     assert not on.admit(make_pod("large", ("c", str(free.bit_count() + 1)))).admitted
@@ -93,11 +93,11 @@ def test_spec_side() -> None:
 
 
 def test_annotation_names_no_claims() -> None:
-    """A pod cannot ask for the class of claims."""
+    """A pod cannot request the class of claims."""
     on = node(more={"cpu_classes": (CPUClass("fast"),)})
-    for wish in ("claims/0", "claims/0!"):
+    for name in ("claims/0", "claims/0!"):
         pod = make_pod("p", ("c", "2"))
-        pod = replace(pod, metadata=replace(pod.metadata, annotations={"podslice.io/cpu-class": wish}))
+        pod = replace(pod, metadata=replace(pod.metadata, annotations={"podslice.io/cpu-class": name}))
         assert "is no CPU class" in on.try_admit(pod).message
 
 
@@ -170,7 +170,7 @@ def test_not_moved() -> None:
 
 
 def test_memory_is_kept() -> None:
-    """Memory of claims is nobody's by requests, and claims have no more of it together than there is."""
+    """Memory of claims is given to no pod by its requests, and claims together get no more than there is."""
     kept = ClaimRules("8-9", (ClaimMemory(0, {"memory": "1Gi"}), ClaimMemory(1, {"memory": "512Mi"})))
     config = {
         "memory_manager_policy": "Static",
@@ -212,7 +212,7 @@ def allocated(**changes: Any) -> ResourceClaim:
 
 
 def test_read_of_an_allocation() -> None:
-    """What the scheduler gave of our driver, by request, NUMA node, CPUs and bytes."""
+    """The scheduler's allocation of our driver, by request, NUMA node, CPUs and bytes."""
     found = prepare(allocated(), uid="u", node="n", devices=DEVICES)
     device = PreparedDevice("cpus", "n/podslice.io", "podslice-numa-1", 1, 4, {"memory": 1 << 30}, "s")
     assert found == PreparedClaim("u", "default", "c", (device,), ("pod-uid",))
@@ -238,14 +238,14 @@ def test_read_of_an_allocation() -> None:
     ],
 )  # fmt: skip
 def test_refused(changes: dict[str, Any], said: str) -> None:
-    """What the node cannot give is said in one line that fits an event."""
+    """A refusal is one line that fits an event."""
     with pytest.raises(ClaimError, match=said) as error:
         prepare(allocated(**changes), uid="u", node="n", devices=DEVICES)
     assert len(str(error.value)) <= 256
 
 
 def test_made_again() -> None:
-    """A claim of the same name with another UID is not the one that was asked for; nor is one without allocation."""
+    """A claim of the same name with another UID is refused; so is one without allocation."""
     with pytest.raises(ClaimError, match="deleted and made again"):
         prepare(allocated(), uid="old", node="n", devices=DEVICES)
     bare = from_dict({"metadata": {"name": "c", "namespace": "d", "uid": "u"}}, ResourceClaim)
@@ -256,8 +256,8 @@ def test_made_again() -> None:
 @pytest.mark.parametrize("options", [{}, {"full-pcpus-only": "true"}, {"strict-cpu-reservation": "true"}])
 @pytest.mark.parametrize("devices", ["perCPU", "partitions"])
 def test_devices_of_their_own(devices: ClaimDevices, options: dict[str, str]) -> None:
-    """Whoever has a device that stands for CPUs gets exactly these, as many as the slices say; nobody gets one that
-    overlaps it beside."""
+    """The owner of a device that stands for CPUs gets exactly these, as many as the slices say; no claim gets one that
+    overlaps it."""
     rules = ClaimRules("2-31" if options else CLAIMS.cpus, devices=devices)
     on = node(rules=rules, cpu_manager_policy_options=options)
     classes = on.view.cpu_classes

@@ -1,4 +1,4 @@
-"""Which slices a driver writes: readers never see a pool that is half old under the same generation."""
+"""The slices a driver writes: readers never see a pool that is half old under the same generation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_first() -> None:
 
 
 def test_one_change_keeps_the_generation() -> None:
-    """What one call can do on one slice is done without a new generation; two slices make a new one for all."""
+    """A change by one call on one slice needs no new generation; two slices get a new one for all."""
     server = Server()
     server.publish(specs("a", "b", "c"))
     writes = server.publish(specs("a", "x", "c"))

@@ -1,4 +1,4 @@
-"""What claims are for in the resources of pods."""
+"""Amounts that claims request, in the resources of pods."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def form(count: int = 1, **amounts: str) -> dict[str, Any]:
     ],
 )
 def test_amounts(requests: list[dict[str, Any]], said: dict[str, str]) -> None:
-    """Of our devices and of those that do not say whose they are, as often as they are asked for; of alternatives the
-    least."""
+    """Amounts of our devices and of those without a domain, times their count; of alternatives the least."""
     named = [{"name": f"r{place}", **one} for place, one in enumerate(requests)]
     spec = from_dict({"devices": {"requests": named}}, ResourceClaimSpec)
     assert {name: str(amount) for name, amount in requested_amounts(spec.devices).items()} == said

@@ -74,7 +74,7 @@ def test_first_devices_in_order_of_slices_and_lists() -> None:
 
 
 def test_backtracking_for_a_common_attribute() -> None:
-    """What comes first is given back where the rest then has nothing in common with it."""
+    """The first device is given back where the others then have nothing in common with it."""
     slices = [slice_of(device("a", 0), device("b", 1), device("c", 1))]
     same = ({"matchAttribute": NUMA},)
     assert found(slices, claim(request("r"), request("s"), constraints=same)) == [["b", "c"]]
@@ -125,7 +125,7 @@ def zone(value: int, **limits: str) -> Json:
     ],
 )  # fmt: skip
 def test_consumed_amounts(asked: str | None, limits: dict[str, str], consumed: float | None) -> None:
-    """Amounts are rounded up by the policy; nothing asked is its default, and without one all there is."""
+    """Amounts are rounded up by the policy; without a request it is the default, and without a policy all there is."""
     slices = [slice_of(zone(8, **limits), driver="podslice.io")]
     form = {} if asked is None else {"capacity": {"requests": {"cpu": asked}}}
     search = Search(
@@ -240,25 +240,26 @@ def test_nodes_of_one_look_answer_alike(seed: int) -> None:
 
 
 def answers(slices: list[ResourceSlice], pods: list[list[RequestedClaim]], matches: Any) -> list[object]:
-    """What one pod after the other gets, and where the search came farthest; up to the first that takes too long."""
+    """Return the grants of one pod after the other, and the farthest state of each search; up to the first that takes
+    too long."""
     classes = {one["metadata"]["name"]: from_dict(one, DeviceClass) for one in CLASSES}
     selecting, usage = SelectorCache(classes, matches), DeviceUsage()
     pools = pools_of(slices, LabelledNode("n0"))
-    told: list[object] = []
+    results: list[object] = []
     for claims in pods:
         search = Search(pools, usage, selecting, claims)
         try:
             got = search.run()
         except AbandonedError as error:
-            told.append(str(error))
+            results.append(str(error))
             continue
         except SearchLimitError:
             break
         for one, own in zip(claims, got or [], strict=False):
             for grant in own:
                 usage.take(grant, one.name)
-        told.append((got, search.deepest))
-    return told
+        results.append((got, search.deepest))
+    return results
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -279,8 +280,8 @@ def test_pruning_changes_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("podslice.dra.allocation.search.STEPS_BEFORE_PRUNING", 1 << 60)
     plain = answers(slices, pods, matches)
     monkeypatch.setattr("podslice.dra.allocation.search.STEPS_BEFORE_PRUNING", -1)
-    told = answers(slices, pods, matches)
-    assert told[: len(plain)] == plain
+    results = answers(slices, pods, matches)
+    assert results[: len(plain)] == plain
 
 
 @pytest.mark.parametrize(("cpus", "together"), [(64, 8), (384, 16), (128, 64)])

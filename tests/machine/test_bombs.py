@@ -54,7 +54,7 @@ def test_extended_headers(tmp_path: Path, form: str, kind: bytes) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["tar.xz", "tar.gz"])
 def test_unpacked_bytes(tmp_path: Path, form: str) -> None:
-    """Members that nobody wants count as well, while they are unpacked."""
+    """Members that are not used count as well, while they are unpacked."""
     path = tmp_path / f"bomb.{form}"
     with opened(path) as file:
         file.write(header("x", 1 << 30, tarfile.REGTYPE))

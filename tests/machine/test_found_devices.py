@@ -134,7 +134,8 @@ def test_devices_of_a_snapshot_go_into_admit(tmp_path: Path) -> None:
 
 
 def test_table_and_mistakes(tmp_path: Path) -> None:
-    """The table names kind and PCI id; machines without a PCI bus say so; forms that hold no devices are refused."""
+    """The table names kind and PCI id; machines without a PCI bus print a line about it; forms that hold no devices are
+    refused."""
     archive = tmp_path / "node.tar.xz"
     capture_machine(archive, machine_files())
     table = run("--devices", "--sysfs", str(archive)).stdout

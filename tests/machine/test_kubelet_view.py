@@ -236,7 +236,7 @@ def test_hugepages_and_memory() -> None:
 
 
 def test_captured_trees_without_links() -> None:
-    """Where a capture lost the cpuN links of a node, its CPU map says the same."""
+    """Where a capture lost the cpuN links of a node, its CPU map replaces them."""
     files = merged(cpu(0, 0), cpu(1, 1), cpu(10, 2), {f"{NODE}/node0/cpumap": "00000000,00000403\n"})
     machine: Machine = discover(MemoryFileSystem(files))
     assert [c.threads for c in machine.nodes[0].cores] == [(0,), (1,), (10,)]

@@ -253,7 +253,7 @@ def test_machineinfo_caches() -> None:
 
 
 def test_unknown_dump_format() -> None:
-    """A form nobody knows is refused with those that exist."""
+    """An unknown form is refused with those that exist."""
     with pytest.raises(InputError, match="one of yaml, json, machineinfo, synthetic"):
         dump_machine(Machine(nodes=()), "toml")  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Nodes and NodeResourceTopologies as machines: what they tell counts, what they do not tell is assumed and said."""
+"""Nodes and NodeResourceTopologies as machines: reported facts count, others are assumed with a line about it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def changed(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def problem(data: dict[str, Any]) -> str:
-    """What is wrong with an object, empty where it is a machine."""
+    """Return the error in an object, empty where it is a machine."""
     try:
         return "" if described(data).machine.cpu_count else "no CPUs"
     except InputError as error:
@@ -119,7 +119,7 @@ def test_a_node_reports_what_its_object_reported() -> None:
     ({f"{NFD}/cpu-hardware_multithreading": "true"}, [16], 2, "CPUs numbered as Linux does"),
 ])  # fmt: skip
 def test_labels_of_a_node(labels: dict[str, str], sizes: list[int], threads: int, part: str) -> None:
-    """NFD's labels count; what none tells is assumed, and said."""
+    """NFD's labels count; facts without a label are assumed, with a line about it."""
     found = described(changed(NODE, "metadata/labels", labels))
     assert [len(cpus) for cpus in layout(found.machine).values()] == sizes
     assert {len(core.threads) for node in found.machine.nodes for core in node.cores} == {threads}
@@ -156,7 +156,7 @@ def test_arm_machines_have_one_thread_in_a_core() -> None:
     ("metadata/labels", {f"{NFD}/cpu-hardware_multithreading": "true"}, ""),
 ])  # fmt: skip
 def test_damaged_nodes(path: str, value: Any, part: str) -> None:
-    """What contradicts itself or is no amount is one line with the field."""
+    """A contradiction, or text that is no amount, is one line with the field."""
     data = changed(NODE, path, value)
     if "~1" in path:
         data = json.loads(json.dumps(data).replace("~1", "/"))
@@ -171,8 +171,8 @@ def test_damaged_nodes(path: str, value: Any, part: str) -> None:
 
 
 def test_zones_are_numa_nodes() -> None:
-    """CPUs, memory, distances and devices of each zone; the kubelet is told the attributes, and reserves what the zones
-    keep from pods."""
+    """CPUs, memory, distances and devices of each zone; the kubelet's configuration has the attributes, and reserves
+    what the zones keep from pods."""
     gpu = {"name": "nvidia.com/gpu", "capacity": 4, "allocatable": 4, "available": 4}
     second = zone(1, resources=[*zone(1)["resources"], gpu])
     found = described(changed(TOPOLOGY, "zones/1", second))
@@ -214,7 +214,7 @@ def test_attributes(path: str, value: Any, fields: dict[str, Any], part: str) ->
     (["None"], ("none", "container")),
 ])  # fmt: skip
 def test_older_objects(policies: list[str], wanted: tuple[str, str]) -> None:
-    """v1alpha1 tells policy and scope in one word."""
+    """v1alpha1 gives policy and scope in one word."""
     data = {**TOPOLOGY, "apiVersion": "topology.node.k8s.io/v1alpha1", "topologyPolicies": policies, "attributes": []}
     found = described(data)
     assert (found.fields["topologyManagerPolicy"], found.fields["topologyManagerScope"]) == wanted
@@ -227,7 +227,7 @@ def test_what_pods_hold_is_said() -> None:
 
 
 def test_other_zones_and_missing_figures_are_said() -> None:
-    """Zones of sockets or caches count for nothing; memory and distances that nobody tells are assumed."""
+    """Zones of sockets or caches are ignored; memory and distances that no zone reports are assumed."""
     bare = {"name": "numa-node-0", "type": "Node", "resources": [{"name": "cpu", "capacity": "4"}]}
     data = {**TOPOLOGY, "zones": [bare, {**bare, "name": "numa-node-1"}, {"name": "socket #0", "type": "socket"}]}
     found = described(data)
@@ -276,7 +276,7 @@ def test_koordinator_tells_cores() -> None:
     ("metadata/annotations", {"node.koordinator.sh/cpu-topology": '{"detail": []}'}, "lists 0 CPUs of NUMA node 0"),
 ])  # fmt: skip
 def test_damaged_topologies(path: str, value: Any, part: str) -> None:
-    """What contradicts itself, or cannot be read, is one line with the field."""
+    """A contradiction, or unreadable text, is one line with the field."""
     with pytest.raises(InputError) as error:
         described(changed(TOPOLOGY, path, value))
     assert str(error.value).startswith("n.json: ")
@@ -345,8 +345,8 @@ def test_objects_that_others_publish(shared: Path) -> None:
 
 
 def test_on_the_command_line(podslice: Shell, tmp_path: Path) -> None:
-    """`--from` and `--machine` take them; what is assumed is on standard error, a line each; a configuration that is
-    given counts in place of what the object tells, and the contradiction is said."""
+    """`--from` and `--machine` accept them; each assumption is a line on standard error; a given configuration wins
+    over the object, and the contradiction is reported."""
     file, pod = tmp_path / "n7.json", tmp_path / "pod.yaml"
     file.write_text(json.dumps(TOPOLOGY))
     amounts = {"limits": {"cpu": "8", "memory": "1Gi"}}
@@ -373,16 +373,16 @@ def test_on_the_command_line(podslice: Shell, tmp_path: Path) -> None:
 
 
 def test_lint_knows_the_told_configuration(podslice: Shell, tmp_path: Path) -> None:
-    """`lint` looks at pods on the node as the object tells of it, without --config, and says what it assumed; a plain
-    machine tells nothing."""
+    """`lint` uses the node's configuration from the object, without --config, and prints its assumptions; a plain
+    machine has no configuration."""
     file, pod = tmp_path / "n7.json", tmp_path / "pod.yaml"
     file.write_text(json.dumps(TOPOLOGY))
     amounts = {"limits": {"cpu": "8", "memory": "1Gi"}}
     spec = {"containers": [{"name": "c", "image": "i", "resources": amounts}]}
     pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
-    told = podslice("lint", str(pod), "--from", str(file))
-    assert "error PS202" in told.out
-    assert "assumed: cpuManagerPolicy static" in told.err
+    result = podslice("lint", str(pod), "--from", str(file))
+    assert "error PS202" in result.out
+    assert "assumed: cpuManagerPolicy static" in result.err
     other = podslice("lint", str(pod), "--from", str(file), "--set", "topologyManagerPolicy=none")
     assert ("info PS202" in other.out, "n7 says single-numa-node" in other.err) == (True, True)
     plain = podslice("lint", str(pod), "--from", "pack:2 core:4 pu:2")
@@ -394,8 +394,8 @@ def test_lint_knows_the_told_configuration(podslice: Shell, tmp_path: Path) -> N
 def test_state_verify_knows_the_told_reservation(
     podslice: Shell, tmp_path: Path, owned: str, code: int, more: tuple[str, ...]
 ) -> None:
-    """A Node keeps a CPU from pods, so no kubelet starts there with a file that gives it to one. The Node does not tell
-    the policy, so the file's counts. What the options reserve counts in place of it."""
+    """A Node keeps a CPU from pods, so no kubelet starts there with a file that gives it to one. The Node does not
+    report the policy, so the file's counts. A reservation by options wins over the Node's."""
     node, state = tmp_path / "n7.json", tmp_path / "cpu_manager_state"
     node.write_text(json.dumps(NODE))
     rest = format_bits(0xFFFF & ~(1 << int(owned)))

@@ -172,7 +172,7 @@ IRREGULAR = [
 
 @pytest.mark.parametrize(("data", "why"), IRREGULAR)
 def test_irregular_machines_are_refused(data: dict[str, object], why: str) -> None:
-    """What a synthetic description cannot say is refused with the reason, never written wrongly."""
+    """A machine without a synthetic description is refused with the reason, never written wrongly."""
     machine = from_data(data)
     with pytest.raises(InputError) as caught:
         to_synthetic(machine)

@@ -65,7 +65,7 @@ def test_wide_lists_every_core() -> None:
 
 
 def test_colour() -> None:
-    """Colour is used when asked for, and only adds escapes."""
+    """Colour is used on request, and only adds escapes."""
     machine = load_gallery("laptop-i5-8250u")
     coloured = to_text(machine, colour=True)
     assert "\x1b[" in coloured
@@ -110,7 +110,7 @@ def test_captured_machine(shared: Path) -> None:
 
 
 def test_kubelet_that_sees_nothing(shared: Path) -> None:
-    """A machine on which a kubelet cannot start says so and still shows its NUMA nodes."""
+    """A machine on which a kubelet cannot start is shown with its NUMA nodes and the reason."""
     path = shared / "topologies" / "snapshots" / "libvirt-test1.tar.xz"
     text = run("--sysfs", str(path)).stdout
     assert "none that a kubelet can see" in text
@@ -156,7 +156,7 @@ def test_uncore_groups_are_the_kubelets() -> None:
 
 
 def test_overlapping_nodes_are_said() -> None:
-    """Where NUMA nodes share CPUs, the number of CPUs is theirs and a sentence tells what the kubelet counts."""
+    """Where NUMA nodes share CPUs, the number of CPUs is theirs and a sentence gives the kubelet's count."""
     shared = Core(0, 0, (0, 1))
     machine = Machine(nodes=(NUMANode(0, 1, cores=(shared,)), NUMANode(1, 1, cores=(shared, Core(0, 1, (2,))))))
     assert "CPUs        3 (0-2); NUMA nodes overlap: the kubelet counts 5" in to_text(machine)

@@ -58,7 +58,7 @@ def attributes(topology: dict[str, Any]) -> dict[str, str]:
     ],
 )
 def test_fingerprints_of_the_consumers(pods: list[tuple[str, str]], text: str) -> None:
-    """A set of pods has the fingerprint that the scheduler's plugin computes, in whatever order they are told."""
+    """A set of pods has the fingerprint that the scheduler's plugin computes, in any order."""
     assert fingerprint(pods) == fingerprint(reversed(pods)) == text
 
 
@@ -114,9 +114,9 @@ def test_pods_that_own_nothing_are_not_counted() -> None:
         "spec": {"containers": [burstable]},
     }
     assert node.admit(load_pods_text(yaml.safe_dump(pod), "test")[0].pod).admitted
-    told = attributes(node_topology(node))
-    assert told["nodeTopologyPodsFingerprint"] == fingerprint([])
-    assert told["nodeTopologyPodsFingerprintMethod"] == "with-exclusive-resources"
+    described = attributes(node_topology(node))
+    assert described["nodeTopologyPodsFingerprint"] == fingerprint([])
+    assert described["nodeTopologyPodsFingerprintMethod"] == "with-exclusive-resources"
 
 
 def test_half_cores_are_not_available() -> None:
@@ -133,8 +133,8 @@ def test_the_topology_manager_is_told_as_the_kubelet_spells_it() -> None:
     options = {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "16"}
     fields = {**STATIC, "topology_manager_scope": "pod", "topology_manager_policy_options": options}
     topology = node_topology(Node(load_gallery("xeon-8380-2s"), KubeletConfig(**fields)), {"podslice.io/sequence": "7"})
-    told = from_node_resource_topology(topology).fields
-    assert {name: told[name] for name in told if name.startswith("topology")} == {
+    described = from_node_resource_topology(topology).fields
+    assert {name: described[name] for name in described if name.startswith("topology")} == {
         "topologyManagerPolicy": "restricted",
         "topologyManagerScope": "pod",
         "topologyManagerPolicyOptions": options,
@@ -146,7 +146,7 @@ def test_the_topology_manager_is_told_as_the_kubelet_spells_it() -> None:
 @given(st.lists(st.integers(1, 30), max_size=8))
 @pytest.mark.slow
 def test_available_is_allocatable_less_what_is_owned(asked: list[int]) -> None:
-    """Whatever pods come, the zones together miss exactly the CPUs that somebody owns."""
+    """For any pods, the zones together lack exactly the CPUs that pods own."""
     config = KubeletConfig(**{**STATIC, "topology_manager_policy": "best-effort"})
     node = Node(load_gallery("xeon-8380-2s"), config)
     for number, cpus in enumerate(asked):
@@ -163,23 +163,23 @@ def test_koordinator_is_told_every_core(name: str) -> None:
     node = Node(machine, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
     topology = node_topology(node)
     topology["metadata"]["annotations"] = koordinator_annotations(node.view)
-    told = from_node_resource_topology(topology)
+    described = from_node_resource_topology(topology)
 
     def cores(nodes: Any) -> set[tuple[int, int, tuple[int, ...]]]:
         return {(node.id, core.socket, tuple(sorted(core.threads))) for node in nodes for core in node.cores}
 
-    assert cores(told.machine.nodes) == cores(machine.nodes)
-    assert (told.fields["cpuManagerPolicy"], told.fields["reservedSystemCPUs"]) == ("static", "0")
+    assert cores(described.machine.nodes) == cores(machine.nodes)
+    assert (described.fields["cpuManagerPolicy"], described.fields["reservedSystemCPUs"]) == ("static", "0")
 
 
 def test_koordinator_leaves_owned_cpus_alone() -> None:
-    """Every pod that owns CPUs is told with them and marked as the node's own; the pools have the rest."""
+    """Every pod that owns CPUs is listed with them and marked as the node's own; the pools have the rest."""
     node = Node(load_gallery("xeon-8380-2s"), KubeletConfig(**STATIC))
     admitted(node, "owner", cpu=3)
-    told = koordinator_annotations(node.view)
-    owners = yaml.safe_load(told["node.koordinator.sh/pod-cpu-allocs"])
+    described = koordinator_annotations(node.view)
+    owners = yaml.safe_load(described["node.koordinator.sh/pod-cpu-allocs"])
     assert [(own["name"], own["cpuset"], own["managedByKubelet"]) for own in owners] == [("owner", "1,80-81", True)]
-    pools = yaml.safe_load(told["node.koordinator.sh/cpu-shared-pools"])
+    pools = yaml.safe_load(described["node.koordinator.sh/cpu-shared-pools"])
     assert [(own["socket"], own["node"], own["cpuset"]) for own in pools] == [
         (0, 0, "0,2-39,82-119"),
         (1, 1, "40-79,120-159"),

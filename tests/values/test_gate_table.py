@@ -76,7 +76,7 @@ def test_library_does_not_start() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("Foo=true", "unrecognized feature gate: Foo (remove it)"),
         ("MemoryQos=true", "unrecognized feature gate: MemoryQos (did you mean MemoryQoS?)"),
@@ -86,13 +86,13 @@ def test_library_does_not_start() -> None:
         ),
     ],
 )
-def test_commands_say_what_the_kubelet_says(setting: str, told: str, tmp_path: Path) -> None:
+def test_commands_say_what_the_kubelet_says(setting: str, message: str, tmp_path: Path) -> None:
     """admit, inspect and lint exit 2; in a file, lint finds an error."""
     result = run(*ON, "--set", f"featureGates.{setting}")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"podslice: error: kubelet featureGates: a kubelet would not start: {told}\n"
-    assert told in run("inspect", "examples/small.yaml", "--gates", setting).stderr
-    assert told in run("lint", "examples/small.yaml", "--set", f"featureGates.{setting}").stderr
+    assert result.stderr == f"podslice: error: kubelet featureGates: a kubelet would not start: {message}\n"
+    assert message in run("inspect", "examples/small.yaml", "--gates", setting).stderr
+    assert message in run("lint", "examples/small.yaml", "--set", f"featureGates.{setting}").stderr
     config = tmp_path / "kubelet.yaml"
     head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
     config.write_text(f"{head}featureGates: {{{setting.replace('=', ': ')}}}\n")
@@ -116,7 +116,7 @@ def test_gates_that_go_are_told() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("version", "settings", "told"),
+    ("version", "settings", "message"),
     [
         pytest.param("1.33", ("cpuManagerPolicyOptions.strict-cpu-reservation=true",
                               "featureGates.CPUManagerPolicyBetaOptions=false"),
@@ -132,7 +132,7 @@ def test_gates_that_go_are_told() -> None:
     ],
 )  # fmt: skip
 def test_state_verify_takes_the_gates_of_the_version(
-    version: str, settings: tuple[str, ...], told: str, tmp_path: Path
+    version: str, settings: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     """`state verify` judges the configuration as a kubelet of that version does."""
     machine = load_gallery("laptop-i5-8250u")
@@ -142,6 +142,6 @@ def test_state_verify_takes_the_gates_of_the_version(
     options = [part for setting in settings for part in ("--set", setting)]
     result = run("state", "verify", str(tmp_path), "--kubelet-version", version, "--machine", "laptop-i5-8250u",
                  "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0", *options)  # fmt: skip
-    assert (result.returncode == 2) is bool(told), result.stderr
-    assert told in result.stderr
+    assert (result.returncode == 2) is bool(message), result.stderr
+    assert message in result.stderr
     assert ("are not known here" in result.stderr) is (version == "1.31")

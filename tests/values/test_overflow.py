@@ -29,7 +29,7 @@ CONFIG = KubeletConfig(
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions a piece of work calls."""
+    """Count the functions that a piece of work calls."""
     count = 0
 
     def note(*_: object) -> None:
@@ -57,14 +57,14 @@ def pod(cpu: str, memory: str = "1Gi") -> Pod:
     [("8E", "1Gi"), ("9223372036854775808", "1Gi"), ("9223372036854776", "1Gi"), ("2", "16E"), ("1e30", "1Gi")],
 )
 def test_refused(cpu: str, memory: str) -> None:
-    """Profile podslice refuses an amount that Kubernetes would take for another, and says so."""
+    """Profile podslice refuses an amount that Kubernetes would take for another, with a message about it."""
     decision = Node(MACHINE, CONFIG).admit(pod(cpu, memory))
     assert (decision.admitted, decision.reason) == (False, "AmountOverflowError")
     assert "counts cpu in 64 bits" in decision.message or "counts memory in 64 bits" in decision.message
 
 
 def test_sums_are_refused() -> None:
-    """Containers that only together ask for too much are refused as well."""
+    """Containers whose requests overflow only together are refused as well."""
     containers = [{"name": f"c{i}", "resources": {"requests": {"memory": "5E"}}} for i in range(2)]
     data = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": containers}}
     decision = Node(MACHINE, CONFIG, predicates=False).admit(pod_from_dict(data))
@@ -75,8 +75,8 @@ def test_sums_are_refused() -> None:
 def test_upstream_counts_nothing() -> None:
     """Profile kubelet-1.36 admits 8E CPUs as v1.36.2 does, and explain names the overflow."""
     node = Node(MACHINE, CONFIG, profile="kubelet-1.36")
-    told = explain(node, pod("8E"))
-    assert told.trace.containers[0].eligibility == "overflow"
+    explanation = explain(node, pod("8E"))
+    assert explanation.trace.containers[0].eligibility == "overflow"
     assert node.admit(pod("8E")).admitted
 
 

@@ -33,6 +33,6 @@ def test_a_bomb_costs_nothing() -> None:
     ("data", "problem"), [(b"nonsense", "cannot be unpacked"), (zlib.compress(b"a")[:-3], "cut off")]
 )
 def test_damaged(data: bytes, problem: str) -> None:
-    """What is no such data, or not all of it, is said to be so."""
+    """Data of another kind, or truncated data, is an error."""
     with pytest.raises(InputError, match=problem):
         unpack(data, 100)

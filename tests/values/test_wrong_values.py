@@ -1,4 +1,4 @@
-"""What somebody gives a value that is none is said in one line, and never kept."""
+"""An invalid value is refused in one line, and never kept."""
 
 from __future__ import annotations
 

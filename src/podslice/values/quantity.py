@@ -292,7 +292,7 @@ def _from_decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
     scale = exponent - len(number.fraction)
     if not digits.strip("0") and scale >= -9:
         return Quantity(0, fmt, min(scale, 0))
-    # 1e999999999 is three characters that would take all memory to write out.
+    # `1e999999999` is a short text whose value would fill the memory.
     if scale > MAX_DIGITS:
         raise QuantityError(_TOO_LONG)
     if len(digits) <= _SMALL_DECIMAL_DIGITS and scale >= -9:

@@ -30,7 +30,7 @@ def cpu(requested: int) -> dict[str, Any]:
         pytest.param(pod(cpu(100), init={"s+": cpu(300), "i": cpu(50)}), 400, id="a sidecar runs beside the apps"),
         pytest.param(pod(cpu(100), init={"s+": cpu(300), "i": cpu(250)}), 550, id="and beside later init containers"),
         pytest.param(pod(cpu(100), init={"i": cpu(250), "s+": cpu(300)}), 400, id="but not beside earlier ones"),
-        pytest.param(pod({}, init={"i": {}}), None, id="nobody asks"),
+        pytest.param(pod({}, init={"i": {}}), None, id="no requests"),
         pytest.param(pod(cpu(0)), 0, id="a zero is kept"),
     ],
 )
@@ -79,7 +79,7 @@ def test_overhead() -> None:
 
 
 def test_missing_amounts() -> None:
-    """What a container does not name at all is replaced; an explicit zero stays."""
+    """A resource that a container does not name at all is replaced; an explicit zero stays."""
     one = pod(cpu(0), {}, init={"i": {}})
     scored = pod_requests(one, missing={"cpu": Quantity.parse("100m"), "memory": Quantity.parse("200Mi")})
     assert (milli(scored), str(scored["memory"])) == (100, "400Mi")
@@ -93,7 +93,7 @@ def test_missing_amounts() -> None:
     ],
 )
 def test_worked_cases(stanza: str, containers: tuple[int, ...], requested: str) -> None:
-    """KEP-2837's worked cases: the pod's request defaults to what the containers ask for."""
+    """KEP-2837's worked cases: the pod's request defaults to the containers' requests."""
     apps = [{"requests": {"memory": f"{size}Gi"}} if size else {} for size in containers]
     assert str(pod_requests(pod(*apps, resources={"limits": {"memory": stanza}}))["memory"]) == requested
 
@@ -137,7 +137,7 @@ SHRANK = {"resources": requirements("100m/-", "100m/-"), "allocatedResources": {
     ],
 )
 def test_container_status(one: Pod, requested: int, limit: int) -> None:
-    """What a running container has counts, where it is more than what is asked for."""
+    """The resources of a running container count where they exceed its requests."""
     assert milli(pod_requests(one, status=StatusUse.CONTAINERS)) == requested
     assert milli(pod_limits(one, status=StatusUse.CONTAINERS)) == limit
     assert milli(pod_requests(one)) == 200
@@ -160,7 +160,7 @@ def test_sidecar_status_counts_and_init_status_does_not() -> None:
     ],
 )
 def test_pod_level_status(status: dict[str, Any] | None, use: StatusUse, requested: int, limit: int) -> None:
-    """The pod level's own status counts only for those who ask for it."""
+    """The pod level's own status counts only with that option."""
     more = {} if status is None else {"resources": status}
     one = running(stanza=requirements("400m/-", "600m/-"), **more)
     assert milli(pod_requests(one, status=use)) == requested

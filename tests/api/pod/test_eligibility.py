@@ -1,4 +1,4 @@
-"""Which containers may own CPUs, and how many the pod needs at a time."""
+"""Containers that may own CPUs, and the number of CPUs the pod needs at a time."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def texts(amounts: ResourceList | None) -> dict[str, str] | None:
 
 
 def errors(raw: Pod, profile_name: str = UPSTREAM, **overrides: bool) -> list[str]:
-    """What a create request is answered, sorted; an empty list if it is accepted."""
+    """Return the errors of a create request, sorted; empty if it is accepted."""
     effective = gates(profile_name, **overrides)
     created = prepare_for_create(default_pod(raw, effective), effective)
     return [str(error) for error in sorted(validate_create(created, effective))]

@@ -62,7 +62,7 @@ def of_container(stanza: Any) -> dict[str, Any]:
     ],
 )
 def test_decode_errors(data: Any, error: str) -> None:
-    """What cannot be read is reported as the API server's decoder does."""
+    """Unreadable values are reported as by the API server's decoder."""
     assert decode_error(data) == error
 
 
@@ -137,7 +137,7 @@ def test_every_unmet_dependency_is_named() -> None:
     ],
 )
 def test_gates_that_must_go_too(overrides: dict[str, bool], dependents: tuple[str, ...]) -> None:
-    """Switching a gate off needs its dependents off, which can be told."""
+    """Switching a gate off needs its dependents off, and these are named."""
     assert dependents_to_disable(overrides) == dependents
     FeatureGates.from_overrides({**overrides, **dict.fromkeys(dependents, False)})
 

@@ -1,4 +1,4 @@
-"""What the API server fills in (pod-level-resources 3)."""
+"""Defaults of the API server (pod-level-resources 3)."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_storage_forgets_empty_maps_but_not_an_empty_stanza() -> None:
 
 
 def test_storage_makes_quantities_canonical() -> None:
-    """What a reader gets is parsed from the canonical text, so odd spellings become plain integers."""
+    """A reader parses the canonical text, so odd spellings become plain integers."""
     read = as_stored(pod(resources({"memory": "1.5Gi", "cpu": "1.0"})))
     amounts = read.spec.containers[0].resources.requests
     assert texts(amounts) == {"memory": "1536Mi", "cpu": "1"}

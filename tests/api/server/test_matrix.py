@@ -22,7 +22,7 @@ Amounts = dict[str, str] | None
 
 
 class Row(NamedTuple):
-    """What is given, and what comes of it; `fixed_limit` is the pod limit with KEP-2837's fix of the defaults."""
+    """A given pod, and the expected results; `fixed_limit` is the pod limit with KEP-2837's fix of the defaults."""
 
     number: int
     given: str

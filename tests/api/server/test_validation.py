@@ -1,4 +1,4 @@
-"""What the API server refuses (pod-level-resources 5), with its texts."""
+"""Refusals of the API server (pod-level-resources 5), with its texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs print about a machine, made from a `Machine`: enough of each to read it back."""
+"""Output of programs about a machine, made from a `Machine`: enough of each to read it back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
 
 def rows(machine: Machine) -> list[Row]:
-    """Where each CPU is. Cores and caches are counted anew, as lscpu does."""
+    """Return a row with the place of each CPU. Cores and caches are counted anew, as lscpu does."""
     caches = [cache.cpus for cache in machine.caches if cache.level == 3]
     found, core = [], 0
     for node in sorted(machine.nodes, key=lambda node: node.id):

@@ -31,7 +31,7 @@ MACHINES = [
 
 
 def shape(machine: Machine) -> dict[str, object]:
-    """What the managers see: which CPUs share what, and the ids of NUMA nodes."""
+    """Return the machine as the managers see it: CPUs by shared objects, and the ids of NUMA nodes."""
     topology = cpu_topology(machine)
     return {
         "cores": sorted(topology.cores.values()),
@@ -44,7 +44,7 @@ def shape(machine: Machine) -> dict[str, object]:
 @pytest.mark.parametrize("text", MACHINES)
 @pytest.mark.parametrize("form", [printed.lscpu_e, printed.lscpu_p, printed.lscpu_json])
 def test_tables_of_lscpu(text: str, form: Callable[[Machine], str]) -> None:
-    """Where CPUs are comes from any of lscpu's tables; only memory has to be assumed."""
+    """Any of lscpu's tables gives the places of CPUs; only memory has to be assumed."""
     machine = from_synthetic(text)
     assert is_lscpu(form(machine))
     found = merge_machine([from_lscpu(form(machine))])

@@ -94,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("node", ["node.json", "describe.txt"])
 def test_a_node_object_and_lscpu(folder: Path, node: str) -> None:
-    """Where CPUs are comes from lscpu, what the kubelet keeps from the Node, memory of nodes from numactl."""
+    """Places of CPUs come from lscpu, the kubelet's reservations from the Node, memory of nodes from numactl."""
     found = load_described(folder / "lscpu.txt", folder / node, folder / "numactl.txt")
     assert cpu_topology(found.machine).numa_nodes == cpu_topology(MACHINE).numa_nodes
     assert cpu_topology(found.machine).cores == cpu_topology(MACHINE).cores
