@@ -28,7 +28,7 @@ def condition(status: str, reason: str, message: str, since: str = BEFORE) -> di
     return {"type": "Ready", "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
 
 
-def said(*conditions: dict[str, Any], share: str = "s") -> dict[str, Any]:
+def device_status(*conditions: dict[str, Any], share: str = "s") -> dict[str, Any]:
     return {"driver": "podslice.io", "pool": POOL, "device": "a", "shareID": share, "conditions": list(conditions)}
 
 
@@ -50,7 +50,7 @@ def test_own_devices_only() -> None:
     why = condition("False", "NothingRequested", str(PROBLEM), NOW)
     assert make_patch(one, PROBLEM) == [
         ("/status/devices", []),
-        ("/status/devices/-", {**said(why), "device": "a"}),
+        ("/status/devices/-", {**device_status(why), "device": "a"}),
         ("/status/devices/-", {"driver": "podslice.io", "pool": POOL, "device": "b", "conditions": [why]}),
     ]
     assert make_patch(claim(result("a", pool="m/podslice.io")), PROBLEM) == []
@@ -60,21 +60,21 @@ def test_own_devices_only() -> None:
 def test_written_once() -> None:
     """An existing condition is not written again; another reason keeps the time of the last transition."""
     theirs = {"driver": "gpu.example.com", "pool": "n", "device": "g"}
-    old = said(condition("False", PROBLEM.reason, str(PROBLEM)))
+    old = device_status(condition("False", PROBLEM.reason, str(PROBLEM)))
     assert make_patch(claim(result("a", "s"), devices=[old]), PROBLEM) == []
     other = make_patch(claim(result("a", "s"), devices=[theirs, old]), ImpossibleClaimError("AdminAccess", "no"))
     assert other == [("/status/devices/1/conditions", [condition("False", "AdminAccess", "no")])]
-    another = make_patch(claim(result("a", "s"), devices=[said(share="other")]), PROBLEM)
+    another = make_patch(claim(result("a", "s"), devices=[device_status(share="other")]), PROBLEM)
     assert [path for path, _ in another] == ["/status/devices/-"]
 
 
 def test_ready_only_after_a_problem() -> None:
     """A claim that is prepared at once is not written; one that had a problem says that it has none, once."""
     assert make_patch(claim(result("a", "s")), None) == []
-    old = said(condition("False", PROBLEM.reason, str(PROBLEM)))
+    old = device_status(condition("False", PROBLEM.reason, str(PROBLEM)))
     better = [("/status/devices/0/conditions", [condition("True", "Prepared", "", NOW)])]
     assert make_patch(claim(result("a", "s"), devices=[old]), None) == better
-    now_ready = said(condition("True", "Prepared", ""))
+    now_ready = device_status(condition("True", "Prepared", ""))
     assert make_patch(claim(result("a", "s"), devices=[now_ready]), None) == []
     assert make_patch(claim(result("a", "s")), None, before=True) != []
     assert make_patch(claim(result("a", "s"), devices=[now_ready]), None, before=True) == []
