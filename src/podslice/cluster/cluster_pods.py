@@ -113,9 +113,9 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         data = self._resting.get(pack_uid(uid))
         if data is None:
             raise KeyError(uid)
-        return self._made(uid, _DECODER.decode(data))
+        return self._make_pod(uid, _DECODER.decode(data))
 
-    def _made(self, uid: str, entry: RestingPod) -> ScheduledPod:
+    def _make_pod(self, uid: str, entry: RestingPod) -> ScheduledPod:
         make = self._makes.value(entry.make)
         return ScheduledPod.of(
             KeptPod(

@@ -96,7 +96,7 @@ def cluster(
     """
     if ctx.invoked_subcommand is not None:
         return
-    missing = [name for name in _NEEDED if not _installed(name)]
+    missing = [name for name in _NEEDED if not _is_installed(name)]
     if missing:
         raise InputError(f"the service needs {', '.join(missing)}", remedy="pip install 'podslice[agent,cluster]'")
     from podslice.cluster.running import Certificate, ClusterOptions, check, run_cluster
@@ -132,7 +132,7 @@ for one in (pending, fit, fragmentation):
     cluster.add_command(one)
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:

@@ -30,15 +30,15 @@ class LogLines:
         self._stream = stream or sys.stderr
         self._now = now
 
-    def info(self, event: str, **told: object) -> None:
-        self._write("info", event, told)
+    def info(self, event: str, **fields: object) -> None:
+        self._write("info", event, fields)
 
-    def warning(self, event: str, **told: object) -> None:
-        self._write("warning", event, told)
+    def warning(self, event: str, **fields: object) -> None:
+        self._write("warning", event, fields)
 
-    def _write(self, level: LogLevel, event: str, told: dict[str, object]) -> None:
+    def _write(self, level: LogLevel, event: str, fields: dict[str, object]) -> None:
         if _LEVELS.index(level) < self._least:
             return
         time = self._now().isoformat().replace("+00:00", "Z")
-        line = {**told, "event": event, "level": level, "timestamp": time}
+        line = {**fields, "event": event, "level": level, "timestamp": time}
         print(json.dumps(line, default=repr), file=self._stream, flush=True)

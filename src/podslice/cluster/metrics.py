@@ -35,7 +35,7 @@ class ClusterMetrics:
             "podslice_cluster_placing_seconds", "From a pending pod to its node.", buckets=_PLACING, registry=registry
         )
         self.writes = Counter(
-            "podslice_cluster_api_writes", "Writes to the API server, by kind and what came of them.",
+            "podslice_cluster_api_writes", "Writes to the API server, by kind and result.",
             ["kind", "result"], registry=registry,
         )  # fmt: skip
         self.calls = Histogram(
@@ -43,23 +43,23 @@ class ClusterMetrics:
             registry=registry,
         )  # fmt: skip
         self.results = Counter(
-            "podslice_cluster_calls", "Calls of the scheduler, by verb and what came of them.", ["verb", "result"],
+            "podslice_cluster_calls", "Calls of the scheduler, by verb and result.", ["verb", "result"],
             registry=registry,
         )  # fmt: skip
         self.placements = Counter(
-            "podslice_cluster_placements", "What nodes said of pods that were sent to them.", ["fate"],
+            "podslice_cluster_placements", "Outcomes of pods that were sent to nodes.", ["fate"],
             registry=registry,
         )  # fmt: skip
         self.events = Counter(
-            "podslice_cluster_journal_events", "Events of nodes, by what became of them.", ["outcome"],
+            "podslice_cluster_journal_events", "Events of nodes, by outcome.", ["outcome"],
             registry=registry,
         )  # fmt: skip
         self.evictions = Counter(
-            "podslice_cluster_evictions", "Pods of lower priority that were to leave for others, by what became of it.",
+            "podslice_cluster_evictions", "Victims of evictions, by outcome.",
             ["fate"], registry=registry,
         )  # fmt: skip
         self.troubles = Counter(
-            "podslice_cluster_troubles", "Things that went wrong, by kind.", ["kind"], registry=registry
+            "podslice_cluster_troubles", "Failures, by where they were.", ["kind"], registry=registry
         )
         for fate in ("agreed", "honoured", "disputed", "refused", "foreign"):
             self.placements.labels(fate)
@@ -88,9 +88,9 @@ class ClusterMetrics:
         """Count what became of a pod that was sent to a node."""
         self.placements.labels(outcome.outcome.kind).inc()
 
-    def count_victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+    def count_victim_outcome(self, outcome: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         """Count what became of a pod that was to leave for another."""
-        self.evictions.labels(fate).inc()
+        self.evictions.labels(outcome).inc()
 
     def add_gauges(self, found: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
         """Add gauges, read at each scrape: by name, the help text and a function."""
@@ -150,12 +150,12 @@ def service_gauges(
         "holds": ("Pods on their way to a node.", lambda: len(model.holds())),
         "oldest_hold_seconds": ("Age of the oldest hold.", oldest_hold),
         "journal_silence_seconds": (
-            "Since the node with a stream that has said nothing longest said something.",
+            "Longest silence of a node with a stream.",
             journals.silence,
         ),
-        "pods_waiting": ("Pods that no node takes, or whose turn has not come.", lambda: nominator.waiting),
+        "pods_waiting": ("Pods that wait to be nominated.", lambda: nominator.waiting),
         "pods_refused": (
-            "Pods that no node takes and that are not nominated ahead; they are woken once one does.",
+            "Pods that no node takes and that are not nominated ahead; they are requeued once one does.",
             lambda: requeuer.waiting,
         ),
         "pods_nominated": ("Pods that are nominated and not bound yet.", lambda: len(nominator.ahead)),

@@ -83,10 +83,10 @@ class ObjectTable(Generic[V]):
         """Keep the table current, for ever."""
         for one in self._after:
             await one.tried.wait()
-        following = ListWatch(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
+        following = ListWatch(self._list, self._watch, self._take, failed=self._report_failure, sleep=self._sleep)
         await following.run(back_off)
 
-    def _failed(self, cause: str) -> None:
+    def _report_failure(self, cause: str) -> None:
         self.tried.set()
         self._trouble(self._path, cause)
 

@@ -47,7 +47,7 @@ class NodeReport(NamedTuple):
 
 
 class PlacementEvents:
-    """What `Placements` announces; `cluster.wiring` says who hears it."""
+    """The events of `Placements`; `cluster.wiring` connects them."""
 
     def __init__(self) -> None:
         self.pending = Listeners[ScheduledPod]()
@@ -248,15 +248,15 @@ class Placements:
         assert state is not None
         if isinstance(event, PodAdmitted):
             as_planned = event.plan == "honoured"
-            told = self.model.apply_admission(name, event.pod.metadata.uid, state, now, as_planned=as_planned)
+            outcome = self.model.apply_admission(name, event.pod.metadata.uid, state, now, as_planned=as_planned)
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node == name:
                 self.pods.rest(known.uid)
-            self.events.binding_outcome(NodeReport(name, event.pod.metadata.uid, told))
+            self.events.binding_outcome(NodeReport(name, event.pod.metadata.uid, outcome))
             return
         if isinstance(event, PodRefused):
-            told = self.model.apply_refusal(name, event.uid, state, now)
-            self.events.binding_outcome(NodeReport(name, event.uid, told))
+            outcome = self.model.apply_refusal(name, event.uid, state, now)
+            self.events.binding_outcome(NodeReport(name, event.uid, outcome))
         elif isinstance(event, PodRemoved):
             self.model.apply_removal(name, event.uid, state)
         else:

@@ -54,9 +54,9 @@ class PodEvents:
             text = f"{report.node} gave the pod {found}, its model would have given {expected}"
             self.emit(pod, "Warning", DISPUTED, text)
 
-    def emit_preemption(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
-        """Emit an event on a victim that leaves for a pod of higher priority (`fate` is `evicted`)."""
-        if fate != "evicted":
+    def emit_preemption(self, outcome: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+        """Emit an event on a victim that leaves for a pod of higher priority (`outcome` is `evicted`)."""
+        if outcome != "evicted":
             return
         text = f"Preempted by pod {pod.uid} on node {victim.node}: topology leaves no other room for it"
         self.emit(victim, "Normal", EVICTED, text)

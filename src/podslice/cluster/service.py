@@ -82,8 +82,8 @@ class ServiceHealth:
 
     def _checks(self) -> tuple[Check, ...]:
         return (
-            Check("nodes", "" if self._nodes.ready else "the API server has not told yet"),
-            Check("pods", "" if self._pods.ready else "the API server has not told yet"),
+            Check("nodes", "" if self._nodes.ready else "not listed yet"),
+            Check("pods", "" if self._pods.ready else "not listed yet"),
             Check("loops", self._supervisor.problem()),
         )
 

@@ -173,16 +173,16 @@ class Extender:
         return ""
 
 
-def plan_text(plan: PodHolding, told: PlanGiven | None) -> str:
+def plan_text(plan: PodHolding, sent: PlanGiven | None) -> str:
     """Return the annotation with the plan of a pod and the journal's event that it is based on, for people and audits.
     No decision reads it, because authors of pods can write annotations too."""
     nodes = {node for blocks in plan.blocks for block in blocks for node in block.numa_affinity or ()}
-    said: dict[str, str | int] = {"cpus": _short(format_bits(plan.cpus))}
+    text: dict[str, str | int] = {"cpus": _short(format_bits(plan.cpus))}
     if nodes:
-        said["memoryNodes"] = _short(format_bits(bits_of(nodes)))
-    if told is not None:
-        said |= {"epoch": told.epoch, "sequence": told.sequence, "digest": told.allocation}
-    return msgspec.json.encode(said).decode()
+        text["memoryNodes"] = _short(format_bits(bits_of(nodes)))
+    if sent is not None:
+        text |= {"epoch": sent.epoch, "sequence": sent.sequence, "digest": sent.allocation}
+    return msgspec.json.encode(text).decode()
 
 
 def _short(text: str) -> str:

@@ -12,7 +12,7 @@ from podslice.service.listeners import Listeners
 
 
 class JournalEvents:
-    """What a source of replicas announces; `cluster.wiring` says who hears it."""
+    """The events of a source of replicas; `cluster.wiring` connects them."""
 
     def __init__(self) -> None:
         self.applied = Listeners[str, Stamped, ApplyResult]()

@@ -67,7 +67,7 @@ class BindVerdict(NamedTuple):
 
 
 class BindingOutcome(NamedTuple):
-    """What a node did with a pod. `expected` and `found` are the holdings, where they differ."""
+    """The outcome of a pod on a node. `expected` and `found` are the holdings, where they differ."""
 
     kind: OutcomeKind
     expected: PodHolding | None = None
@@ -136,16 +136,16 @@ class ClusterModel:
         self._held.settle(uid, name)
         hold = node.holds.get(uid)
         found = node.kind.answers.holding_of(state, uid)._replace(uid="")
-        told = BindingOutcome("foreign") if hold is None else self._compare(node, hold, found, as_planned=as_planned)
+        outcome = BindingOutcome("foreign") if hold is None else self._compare(node, hold, found, as_planned=as_planned)
         if hold is not None:
             self._held.end(node, uid)
-        self.counts[told.kind] += 1
-        if told.kind == "disputed" and hold is not None:
+        self.counts[outcome.kind] += 1
+        if outcome.kind == "disputed" and hold is not None:
             self.verdicts.distrust(hold.signature, node, now)
-        proven = node.proven is node.base and told.kind == "agreed"
+        proven = node.proven is node.base and outcome.kind == "agreed"
         self._adopt(node, node.kind.rules, state)
         node.proven = node.base if proven else None
-        return told
+        return outcome
 
     def _compare(self, node: HeldNode, hold: Hold, found: PodHolding, *, as_planned: bool) -> BindingOutcome:
         alone = self.classes.admit(node.kind, node.base, hold.signature).holding

@@ -1,9 +1,9 @@
 """Nodes that refused a kind of pods and may take it now, because they have changed since.
 
     openings = Openings(verdicts, signature)
-    openings.refused(names)         # these nodes refused such a pod
-    openings.changed()              # -> those that may take it now, by counted conditions; each once
-    openings.unheard(names)         # the scheduler was not told of these: they come again
+    openings.record_refusals(names) # these nodes refused such a pod
+    openings.take_changed()         # -> those that may take it now, by counted conditions; each once
+    openings.retry(names)           # no Node was annotated for these: they come again
 
 Nothing is held, and nothing decided exactly. Nodes for which the scheduler never asked are out for another reason,
 which it watches itself.

@@ -1,4 +1,4 @@
-"""Which queue looks after a pending pod: nominations ahead, evictions for it, or requeues."""
+"""The choice of a queue for each pending pod: nominations ahead, evictions for it, or requeues."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def shell(nonce: str) -> str:
                 h.dl("#facts", aria_label="The cluster in numbers"),
                 h.div(".sides")[h.div[_ask(), h.div("#answer", tabindex="-1", aria_live="polite")], _waiting()],
                 _nodes(),
-                _scattered(),
+                _fragmentation(),
             ],
             h.script(nonce=nonce)[Markup(PAGE_SCRIPT + _part("page.js"))],
         ],
@@ -92,7 +92,7 @@ def _mark(letter: str, text: str) -> h.Element:
     return h.span[h.i(class_=f"mark {letter}"), text]
 
 
-def _scattered() -> h.Element:
+def _fragmentation() -> h.Element:
     return h.section(aria_labelledby="scattered-title")[
         h.h2("#scattered-title")["Fragmentation"], h.div("#scattered")[h.p(".dim")["Loading…"]]
     ]
