@@ -153,6 +153,7 @@ class HTTPClusterApi:
     async def bind(self, binding: Binding) -> None:
         """Write a Binding, with the UID as precondition: it never binds another pod of the same name."""
         path = f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}/binding"
+        # The API server copies annotations of a Binding to the pod.
         metadata = {"name": binding.name, "uid": binding.uid, "annotations": binding.annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
@@ -169,6 +170,7 @@ class HTTPClusterApi:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         options: dict[str, Any] = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
         metadata = {"name": name, "namespace": namespace}
+        # Not repeated by `_insist`: a 429 is the answer of a PodDisruptionBudget here, not of a busy server.
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         await self._connection.send("POST", path, msgspec.json.encode(body))
 

@@ -179,9 +179,11 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
             intern(pod.namespace), intern(pod.scheduler), pod.priority, pod.preempts, pod.mirror, pod.deleting
         )
         other = "" if pod.node_uid == uid else pod.node_uid
+        # In msgpack an integer takes five bytes, a float nine.
         started = int(pod.started) if pod.started.is_integer() else pod.started
         entry = RestingPod(self._nodes.take(pod.node), self._makes.take(make), pod.name, pod.generation, started, other)
         data = _ENCODER.encode(entry)
+        # A name or UID that is too long to pack leaves the pod as it is.
         if len(data) > LARGEST_VALUE:
             self._nodes.release(entry.node)
             self._makes.release(entry.make)

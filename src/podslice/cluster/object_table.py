@@ -99,6 +99,7 @@ class ObjectTable(Generic[V]):
         """List all objects. Each page is taken in before the next is requested, so that a large cluster's list is never
         in memory as a whole. Objects that are not in the list are dropped, unless the table was empty."""
         began, version = self._clock(), ""
+        # Packed, because there may be hundreds of thousands of keys.
         seen = PackedTable() if self.objects else None
         try:
             async with asyncio.timeout(LIST_SECONDS):
@@ -118,6 +119,7 @@ class ObjectTable(Generic[V]):
 
     async def _take_in(self, page: ObjectPage, seen: PackedTable | None) -> None:
         turn = LoopTurn()
+        # Popped from the end, each object's bytes are freed as soon as it is taken in.
         page.items.reverse()
         while page.items:
             found = await self._read_or_none(page.items.pop())

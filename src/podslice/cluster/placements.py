@@ -113,6 +113,7 @@ class Placements:
             elif self._is_on_node(new):
                 self.pods.rest(new.uid)
         elif self._is_ours(new):
+            # A pod with a hold is on its way: only bind, expiry or the watch ends that.
             if self.model.hold_of(new.uid) is None:
                 self.events.settled(new.uid)
                 if self._reserves_room(new):

@@ -201,6 +201,7 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
         await over.wait()
     finally:
         if page is not None:
+            # In the order of callers: whatever asks ends before whatever answers it.
             await page.close()
         await service.stop()
         await journals.close()

@@ -70,6 +70,7 @@ def wire(
 
     # What is known, and who decides
     events = PlacementEvents()
+    # Without `advise` a filter names one node, the held one: the scheduler has nothing left to choose.
     best = ModelLimits().best if settings.advise else 1
     placing = Placements(
         ClusterModel(ModelLimits(best=best, hold=settings.hold, evictions=_LOOKED_AT)), events,
@@ -83,6 +84,7 @@ def wire(
     pod_changes = Listeners[ScheduledPod | None, ScheduledPod | None]()
     nodes = node_table(api, node_changes, failed)
     states = None if seeded is None else node_states(api, seeded, trouble=trouble, after=(nodes,))
+    # Pods come last: one that its node has already can rest at once, and never takes the memory of its specification.
     pods = pod_table(
         api, pod_changes, failed, objects=placing.pods, after=(nodes,) if states is None else (nodes, states),
         listed=placing.drop_missed, clock=clock,

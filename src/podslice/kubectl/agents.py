@@ -194,6 +194,7 @@ def _trouble(metadata: dict[str, Any], status: dict[str, Any]) -> str:
     phase = status.get("phase") or "Pending"
     containers = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
     waiting = [one["waiting"].get("reason") or "" for one in containers if one.get("waiting")]
+    # In a crash loop the phase stays Running; only the containers' states show it.
     if phase == "Running" and len(waiting) == len(containers) > 0:
         return f"does not run{f' ({waiting[0]})' if waiting[0] else ''}"
     if phase == "Running":

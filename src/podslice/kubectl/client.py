@@ -74,6 +74,7 @@ class HTTPCluster:
         credential = self._credentials.get()
         reply = self._send(path, headers or {}, credential, body)
         if reply.code == 401 and _status(reply) is not None and self._credentials.is_renewable:
+            # Only the API server's own 401: one of a pod behind its proxy says nothing about our credentials.
             self._credentials.forget()
             reply = self._send(path, headers or {}, self._credentials.get(), body)
         if reply.code >= 400 and _status(reply) is not None:

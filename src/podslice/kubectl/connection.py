@@ -59,6 +59,7 @@ def server_of(access: Access) -> Server:
 def _split(url: str, access: Access, where: str) -> SplitResult:
     try:
         parts = urlsplit(url)
+        # `urlsplit` checks the port only when it is read.
         _ = parts.port
     except ValueError as error:
         problem = f"{_without_password(url)!r}: {error}"
@@ -102,6 +103,7 @@ def connect(access: Access, credential: Credential, timeout: float) -> HTTPConne
 def _connect_as(connection: HTTPConnection, name: str) -> None:
     """Open a connection, and verify the certificate for `name` in place of the host (tls-server-name)."""
     assert isinstance(connection, HTTPSConnection)
+    # `HTTPSConnection.connect` would verify the host that it connects to, and takes no other name.
     HTTPConnection.connect(connection)
     context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
     connection.sock = context.wrap_socket(connection.sock, server_hostname=name)

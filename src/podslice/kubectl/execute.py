@@ -48,6 +48,7 @@ def execute(
         channel.wait_for(patience)
         for start in range(0, len(given), _CHUNK):
             channel.send(bytes([_INPUT]) + given[start : start + _CHUNK])
+        # Ends stdin alone, which v5 added: the command would wait for more of it otherwise.
         channel.send(bytes([_CLOSE, _INPUT]))
         while (message := channel.receive()) is not None:
             if not message[1:]:

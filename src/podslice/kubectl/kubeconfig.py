@@ -232,6 +232,7 @@ class _Merged:
 
 
 def _without_nulls(data: Any) -> Any:
+    """Return data without nulls. A null counts as not set, as in Go: kubectl itself writes `users: null`."""
     if isinstance(data, dict):
         return {name: _without_nulls(value) for name, value in data.items() if value is not None}
     return data

@@ -141,6 +141,7 @@ def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> Iterator[P
 
 def _event(event: dict[str, Any]) -> PodEventLine:
     series, source = _fields(event.get("series")), _fields(event.get("source"))
+    # Events of events.k8s.io count in `series`, those of core/v1 beside it.
     count = series.get("count") or event.get("count")
     seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
     return PodEventLine(

@@ -23,6 +23,7 @@ def _lines(mine: NodeState, theirs: NodeState) -> Iterator[str]:
     for uid in dict.fromkeys((*mine.pods, *theirs.pods)):
         here, there = _text(mine, uid), _text(theirs, uid)
         if here != there:
+            # Cut, because UIDs and holdings of a lying node may be of any length.
             yield f"pod {uid[:80]}: {here} here, {there} on the node"
     if mine.memory.machine_state != theirs.memory.machine_state:
         yield "the memory ledgers differ"

@@ -34,6 +34,7 @@ def to_plain(value: Any) -> Any:
         plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
         for name, written, default in _fields(type(value)):
             one = getattr(value, name)
+            # Equality alone would drop True where the default is 1, and 1.0 where it is 1.
             if one is not default and not (type(one) is type(default) and one == default):
                 plain[written] = to_plain(one)
         return plain
@@ -91,6 +92,7 @@ def _read_quantity(kind: type, value: Any) -> Any:
             return Quantity.parse(value)
         except QuantityError as error:
             raise ValueError(str(error)) from None
+    # Exact types, because a bool is an int to `isinstance`.
     if isinstance(value, list) and [type(one) for one in value[:-1]] == _KINDS and isinstance(value[-1], str | None):
         nano, form, scale, small, text = value
         return Quantity(nano, form, scale, text, small=small)

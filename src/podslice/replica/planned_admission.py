@@ -45,6 +45,7 @@ def admit_as_planned(node: Node, pod: Pod, plan: Holding) -> PlannedAdmission:
     if own == plan or not is_as_good(node.rules, state, own, plan):
         return PlannedAdmission(decision, False)
     moved = _move(node.rules, state, uid, plan)
+    # Memory may have found no room on the plan's NUMA nodes: then the pod keeps what the node chose.
     if holding_of(moved, uid) != plan:
         return PlannedAdmission(decision, False)
     node.state = moved
@@ -59,6 +60,7 @@ def is_as_good(rules: NodeRules, state: NodeState, own: Holding, plan: Holding) 
     if [one is None for one in had] != [one is None for one in wanted]:
         return False
     before, after = [one or 0 for one in had], [one or 0 for one in wanted]
+    # Plans come over the network: a negative set would contain every CPU beyond the machine.
     if min(after) < 0 or union(after) & ~((state.cpu.default | union(before)) & ~rules.cpu.reserved):
         return False
     if not _overlap_equally(before, after) or not _are_as_narrow(rules.cpu.topology, before, after):

@@ -224,8 +224,10 @@ class Replica:
         if known and stamped.sequence <= self.sequence and (stamped.sequence < self.sequence or self._is(stamped)):
             return ApplyResult("doubled")
         same = stamped.epoch == self.epoch
+        # Within an epoch later events may be known of already; another epoch counts anew.
         self.latest = max(self.latest, stamped.sequence) if same else stamped.sequence
         self.epoch, self.sequence, self.version = stamped.epoch, stamped.sequence, event.version
+        # From here on the old state is gone, whatever comes of the new one.
         mine, self._disputed = self._disputed, None
         self.rules = None
         self._set_state(None)

@@ -61,6 +61,7 @@ class Rulebook:
         key = self._digests_of(setup)
         found = self._rules.get(key)
         if found is None and self._other is not None:
+            # Only read: the other rulebook belongs to another thread.
             found = self._other._rules.get(key)
         if found is None:
             found = self._rules[key] = build_rules(setup)
@@ -88,6 +89,7 @@ class Rulebook:
 
     def _digests_of(self, setup: Setup) -> SetupDigests:
         """Return a setup's digests; cached by identity, because hashing a machine takes long."""
+        # The setup is kept beside its digests: an id alone may belong to another object by now.
         known, digests = self._digests.get(id(setup), lambda: (setup, setup.digests))
         return digests if known is setup else setup.digests
 

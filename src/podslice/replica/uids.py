@@ -25,6 +25,7 @@ def pack_uid(uid: str) -> bytes:
             data = b""
         if len(data) == _UUID and data.hex() == digits:
             return data
+    # At least 17 bytes, so that the length tells it from a UUID; the padding is a byte that no such UID has.
     return uid.encode("utf-8", "surrogatepass").ljust(_UUID + 1, b"\n")
 
 

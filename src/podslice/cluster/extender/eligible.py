@@ -17,6 +17,7 @@ TaintKind = frozenset[Taint]
 
 def taints_of(node: ScheduledNode) -> TaintKind:
     """Return the taints of a node that keep pods out; a cordon counts as its taint."""
+    # The node controller adds this taint as well, but later than the field.
     cordon = (_CORDON,) if node.unschedulable else ()
     return frozenset((*(taint for taint in node.taints if taint.effect in _KEEPS_OUT), *cordon))
 

@@ -155,15 +155,19 @@ class Extender:
         found = self._placing.bind(request)
         if found.error:
             return found.error
+        # Whatever becomes of the Binding, a nomination has served its purpose.
         self._placing.events.settled(request.uid)
         planned = self._placing.plan(request)
         plan = {PLAN_ANNOTATION: plan_text(found.plan, planned)} if found.plan is not None else {}
         if planned is not None:
+            # Sent before the Binding is written, because the node may see the pod before the API server has answered
+            # here.
             self._send(request.node, planned)
         binding = Binding(request.namespace, request.name, request.uid, request.node, plan)
         try:
             await self._api.bind(binding)
         except AnswerError as error:
+            # After a conflict the pod may be bound, by an earlier call of ours too: its hold waits for the watch.
             if error.code != _CONFLICT:
                 self._placing.model.unbind(request.uid)
                 self._send(request.node, PlanWithdrawn(request.uid))

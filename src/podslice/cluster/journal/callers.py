@@ -71,6 +71,7 @@ class TokenCallers:
             status = msgspec.json.decode(answer, type=_TokenReview).status
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CallerError(f"the API server's answer is no review: {str(error)[:200]}") from None
+        # A server that does not know audiences answers with its own: the token may then be meant for another service.
         if not status.authenticated or self._audience not in status.audiences:
             raise CallerError(f"the token is not valid for audience {self._audience} {status.error[:200]}".rstrip())
         if status.user.username not in self._accounts:

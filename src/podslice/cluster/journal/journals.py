@@ -72,6 +72,8 @@ LOG_SECONDS, MOST_LINES = 60.0, 20
 """Most lines about mismatches of one node in the log, in so many seconds."""
 _OPTIONS = (
     *OPTIONS,
+    # Both ends ping every ten seconds (`OPTIONS`), and gRPC hangs up on peers that ping more often than allowed: by
+    # default that is every five minutes.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_allowed_incoming_connections", MOST_STREAMS),
     ("grpc.max_concurrent_streams", MOST_STRANGERS),
@@ -286,6 +288,7 @@ class Journals:
         entry = self._entry(node)
         if entry.stream is not None:
             entry.stream.replaced.set()
+        # The newer stream wins: the old one may be of an agent that is gone.
         stream = entry.stream = NodeStream()
         self._count_streams(1)
         tasks = [

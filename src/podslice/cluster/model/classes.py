@@ -131,6 +131,7 @@ class StateClasses:
         """Count a node as one of its kind, and return the kind. Nodes with the same rules object and equal devices are
         of one kind."""
         plain = is_plain(rules, state)
+        # By identity: the rulebook gives equal setups one rules object.
         key = (id(rules), plain, tuple((name, _pool_key(pool)) for name, pool in state.device.pools.items()))
         kind = self.kinds.get(key)
         if kind is None:

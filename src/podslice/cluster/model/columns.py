@@ -96,6 +96,7 @@ class NodeTable:
             self.names.append(name)
             if self.count > len(self.kind):
                 self._grow()
+        # `since` tells a new node in a used row from the one before it (`openings`).
         self.row[name], self.since[row] = row, self.clock
         self.coded[name] = row.to_bytes(8, byteorder)
         return row
@@ -103,6 +104,7 @@ class NodeTable:
     def _grow(self) -> None:
         for name in ("kind", "confirmed", "stamp", "since", "cpus", "memory", "devices", "reported", "used", "room"):
             column: Ints = getattr(self, name)
+            # New rows have kind 0, which is a valid one: rows from `count` on must not be read.
             setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
 
     def remove(self, name: str) -> None:

@@ -47,6 +47,7 @@ class HeldPods:
         else:
             self.pods[uid] = hold
         if not bound:
+            # A bound pod neither expires nor falls with its gang.
             self._gangs.hold(uid, group)
             self._set_deadline(hold, now + self._hold_seconds(group))
         self._verdicts.write(node)

@@ -121,6 +121,7 @@ class HeldNode:
 
     def add(self, classes: StateClasses, hold: Hold) -> None:
         """Add a hold after all others."""
+        # Replaced, never changed in place: nodes without holds share one mapping.
         self.holds = {**self.holds, hold.uid: hold}
         self.proven = self.base
         self._place(classes, hold)
@@ -189,6 +190,7 @@ class HeldNode:
         if answer.holding is None:
             alone = classes.admit(self.kind, self.base, signature)
             return RESERVED if alone.holding is not None else refused_by_managers(self.kind.rules, alone.reason)
+        # A hold that does not fit any more may still start, as the kubelet decides: nothing can be promised beside it.
         if not all(hold.fits for hold in self.holds.values()) or self._has_unknown_plans:
             return RESERVED
         coming = [*self._coming(), Coming(signature, answer.holding)]

@@ -114,6 +114,7 @@ class ClusterModel:
 
     def _adopt(self, node: HeldNode, rules: NodeRules, state: NodeState) -> None:
         """Replace a node's state with its own; holds of pods that it has are over."""
+        # Join before leave, so that a kind with this node alone keeps its number and its remembered answers.
         kind = self.classes.join(rules, state)
         self.classes.leave(node.kind)
         node.kind, node.base = kind, kind.answers.state_of(state)
@@ -135,6 +136,7 @@ class ClusterModel:
         node = self._nodes[name]
         self._held.settle(uid, name)
         hold = node.holds.get(uid)
+        # Holdings are compared without the UID: answers are shared by equal pods.
         found = node.kind.answers.holding_of(state, uid)._replace(uid="")
         outcome = BindingOutcome("foreign") if hold is None else self._compare(node, hold, found, as_planned=as_planned)
         if hold is not None:
@@ -142,6 +144,7 @@ class ClusterModel:
         self.counts[outcome.kind] += 1
         if outcome.kind == "disputed" and hold is not None:
             self.verdicts.distrust(hold.signature, node, now)
+        # A pod admitted as expected was the first of one of the proven orders: the other holds need no new proof.
         proven = node.proven is node.base and outcome.kind == "agreed"
         self._adopt(node, node.kind.rules, state)
         node.proven = node.base if proven else None

@@ -72,6 +72,7 @@ class SignatureColumn:
             self._refuse(rows, NOT_CONFIRMED)
             return
         needs = kind.needs(self.signature)
+        # Before any look at the state: such a pod passes on unconfirmed nodes too.
         if not needs.exclusive:
             self.verdict[rows], self.cost[rows] = PROVEN, SHARED
             return
@@ -232,6 +233,7 @@ def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
         least = free[first, np.arange(len(rows))] - cpus
     else:
         least = total - needs.cpus
+    # One number that sorts by unwanted devices, then CPUs left on the NUMA node, then free CPUs of the node.
     cost: Ints = np.minimum(np.maximum(least, 0), _LEFT - 1) * _LEFT + total
     for name, line in table.device_names.items():
         if name not in needs.devices and line < len(table.devices):

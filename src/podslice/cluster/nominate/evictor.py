@@ -162,6 +162,7 @@ class Evictor:
         self._nominator.reserve(pod, choice.node)
         try:
             done = await self._evict(pod, victims, dry_run=True)
+            # The dry run took time, in which the pod may have been bound or deleted.
             if done and self._waiting_pod(pod.uid) is not None:
                 self._nominator.nominate_soon(pod, choice.node)
                 done = await self._evict(pod, victims, dry_run=False)

@@ -159,6 +159,7 @@ class Requeuer:
             return
         due = [key for key, kind in self._kinds.items() if kind.until <= now and kind.openings.has_changes]
         for key in due[: self.limits.looks]:
+            # Other work ran since `due` was made: the kind may be gone.
             kind = self._kinds.get(key)
             if kind is not None and self._has_waiting_pod(kind):
                 self._kinds.move_to_end(key)
@@ -182,6 +183,7 @@ class Requeuer:
         """Change the annotation of a node that takes such pods and did not before; one that was changed in this turn is
         enough. Returns False where the API server failed."""
         openings = kind.openings
+        # A Node that was annotated in this turn comes first: it needs no further write.
         names = sorted(openings.take_changed(), key=lambda name: name not in announced)
         for name, cause in self._placing.model.verdicts.ask_each(openings.signature, names):
             if not cause:

@@ -63,6 +63,7 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
         try:
             future = asyncio.run_coroutine_threadsafe(question, loop)
         except RuntimeError:
+            # Else Python warns of a coroutine that was never awaited.
             question.close()
             raise BusyError("the service is ending") from None
         try:

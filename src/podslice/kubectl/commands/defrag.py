@@ -185,6 +185,7 @@ def _run(agents: Agents, agent: AgentPod, arguments: tuple[str, ...], given: byt
     if agent.trouble:
         raise trouble_error(agent)
     command = ("podslice", "defrag", *arguments, "-o", output)
+    # A character may be split between two pieces of output.
     decoders = {error: codecs.getincrementaldecoder("utf-8")("replace") for error in (False, True)}
     for piece in execute(agents.cluster, agent.path, command, given, patience=_LONGEST_MOVE):
         if piece.code is not None:
