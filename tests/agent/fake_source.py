@@ -33,4 +33,4 @@ class FakeSource:
         return None
 
     def explain_unknown(self) -> str:
-        return "the API server has not told about this pod yet"
+        return "the API server has not reported this pod yet"

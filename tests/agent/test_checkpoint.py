@@ -32,7 +32,7 @@ def test_a_quiet_node_is_written_after_five_seconds() -> None:
     assert not due.look((1, 1), 4.0)
     assert not due.look((1, 1), 8.9)
     assert due.look((1, 1), 9.0)
-    due.written()
+    due.begin_write()
     assert not due.look((1, 1), 1000.0)
 
 
@@ -41,7 +41,7 @@ def test_a_busy_node_is_written_every_thirty_seconds() -> None:
     due, writes = Due(), []
     for second in range(100):
         if due.look((1, second), float(second)):
-            due.written()
+            due.begin_write()
             writes.append(second)
     assert writes == [30, 61, 92]
 

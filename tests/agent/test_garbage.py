@@ -286,7 +286,7 @@ def test_cause_is_known_while_it_lasts() -> None:
         assert source.explain_unknown() == "no pods from the API server: no route to host"
         hold.set()
         await until(lambda: source.ready)
-        assert source.explain_unknown() == "the API server has not told about this pod yet"
+        assert source.explain_unknown() == "the API server has not reported this pod yet"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

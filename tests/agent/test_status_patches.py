@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.agent.api_server.rejected import MOST, REJECTED_FILE, RejectedPods, rejected_pod
+from podslice.agent.api_server.rejected import MOST, REJECTED_FILE, RejectedPods, to_rejected_pod
 from podslice.agent.api_server.rejecting import (
     AGAIN_SECONDS,
     AT_ONCE,
@@ -286,7 +286,7 @@ def test_a_damaged_list(tmp_path: Path, content: bytes) -> None:
         desk.rejected.load()
         assert not list(desk.rejected)
         assert len(desk.troubles) == 1
-        await desk.rejected.add(rejected_pod(identity("a"), REFUSAL))
+        await desk.rejected.add(to_rejected_pod(identity("a"), REFUSAL))
         await desk.rejected.explain("a", "ask for less")
         desk.rejected.load()
         assert [(one.name, one.fix) for one in desk.rejected] == [("a", "ask for less")]

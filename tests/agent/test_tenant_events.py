@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podslice.agent.api_server.explaining import event_text
-from podslice.agent.api_server.tenantevents import STRANGER, TenantEvents, without_strangers
+from podslice.agent.api_server.tenantevents import FOREIGN_POD, TenantEvents, hide_foreign_pods
 from podslice.agent.records import ReportedRefusal
 from podslice.service.identity import Identity
 
@@ -28,15 +28,15 @@ class _Events:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("Restart tenant-a/payroll-1 and tenant-a/payroll-10.", f"Restart {STRANGER} and {STRANGER}."),
-        ("Restart tenant-b/mine, then tenant-a/payroll-1", f"Restart tenant-b/mine, then {STRANGER}"),
+        ("Restart tenant-a/payroll-1 and tenant-a/payroll-10.", f"Restart {FOREIGN_POD} and {FOREIGN_POD}."),
+        ("Restart tenant-b/mine, then tenant-a/payroll-1", f"Restart tenant-b/mine, then {FOREIGN_POD}"),
         ("asks for nvidia.com/gpu, 2/3 are free", "asks for nvidia.com/gpu, 2/3 are free"),
         ("nothing", "nothing"),
     ],
 )
 def test_strangers_have_no_names(text: str, shown: str) -> None:
     """Pods of one's own namespace, devices and fractions stay."""
-    assert without_strangers(text, "tenant-b", _PODS) == shown
+    assert hide_foreign_pods(text, "tenant-b", _PODS) == shown
 
 
 def test_every_event_passes_here() -> None:
@@ -45,7 +45,7 @@ def test_every_event_passes_here() -> None:
     sink = TenantEvents(events, lambda: _PODS)
     sink.emit(_PODS[2], "Warning", "R", "waits for tenant-a/payroll-1 to end")
     sink.emit_node("Normal", "R", "tenant-a/payroll-1 moved")
-    assert events.said == [f"waits for {STRANGER} to end", "tenant-a/payroll-1 moved"]
+    assert events.said == [f"waits for {FOREIGN_POD} to end", "tenant-a/payroll-1 moved"]
 
 
 def test_no_text_is_cut_within_a_name() -> None:
@@ -55,4 +55,4 @@ def test_no_text_is_cut_within_a_name() -> None:
         refusal = ReportedRefusal("R", "m", "w " * length + "tenant-a/payroll-10 tenant-a/payroll-1")
         told = event_text(refusal, "x" * (length - 200) + " " + fix)
         pods = [Identity(str(n), "tenant-a", f"payroll-{n}", {}) for n in range(40)]
-        assert "payroll" not in without_strangers(told, "tenant-b", pods)
+        assert "payroll" not in hide_foreign_pods(told, "tenant-b", pods)

@@ -69,7 +69,7 @@ def test_annotation_never_stands_for_a_pod_the_api_server_will_tell(
         amounts = {"cpu": "31", "memory": "1Gi"}
         wants = json.dumps({"limits": amounts, "requests": amounts, "containers": {"app": {"limits": amounts}}})
         sandbox = await fake.run_pod("a", annotations={RESOURCES_ANNOTATION: wants, **said})
-        with pytest.raises(RPCError, match="has not told about this pod yet"):
+        with pytest.raises(RPCError, match="has not reported this pod yet"):
             await fake.create_container(sandbox, "app")
         assert pool(agent) == "0-31"
 

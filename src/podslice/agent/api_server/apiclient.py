@@ -1,4 +1,5 @@
-"""A real API server over HTTP. Answers are read in pieces and within bounds; what they mean is `service.podlist`'s."""
+"""The agent's calls to an API server over HTTP. Answers are read in pieces and within bounds; `service.podlist` decodes
+them."""
 
 from __future__ import annotations
 
@@ -82,16 +83,17 @@ class _Slices(msgspec.Struct):
 
 
 class HTTPApiServer:
-    """What the agent asks. Raises `InputError` when there is no usable configuration."""
+    """The agent's calls to the API server. Raises `InputError` where there is no usable configuration."""
 
     def __init__(self, config: Any = None, *, quiet: float = QUIET_SECONDS) -> None:
         self._connection = ApiConnection(config, quiet=quiet, path="sources.apiServer")
 
     async def close(self) -> None:
+        """Hang up."""
         await self._connection.close()
 
     async def list_pods(self, node: str) -> Listing:
-        """Raises `ApiError`, also for a list that does not end."""
+        """List the node's pods, page by page. Raises `ApiError`, also for a list that does not end."""
         pods: list[KnownPod] = []
         problems: list[str] = []
         more = ""
@@ -114,7 +116,8 @@ class HTTPApiServer:
         return await read_page(pieces, node, LARGEST_PAGE, "/api/v1/pods: a page")
 
     async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
-        """Ends where the server does not say anything any more. Raises `ApiError`, `GoneError`."""
+        """Yield changes of the node's pods until the server ends the watch or is silent. Raises `ApiError`,
+        `GoneError`."""
         parameters = {
             "fieldSelector": _selector(node),
             "watch": "1",
@@ -129,27 +132,29 @@ class HTTPApiServer:
                     yield change
 
     async def find_pod(self, namespace: str, name: str) -> KnownPod | None:
-        """By a list of one, for which the right to list pods is enough. Raises `ApiError`."""
+        """Find a pod by name. Raises `ApiError`."""
+        # A list of one: it needs no right but to list pods, which the agent has anyway.
         path = f"/api/v1/namespaces/{namespace}/pods"
         pieces = self._connection.pieces(path, {"fieldSelector": f"metadata.name={name}"}, timeout=REQUEST_SECONDS)
         page = await read_page(pieces, "", LARGEST_PAGE, f"{path}: the answer")
         return next((one for one in page.pods if one.name == name), None)
 
     async def create_event(self, event: dict[str, Any]) -> None:
+        """Post a v1 Event. Raises `ApiError`, `AnswerError`."""
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         await self._connection.send("POST", path, msgspec.json.encode(event), good=(200, 201, 202))
 
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
-        """As a kubelet does it. Raises `ApiError`, `AnswerError`."""
+        """Patch a pod's status by a strategic merge, as a kubelet does. Raises `ApiError`, `AnswerError`."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         await self._connection.send("PATCH", path, msgspec.json.encode(patch), kind=STRATEGIC_MERGE, good=(200,))
 
     async def node_uid(self, node: str) -> str:
-        """Raises `ApiError`."""
+        """Return the UID of the Node. Raises `ApiError`."""
         return (await self._node(node)).metadata.uid
 
     async def kubelet_version(self, node: str) -> str:
-        """Raises `ApiError`."""
+        """Return the version of the Node's kubelet. Raises `ApiError`."""
         return (await self._node(node)).status.node_info.kubelet_version
 
     async def _node(self, node: str) -> _NamedNode:
@@ -159,15 +164,16 @@ class HTTPApiServer:
         return found
 
     async def read_topology(self, node: str) -> dict[str, Any] | None:
-        """Raises `ApiError`."""
+        """Return the node's NodeResourceTopology, None where there is none. Raises `ApiError`."""
         return await self._object(f"{TOPOLOGIES}/{node}", dict[str, Any])
 
     async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
-        """By server-side apply, so that fields of other writers are theirs. Raises `ApiError`."""
+        """Write the node's NodeResourceTopology by server-side apply, which keeps other writers' fields. Raises
+        `ApiError`."""
         await self._apply(f"{TOPOLOGIES}/{node}", topology)
 
     async def apply_lease(self, lease: dict[str, Any]) -> None:
-        """By server-side apply, which makes it or renews it. Raises `ApiError`."""
+        """Create or renew a Lease by server-side apply. Raises `ApiError`."""
         metadata = lease["metadata"]
         await self._apply(f"{COORDINATION}/namespaces/{metadata['namespace']}/leases/{metadata['name']}", lease)
 
@@ -176,7 +182,7 @@ class HTTPApiServer:
         await self._connection.send("PATCH", path, msgspec.json.encode(one), kind=APPLY)
 
     async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
-        """The ResourceClaim, None for one that is not there. Raises `ApiError`."""
+        """Return the ResourceClaim, None where there is none. Raises `ApiError`."""
         path = f"{RESOURCES}/namespaces/{namespace}/resourceclaims/{name}"
         found = await self._object(path, dict[str, Any])
         try:
@@ -185,22 +191,23 @@ class HTTPApiServer:
             raise ApiError(f"{path}: {error}") from None
 
     async def patch_claim_status(self, namespace: str, name: str, patch: list[dict[str, Any]]) -> None:
-        """By JSON patch: what it does not name stays as it is, byte for byte. Raises `ApiError`, `AnswerError`."""
+        """Patch a claim's status by JSON patch, which leaves all other fields as they are. Raises `ApiError`,
+        `AnswerError`."""
         path = f"{RESOURCES}/namespaces/{namespace}/resourceclaims/{name}/status"
         await self._connection.send("PATCH", path, msgspec.json.encode(patch), kind=JSON_PATCH, good=(200,))
 
     async def server_version(self) -> str:
-        """Raises `ApiError`."""
+        """Return the version of the API server, empty where it has none. Raises `ApiError`."""
         found = await self._object("/version", _ServerVersion)
         return "" if found is None else found.git_version
 
     async def device_fields(self) -> frozenset[str]:
-        """What fields the devices of slices have in the server's schema. Raises `ApiError`."""
+        """Return the fields of a slice's devices in the server's schema. Raises `ApiError`."""
         found = await self._object(f"/openapi/v3{RESOURCES}", _OpenAPI)
         return frozenset() if found is None else frozenset(found.components.schemas.device.properties)
 
     async def list_slices(self, node: str, driver: str) -> tuple[list[dict[str, Any]], str]:
-        """The slices of a driver on a node, and the version at which to start watching. Raises `ApiError`."""
+        """Return the slices of a driver on a node, and the version to watch from. Raises `ApiError`."""
         path = with_query(f"{RESOURCES}/resourceslices", _slices_of(node, driver))
         found = await self._object(path, _Slices)
         if found is None:
@@ -208,7 +215,7 @@ class HTTPApiServer:
         return found.items, found.metadata.resource_version
 
     async def watch_slices(self, node: str, driver: str, version: str) -> AsyncGenerator[SliceChange, None]:
-        """Raises `ApiError`, `GoneError`."""
+        """Yield changes of a driver's slices on a node. Raises `ApiError`, `GoneError`."""
         parameters = _slices_of(node, driver) | {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -218,12 +225,14 @@ class HTTPApiServer:
         watch = self._connection.lines(f"{RESOURCES}/resourceslices", parameters, most=_LARGEST_OBJECT)
         async with contextlib.aclosing(watch) as lines:
             async for line in lines:
-                yield slice_change(line)
+                yield decode_slice_change(line)
 
     async def create_slice(self, one: dict[str, Any]) -> dict[str, Any]:
+        """Create a slice. Return it as the server has stored it. Raises `ApiError`."""
         return await self._write_slice("POST", f"{RESOURCES}/resourceslices", one)
 
     async def replace_slice(self, one: dict[str, Any]) -> dict[str, Any]:
+        """Replace a slice. Return it as the server has stored it. Raises `ApiError`."""
         return await self._write_slice("PUT", f"{RESOURCES}/resourceslices/{one['metadata']['name']}", one)
 
     async def _write_slice(self, method: str, path: str, one: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +243,7 @@ class HTTPApiServer:
             raise ApiError(f"{path}: {str(error)[:200]}") from None
 
     async def delete_slice(self, one: dict[str, Any]) -> None:
-        """Only this very object as it is known. Raises `ApiError`."""
+        """Delete a slice, unless it has changed since it was read. Raises `ApiError`."""
         metadata = one["metadata"]
         known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": known})
@@ -246,7 +255,7 @@ class HTTPApiServer:
                 raise
 
     async def _object(self, path: str, kind: type[T]) -> T | None:
-        """An object, None where there is none. Raises `ApiError`."""
+        """Read an object, None where there is none. Raises `ApiError`."""
         try:
             return msgspec.json.decode(await self._connection.ask(path, most=_LARGEST_OBJECT), type=kind)
         except AnswerError as error:
@@ -257,7 +266,8 @@ class HTTPApiServer:
             raise ApiError(f"{path}: {str(error)[:200]}") from None
 
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
-        """The object is made when its status cannot be written, so that is one call afterwards. Raises `ApiError`."""
+        """Write the status of the node's NodeState. Raises `ApiError`."""
+        # The object is created only where the patch finds none, so that every later write is one call.
         path, body = f"{NODE_STATES}/{node}/status", msgspec.json.encode({"status": status})
         try:
             await self._connection.send("PATCH", path, body, kind=MERGE, good=(200,))
@@ -269,7 +279,7 @@ class HTTPApiServer:
 
 
 async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, what: str) -> PodListPage:
-    """The pods of `node` in an answer of at most so many bytes; `what` it is called in errors. Raises `ApiError`."""
+    """Read an answer of at most `most` bytes with pods of `node`. `what`: its name in errors. Raises `ApiError`."""
     reader, size = PageReader(node), 0
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
@@ -284,8 +294,8 @@ def _slices_of(node: str, driver: str) -> dict[str, str]:
     return {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}"}
 
 
-def slice_change(line: bytes) -> SliceChange:
-    """One line of a watch. Raises `ApiError`, `GoneError`."""
+def decode_slice_change(line: bytes) -> SliceChange:
+    """Decode a line of a watch of slices. Raises `ApiError`, `GoneError`."""
     try:
         event = msgspec.json.decode(line, type=dict[str, Any])
         kind, found = str(event["type"]), event["object"]
@@ -300,5 +310,5 @@ def slice_change(line: bytes) -> SliceChange:
 
 
 def _selector(node: str) -> str:
-    """Pods of this node that may still run; what has ended may be very many."""
+    """Return the field selector of the node's pods that have not ended; those that have may be very many."""
     return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"

@@ -1,6 +1,6 @@
 """This node's pods from the API server: list, watch, and relist-and-diff whenever the watch cannot go on.
 
-`ApiServer` is the small interface; `apiclient.HTTPApiServer` talks to a real one.
+`ApiServer` is the interface, `apiclient.HTTPApiServer` its implementation over HTTP.
 `ApiSource` keeps the pods and is a `PodSource`.
 """
 
@@ -24,7 +24,7 @@ _SAID_OF_A_LIST = 3
 
 
 class Listing(NamedTuple):
-    """All pods of a node, a line about each that is none, and the version at which to start watching."""
+    """The pods of a node, a line about each item that cannot be read, and the version to watch from."""
 
     pods: list[KnownPod]
     problems: list[str]
@@ -32,42 +32,45 @@ class Listing(NamedTuple):
 
 
 class ApiServer(Protocol):
-    """What the agent asks of an API server. Every call may raise `ApiError`."""
+    """The calls that the agent makes to an API server. Every call may raise `ApiError`."""
 
-    async def list_pods(self, node: str) -> Listing: ...
+    async def list_pods(self, node: str) -> Listing:
+        """List the node's pods that have not ended."""
 
     def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
-        """Changes from a version on, until the server ends the stream. Raises `GoneError`."""
+        """Yield the changes since a version, until the server ends the stream. Raises `GoneError`."""
 
     async def find_pod(self, namespace: str, name: str) -> KnownPod | None:
-        """The pod of that name as it is now, also one that has ended. None for one that is not there."""
+        """Return the pod of that name as it is now, also one that has ended. None where there is none."""
 
     async def create_event(self, event: dict[str, Any]) -> None:
         """Post a v1 Event."""
 
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
-        """A strategic merge patch of a pod's status. Raises `AnswerError` for what the server does not do."""
+        """Patch a pod's status by a strategic merge. Raises `AnswerError` where the server refuses it."""
 
     async def node_uid(self, node: str) -> str:
-        """The UID of the Node."""
+        """Return the UID of the Node."""
 
     async def read_topology(self, node: str) -> dict[str, Any] | None:
-        """The NodeResourceTopology of the node. None for one that is not there."""
+        """Return the NodeResourceTopology of the node, None where there is none."""
 
     async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
-        """Make the node's NodeResourceTopology this one; what we wrote earlier and is not in it goes."""
+        """Write the node's NodeResourceTopology. Fields that we wrote earlier and that are not in it are removed."""
 
     async def apply_lease(self, lease: dict[str, Any]) -> None:
-        """Make the Lease of that name in its namespace this one."""
+        """Create the Lease, or write it over the one with its name."""
 
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
-        """The status of the node's NodeState, which is made if there is none."""
+        """Write the status of the node's NodeState, which is created if there is none."""
 
 
 class ApiSource:
-    """Pods of one node as the API server has them. `run` keeps them current for ever, whatever is answered;
-    `trouble` hears of failures, `on_news` that a pod has come, changed or gone. `cause` is the last failure while the
-    API server is of no use, empty otherwise."""
+    """The node's pods of the API server, a `PodSource`. `run` keeps them current for ever, whatever is answered.
+
+    `trouble`: gets failures. `on_news`: is called when a pod has come, changed or gone.
+    `cause`: the last failure, empty after a success.
+    """
 
     def __init__(
         self,
@@ -90,31 +93,31 @@ class ApiSource:
         self._sleep = sleep
 
     def find(self, identity: Identity) -> Pod | None:
-        """By UID; a static pod's mirror has another UID and names the kubelet's."""
+        """Find a pod by UID. A static pod is found by its mirror, which has another UID and names the kubelet's."""
         return self.pods.find(identity)
 
     def expects(self, identity: Identity) -> bool:
-        """Static pods may run before the API server does."""
+        """Whether the API server will know the pod. Not for static pods, which may run before it does."""
         return not identity.static
 
     def ask(self, identity: Identity) -> None:
-        """News come by themselves."""
+        """Do nothing: the watch brings every change."""
 
     def explain_unknown(self) -> str:
         nothing = explain_no_pods("the API server", self.cause, ready=self.ready)
-        return nothing or "the API server has not told about this pod yet"
+        return nothing or "the API server has not reported this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """List, watch, and list again after every failure, more and more slowly until a watch tells something."""
+        """List, watch, and list again after every failure; waits grow until a watch brings an event."""
         watch = partial(self._api.watch_pods, self._node)
-        await ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run(back_off)
+        await ListWatch(self._list, watch, self._take, failed=self._fail, sleep=self._sleep).run(back_off)
 
-    def _failed(self, cause: str) -> None:
+    def _fail(self, cause: str) -> None:
         self.cause = cause
         self._trouble("apiServer", cause)
 
     async def _list(self) -> str:
-        """Replace what we know by a full list."""
+        """Replace the known pods by a full list."""
         listing = await self._api.list_pods(self._node)
         self.pods.replace(listing.pods)
         said = [*listing.problems, *(str(pod.problem) for pod in listing.pods if pod.problem is not None)]

@@ -1,4 +1,4 @@
-"""The NodeState object of this node, written when the node has been quiet for a while, or has been busy for long."""
+"""Write the NodeState object of this node, once the node has been quiet for a while, or busy for long."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LOOK_SECONDS = 1.0
 
 
 class Due:
-    """Says when to write: `QUIET_SECONDS` after the latest change, `BUSY_SECONDS` after the first that is not
-    written."""
+    """Decides when to write: `QUIET_SECONDS` after the last change, and at most `BUSY_SECONDS` after the first
+    unwritten one."""
 
     def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None
@@ -26,7 +26,7 @@ class Due:
         self._since: float | None = None
 
     def look(self, at: tuple[int, int], now: float) -> bool:
-        """The journal is at this epoch and sequence; True when it is time."""
+        """Note the journal's epoch and sequence (`at`). Return whether it is time to write."""
         if at != self._seen:
             self._seen, self._changed = at, now
             self._since = now if self._since is None else self._since
@@ -34,17 +34,17 @@ class Due:
             return False
         return now - self._changed >= QUIET_SECONDS or now - self._since >= BUSY_SECONDS
 
-    def written(self) -> None:
-        """What was there is being written."""
+    def begin_write(self) -> None:
+        """Note that a write begins."""
         self._since = None
 
-    def again(self) -> None:
-        """It was not written."""
+    def retry(self) -> None:
+        """Note that the write failed: the next look is due at once."""
         self._since = float("-inf")
 
 
 class Checkpoint:
-    """Writes the object of `node`; `trouble` hears when that fails. `writes` counts."""
+    """Writes the object of `node`. `trouble`: gets failures. `writes`: how many succeeded."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Checkpoint:
         self._sleep = sleep
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """For ever; after a failure later and later."""
+        """Write for ever; waits grow after failures."""
         due, back_off = Due(), back_off or BackOff(5.0, 300.0)
         clock = asyncio.get_running_loop().time
         while True:
@@ -72,13 +72,13 @@ class Checkpoint:
             if journal is None or not due.look((journal.epoch, journal.sequence), clock()):
                 await self._sleep(_LOOK_SECONDS)
                 continue
-            due.written()
+            due.begin_write()
             try:
                 status = await asyncio.to_thread(build_status, journal.whole_state())
                 await self._api.write_node_state(self._node, status)
             except ApiError as error:
                 self._trouble("nodeState", str(error))
-                due.again()
+                due.retry()
                 await self._sleep(back_off.next())
                 continue
             self.writes += 1

@@ -1,7 +1,7 @@
-"""One event about a refused pod, with what would help.
+"""Explain refused pods: one event each, with a change that would let the pod run.
 
-The fix comes from the explainer, as `podslice explain` gives it; looking for one may take seconds, so it is done beside
-the event loop, on a copy of the node.
+The fix comes from the explainer, as in `podslice explain`. The search may take seconds, so it runs in a thread, on a
+copy of the node.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_WAITING = 64
 _LONGEST_WHY = 600
 _LONGEST_FIX = 250
 LONGEST_SECONDS = 5.0
-"""What looking for a fix of one pod may take."""
+"""Most seconds of the search for a fix of one pod."""
 LATER = 0.5
-"""Seconds: marking a pod Failed races against the kubelet, explaining does not."""
+"""Seconds before explaining begins, so that the pod is first marked Failed, which races against the kubelet."""
 
 
 class _Known(NamedTuple):
@@ -36,8 +36,10 @@ class _Known(NamedTuple):
 
 
 class Explaining:
-    """Implements `arriving.Judged`; `run` does the work, one pod after the other. `told` hears each explanation, with
-    an empty fix where there is none; `aside` runs what takes long."""
+    """Explains refused pods, one after the other; implements `arriving.Judged`. `run` does the work.
+
+    `told`: gets each explanation, with an empty fix where none was found. `aside`: runs a search in a thread.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Explaining:
         self._until = 0.0
 
     def judged(self, identity: Identity, refusal: ReportedRefusal) -> None:
-        """The latest about a pod counts; when too many wait, the oldest is told of without a fix."""
+        """Queue a pod; its last refusal counts. Where too many wait, the oldest are reported without a fix."""
         self._jobs[identity.uid] = identity, refusal
         self._due.set()
 
@@ -75,7 +77,7 @@ class Explaining:
             self._known = None
 
     async def _fix(self, refusal: ReportedRefusal) -> str:
-        """The best change that makes the pod fit, empty where none was found."""
+        """Return the best change that makes the pod fit, empty where none was found."""
         pod = refusal.spec
         if pod is None:
             return ""
@@ -101,20 +103,20 @@ class Explaining:
 
 
 def best_fix(explainer: Explainer, pod: Pod) -> str:
-    """In words; empty where there is none, or the pod fits by now."""
+    """Return the best change as text; empty where there is none, or the pod fits by now."""
     fixes = explainer.explain(pod).fixes
     return fixes[0].text.replace("restart the kubelet", "restart the agent") if fixes else ""
 
 
 def event_text(refusal: ReportedRefusal, fix: str) -> str:
-    """Upstream's message, ours, and what would help."""
-    parts = [refusal.message, _shortened(refusal.why, _LONGEST_WHY)]
+    """Return the event's text: upstream's message, our reason, and the fix."""
+    parts = [refusal.message, _shorten(refusal.why, _LONGEST_WHY)]
     if refusal.waits_for:
         parts.append(waiting_text(refusal.waits_for))
     text = "; ".join(part for part in parts if part)
-    return f"{text.removesuffix('.')}. What would help: {_shortened(fix, _LONGEST_FIX)}" if fix else text
+    return f"{text.removesuffix('.')}. What would help: {_shorten(fix, _LONGEST_FIX)}" if fix else text
 
 
-def _shortened(text: str, most: int) -> str:
-    """At most so many characters, no word cut: half a name is nobody's."""
+def _shorten(text: str, most: int) -> str:
+    """Cut a text to `most` characters, between words: half a name would read like another name."""
     return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} …"

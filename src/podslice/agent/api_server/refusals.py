@@ -1,6 +1,6 @@
-"""What becomes of refused pods where there is an API server: the parts, put together.
+"""Handling of refused pods where there is an API server: this wires the parts.
 
-`Arriving` decides and finds out whether a pod waits, `Rejecting` marks pods Failed, `Explaining` says what would help.
+`Arriving` decides, and whether a refused pod waits; `Rejecting` marks pods Failed; `Explaining` adds what would help.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from podslice.service.identity import Identity
 from podslice.service.supervise import Supervisor
 
 QUIET_SECONDS = 2.0
-"""After a container was refused: the kubelet tries it once more within a second or so, and writes a status."""
+"""Seconds to wait after a container was refused: the kubelet tries it once more in about a second, and writes a
+status."""
 SANDBOX_SECONDS = 3.0
-"""After the decision, where no container was asked for yet."""
+"""Seconds to wait after the decision, where no container was created yet."""
 LONGEST_SECONDS = 60.0
-"""A kubelet that makes a sandbox, fetches an image or asks again and again is left alone for so long."""
+"""Most seconds to wait for a kubelet that makes a sandbox, pulls an image or tries again and again."""
 LOOK_SECONDS = 0.5
 
 
 class Refusals:
-    """Of one node. `fail` False leaves refused pods Pending; `early` False leaves deciding to their sandboxes."""
+    """Handles the refused pods of a node. `fail` False: they stay Pending. `early` False: pods are decided about when
+    their sandboxes are made."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class Refusals:
         self.rejected = RejectedPods(owner.directory, trouble=reporter.trouble)
         self._owner = owner
         self._reporter = reporter
-        self._explaining = Explaining(lambda: owner.node, self._explained, trouble=reporter.trouble)
+        self._explaining = Explaining(lambda: owner.node, self._record_fix, trouble=reporter.trouble)
         self._rejecting: Rejecting | None = None
         if fail:
             self._rejecting = Rejecting(
@@ -77,7 +79,7 @@ class Refusals:
         owner.on_news = source.on_news = self.wake
 
     def start(self, loops: Supervisor) -> None:
-        """Begin; what an earlier agent rejected is known again."""
+        """Start the loops, and load what an earlier agent rejected."""
         self.rejected.load()
         self._reporter.explains = True
         loops.start("arriving", self._arriving.run)
@@ -86,15 +88,15 @@ class Refusals:
             loops.start("rejecting", self._rejecting.run)
 
     def _busy(self, uid: str) -> float:
-        """Seconds for which the kubelet is still at work on a refused pod. What is marked meanwhile is Pending once
-        more before it is Failed for good, then without reason and message, and its controller makes one pod too
-        many."""
+        """Return the seconds for which the kubelet still works on a refused pod."""
+        # A pod that is marked Failed meanwhile becomes Pending once more before it is Failed for good, then without
+        # reason and message, and its controller makes one pod too many.
         pod = self._owner.pods.get(uid)
         refusal = None if pod is None else pod.refusals.get(uid)
         if pod is None or refusal is None:
             return 0.0
         now = self._owner.admitting.now()
-        if now < refusal.since:  # the clock was set back: nobody knows how long that is ago
+        if now < refusal.since:  # the clock was set back, so the time since is unknown
             return 0.0
         if self.awaiting.is_preparing(uid):
             return min(LOOK_SECONDS, refusal.since + LONGEST_SECONDS - now)
@@ -106,7 +108,7 @@ class Refusals:
     def _reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:
         return self._rejecting is not None and self._rejecting.reject(identity, refusal)
 
-    async def _explained(self, identity: Identity, refusal: ReportedRefusal, fix: str) -> None:
+    async def _record_fix(self, identity: Identity, refusal: ReportedRefusal, fix: str) -> None:
         pod = self._owner.pods.get(identity.uid)
         known = None if pod is None else pod.refusals.get(identity.uid)
         if pod is not None and known is not None and (known.reason, known.message) == (refusal.reason, refusal.message):

@@ -1,6 +1,6 @@
-"""The pods this node has rejected, for people: the last ones, kept in one file beside the state.
+"""The last pods that this node has rejected, in a file beside the state.
 
-Nothing is decided from it. A file that is lost or damaged costs the list, no more.
+A file that is lost or damaged costs the list, no more.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LARGEST = 1 << 20
 _LONGEST = 2000
 
 
-def rejected_pod(identity: Identity, refusal: ReportedRefusal) -> RejectedPod:
-    """A pod of this node as it is listed, with texts of bounded length."""
+def to_rejected_pod(identity: Identity, refusal: ReportedRefusal) -> RejectedPod:
+    """Return the list's entry of a pod, with texts of bounded length."""
     message, why, fix = (text[:_LONGEST] for text in (refusal.message, refusal.why, refusal.fix))
     reason = refusal.reason[:_LONGEST]
     return RejectedPod(identity.namespace, identity.name, identity.uid, reason, message, why, fix, refusal.since)
 
 
 class RejectedPods:
-    """The last hundred, oldest first. `aside` does what waits for the disk elsewhere."""
+    """The last hundred, oldest first. `aside`: runs disk writes in a thread."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class RejectedPods:
         return iter(self._pods.values())
 
     def refusal(self, uid: str) -> ReportedRefusal | None:
-        """Why a pod was rejected, None for one that was not."""
+        """Return why a pod was rejected, None for one that was not."""
         pod = self._pods.get(uid)
         if pod is None:
             return None
         return ReportedRefusal(pod.reason, pod.message, pod.why, final=True, since=pod.since, fix=pod.fix)
 
     def load(self) -> None:
-        """What an earlier agent kept; what cannot be read is passed over."""
+        """Load the list of an earlier agent; one that cannot be read is reported and left."""
         try:
             if self._path.stat().st_size > _LARGEST:
                 raise OSError("is too large")
@@ -70,14 +70,14 @@ class RejectedPods:
         self._pods = {pod.uid: pod for pod in pods[-MOST:]}
 
     async def add(self, pod: RejectedPod) -> None:
-        """One more; a fix that is known by now stays."""
+        """Add a pod, and forget the oldest beyond a hundred."""
         self._pods[pod.uid] = pod
         while len(self._pods) > MOST:
             del self._pods[next(iter(self._pods))]
         await self._save()
 
     async def explain(self, uid: str, fix: str) -> None:
-        """What would have helped is known now."""
+        """Add the fix to a rejected pod."""
         known = self._pods.get(uid)
         if known is not None and known.fix != fix:
             self._pods[uid] = msgspec.structs.replace(known, fix=fix[:_LONGEST])

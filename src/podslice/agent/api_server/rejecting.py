@@ -1,8 +1,8 @@
-"""A refused pod ends as a kubelet would have ended it: `Failed`, with reason and message.
+"""End refused pods as a kubelet does: phase `Failed`, with reason and message.
 
-`Rejecting` patches the status of pods that the node does not take. The API server may be away, slow or unwilling: a
-patch is tried again with back-off, there are never more than so many, and where the right is missing the pod is refused
-at its containers, as without an API server.
+`Rejecting` patches the status of pods that the node does not admit. The API server may be away, slow or refuse: a patch
+is tried again with back-off, within a rate, and where the right is missing the pod is refused at its containers, as
+without an API server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from podslice.agent.api_server.apiserver import ApiServer
-from podslice.agent.api_server.rejected import RejectedPods, rejected_pod
+from podslice.agent.api_server.rejected import RejectedPods, to_rejected_pod
 from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.records import ReportedRefusal
 from podslice.service.http.apiconnection import AnswerError
@@ -25,33 +25,34 @@ from podslice.service.podlist import ApiError
 
 MOST_WAITING = 256
 MOST_TRIES = 8
-"""Answers of the server, other than being away, after which a patch is given up."""
+"""Error answers of the server after which a patch is given up; times when it is away do not count."""
 DENIED_SECONDS = 300.0
-"""For so long nothing is patched after the server said that we may not."""
+"""Seconds without patches after the server answered 403."""
 AT_ONCE = 20
 PER_SECOND = 1.0
-"""So many pods are failed at once and then so many a second: a controller that replaces each at once does not run away
-with it."""
+"""Patches at once, and then a second, so that a controller that replaces each failed pod at once cannot run wild."""
 AGAIN_SECONDS = 1.0
-"""So long after a mark, if a kubelet has said since that the pod is Pending, it is marked again."""
+"""Seconds after a mark until the pod is marked again, if a kubelet has reported it Pending since."""
 CHECK_SECONDS = 5.0
-"""So long after a mark the pod must have ended with our reason, and at every look at it later twice as long."""
+"""Seconds after a mark until the pod must have ended with our reason; doubled at every later look."""
 MOST_MARKS = 8
 MOST_LOOKS = 3
-"""At a pod that has ended: a kubelet may write its own end of it a while later."""
+"""Looks at a pod that has ended: a kubelet may write its own final status a while later."""
 _DENIED = (
     "refused pods stay Pending: the service account lacks the right to patch pods/status"
     " (docs/agent.md, Rights; or set refusals: hold)"
 )
 _FORBIDDEN, _INVALID, _GONE, _AGAIN = 403, 422, (404, 410), (401, 408, 409, 429)
 _ANOTHER = "metadata.uid: "
-"""The field that a pod of the same name has otherwise: the one that was meant is gone."""
+"""The field in the error for a pod of the same name with another UID: the pod that was meant is gone."""
 
 
 class _Job(msgspec.Struct):
-    """One pod to be failed. `due`: when it is looked at next; `answers` other than yes, `marks`: patches that were
-    accepted, the last of them at `marked`; `seen`: it has come up again since the last one was sent; `looks` at the pod
-    after it had ended."""
+    """A pod to be failed.
+
+    `due`: time of the next look. `answers`: error answers so far. `marks`: accepted patches, the last at `marked`.
+    `seen`: it was listed again since the last patch was sent. `looks`: at the pod after it had ended.
+    """
 
     identity: Identity
     refusal: ReportedRefusal
@@ -65,9 +66,13 @@ class _Job(msgspec.Struct):
 
 
 class Rejecting:
-    """`reject` takes a pod and says whether its refusal is final from now on; `run` does the work, while `ready`.
-    `moot` knows, by UID, pods that have ended or are not to be failed any more; `busy` for how many seconds a kubelet
-    is better left alone with one. `free` hears of those whose refusal is not final after all, `marked` of others."""
+    """Marks refused pods Failed: `reject` queues them, `run` does the work.
+
+    `ready`: whether pods may be patched now. `moot`: whether a pod, by UID, has ended or need not be failed any more.
+    `busy`: the seconds for which a kubelet still works on a pod. `free`: gets pods whose refusal is not final after
+    all,
+    `marked` those that were failed.
+    """
 
     def __init__(
         self,
@@ -102,12 +107,14 @@ class Rejecting:
 
     @property
     def waiting(self) -> int:
-        """Pods still to be failed, or to be looked at again."""
+        """How many pods are still to be failed, or to be looked at again."""
         return len(self._jobs)
 
     def reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:
-        """False where the pod is left to its containers: the right is missing, or too many wait already. A pod that
-        was marked and is there again is marked again soon."""
+        """Queue a pod; one that was marked and is listed again is marked again soon.
+
+        Returns False where it is to be refused at its containers instead: the right is missing, or too many wait.
+        """
         known = self._jobs.get(identity.uid)
         if known is not None:
             known.seen = True
@@ -128,7 +135,7 @@ class Rejecting:
             self._due.set()
 
     async def run(self) -> None:
-        """Patch for ever, one pod after the other; each for itself more and more slowly while that is of no use."""
+        """Patch for ever, one pod after the other; each with growing waits while that fails."""
         while True:
             job = await self._next()
             after = await self._look(job)
@@ -138,7 +145,7 @@ class Rejecting:
                 job.due = self._clock() + after
 
     async def _next(self) -> _Job:
-        """The job that is due first, once it is."""
+        """Wait for the job that is due first, and return it."""
         while True:
             self._due.clear()
             job = min(self._jobs.values(), key=lambda job: job.due, default=None)
@@ -150,6 +157,7 @@ class Rejecting:
                     await self._due.wait()
 
     async def _pace(self) -> None:
+        """Wait until the rate allows another patch."""
         now = self._clock()
         self._room = min(float(AT_ONCE), self._room + max(0.0, now - self._filled) * PER_SECOND)
         self._filled = now
@@ -158,7 +166,7 @@ class Rejecting:
         self._room -= 1
 
     async def _look(self, job: _Job) -> float | None:
-        """Seconds after which to look again, None when no more is to be done."""
+        """Look at a pod. Return the seconds until the next look, None where nothing is left to do."""
         identity = job.identity
         if not self._ready():
             return job.back_off.next()
@@ -177,8 +185,9 @@ class Rejecting:
         return await self._patch(job)
 
     async def _verify(self, job: _Job) -> float | None:
-        """Nobody tells of pods that have ended, so a marked one is looked at: a kubelet that was at work on it when the
-        mark came ends it without a word. Where anybody has given a reason, it stays."""
+        """Check that a marked pod has ended with a reason; mark it again if not. Any reason is left as it is."""
+        # The watch leaves out pods that have ended, so the pod is read. A kubelet that was at work on it when the mark
+        # came ends it without reason and message.
         job.looks += 1
         after = CHECK_SECONDS * 2**job.looks if job.looks < MOST_LOOKS else None
         identity = job.identity
@@ -205,7 +214,7 @@ class Rejecting:
             patch = status_patch(identity.uid, job.refusal, self._now())
             await self._api.patch_pod_status(identity.namespace, identity.name, patch)
         except AnswerError as error:
-            return self._refused(job, error)
+            return self._handle_refusal(job, error)
         except ApiError as error:
             self._trouble("podStatus", str(error))
             return job.back_off.next()
@@ -213,11 +222,11 @@ class Rejecting:
         job.marked = self._clock()
         if job.marks == 1:
             self._marked(identity, job.refusal)
-            await self.rejected.add(rejected_pod(identity, job.refusal))
+            await self.rejected.add(to_rejected_pod(identity, job.refusal))
         return AGAIN_SECONDS if job.seen else CHECK_SECONDS
 
-    def _refused(self, job: _Job, error: AnswerError) -> float | None:
-        """What an answer other than yes means."""
+    def _handle_refusal(self, job: _Job, error: AnswerError) -> float | None:
+        """Handle an error answer. Return the seconds until the next try, None for none."""
         job.answers += 1
         if error.code in _GONE or (error.code == _INVALID and _ANOTHER in str(error)):
             return None

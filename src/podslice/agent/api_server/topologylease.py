@@ -1,5 +1,5 @@
-"""The Lease that says that the agent keeps the NodeResourceTopology of its node. That object is written only when it
-changes; by the Lease a reader tells a quiet node from an agent that is gone (cluster-integration B.6)."""
+"""The Lease of an agent that keeps the NodeResourceTopology of its node. That object is written only when it changes;
+the Lease distinguishes a quiet node from an agent that is gone (cluster-integration B.6)."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from podslice.agent.api_server.apiserver import ApiServer
-from podslice.agent.api_server.moments import micro_time
+from podslice.agent.api_server.timestamps import micro_time
 from podslice.agent.api_server.topologyobject import TopologyObject
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 
 RENEW_SECONDS = 300.0
 DURATION_SECONDS = 900
-"""Three renewals: one that is late or lost is no death."""
+"""Three renewals, so that one may be late or lost."""
 
 
 class LeaseName(NamedTuple):
-    """Of the Lease of `node` in the agents' namespace. Other Leases there are not called `podslice-agent-`."""
+    """Name of the Lease of `node` in the agents' namespace, where no other Lease is called `podslice-agent-`."""
 
     namespace: str
     node: str
 
     @property
     def name(self) -> str:
+        """The Lease's name."""
         return f"podslice-agent-{self.node}"
 
     def __str__(self) -> str:
@@ -34,8 +35,10 @@ class LeaseName(NamedTuple):
 
 
 class TopologyLease:
-    """Renews the Lease of `topology`, at first when that is written. `trouble` hears when that fails. `renewals`
-    counts; `now` is Unix time."""
+    """Renews the Lease of `topology`, for the first time when that is written.
+
+    `trouble`: gets failures. `now`: Unix time. `renewals`: how many succeeded.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class TopologyLease:
         self._sleep = sleep
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """For ever; after a failure sooner again."""
+        """Renew for ever; after a failure sooner than otherwise."""
         back_off = back_off or BackOff(5.0, 240.0)
         await self._topology.written.wait()
         while True:

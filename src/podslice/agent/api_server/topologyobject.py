@@ -1,6 +1,6 @@
-"""The NodeResourceTopology object of this node, for schedulers that look at NUMA nodes: written when it changes, at
-most once a second. It is a slow mirror; who must know exactly follows the journal (cluster-integration B.6). Whether
-somebody still keeps it, a Lease says (`topologylease`)."""
+"""The NodeResourceTopology object of this node, for schedulers that consider NUMA nodes: written when it changes, at
+most once a second. It lags behind the node; exact readers follow the journal (cluster-integration B.6). A Lease shows
+whether an agent still keeps it (`topologylease`)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from podslice.service.podlist import ApiError
 _LEAST_SECONDS = 1.0
 
 
-class _Seen(NamedTuple):
-    """What the object is made of."""
+class _Facts(NamedTuple):
+    """The facts of which the object is made."""
 
     digest: Digest
     pools: Mapping[str, DevicePool]
@@ -31,9 +31,12 @@ class _Seen(NamedTuple):
 
 
 class TopologyObject:
-    """Writes the object of node `name`; `node` is None while there is no state. With `merges`, what others have written
-    into it stays. `lease` is the Lease that the object names, as NAMESPACE/NAME. `trouble` hears when a write fails.
-    `writes` counts; `written` is set with the first one."""
+    """Writes the object of node `name`.
+
+    `node`: returns the node, None while there is no state. `merges`: keep what other programs have written into it.
+    `lease`: the Lease that the object names, as NAMESPACE/NAME. `trouble`: gets failed writes.
+    `writes`: how many succeeded. `written`: is set with the first one.
+    """
 
     def __init__(
         self,
@@ -63,12 +66,12 @@ class TopologyObject:
         self._uid = ""
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """For ever; after a failure later and later."""
+        """Write for ever; waits grow after failures."""
         back_off = back_off or BackOff(5.0, 300.0)
-        seen: _Seen | None = None
+        seen: _Facts | None = None
         while True:
             node = self._node()
-            now = None if node is None else self._seen(node)
+            now = None if node is None else self._look(node)
             if node is not None and now != seen:
                 try:
                     await self._write(self._object(node))
@@ -84,12 +87,12 @@ class TopologyObject:
 
     @property
     def owner(self) -> dict[str, str]:
-        """The reference to the Node, from the first write on."""
+        """The owner reference to the Node; its UID is known from the first write on."""
         return {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
 
-    def _seen(self, node: Node) -> _Seen:
+    def _look(self, node: Node) -> _Facts:
         state = node.state
-        return _Seen(self._digester.of(state), state.device.pools, node.rules)
+        return _Facts(self._digester.of(state), state.device.pools, node.rules)
 
     def _object(self, node: Node) -> dict[str, Any]:
         digests = setup_of(node.rules).digests
@@ -105,7 +108,7 @@ class TopologyObject:
         return node_topology(node, facts, name=self._name)
 
     async def _write(self, own: dict[str, Any]) -> None:
-        """Raises `ApiError`."""
+        """Write the object. Raises `ApiError`."""
         self._uid = self._uid or await self._api.node_uid(self._name)
         own["metadata"]["ownerReferences"] = [self.owner]
         there = await self._api.read_topology(self._name) if self._merges else None

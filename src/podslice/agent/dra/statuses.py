@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
-from podslice.agent.api_server.moments import rfc3339
+from podslice.agent.api_server.timestamps import rfc3339
 from podslice.agent.dra.service import ClaimReader
 from podslice.dra.conditions import Patch, status_patch
 from podslice.dra.names import pool_name

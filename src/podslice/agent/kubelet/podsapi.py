@@ -100,7 +100,7 @@ class PodsApiSource:
 
     def explain_unknown(self) -> str:
         nothing = explain_no_pods("the kubelet's Pods API", self.cause, ready=self.ready or not self._required)
-        return nothing or "the kubelet's Pods API has not told about this pod yet"
+        return nothing or "the kubelet's Pods API has not reported this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Watch again and again: at once for a fresh list, with growing waits while that fails."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.agent.api_server.moments import rfc3339
+from podslice.agent.api_server.timestamps import rfc3339
 from podslice.agent.records import Pinning
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.node.view import NodeView

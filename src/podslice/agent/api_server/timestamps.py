@@ -1,4 +1,4 @@
-"""Times as the Kubernetes API writes them."""
+"""Times in the formats of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 
 def rfc3339(seconds: float) -> str:
-    """Unix time, in whole seconds of UTC."""
+    """Format Unix time in whole seconds of UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_time(seconds: float) -> str:
-    """Unix time as a MicroTime, in UTC."""
+    """Format Unix time as a MicroTime in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
