@@ -174,7 +174,7 @@ class ContainerManager:
 
     @property
     def memory_manager(self) -> MemoryManager | None:
-        """`memory`, None where the start did not come so far."""
+        """`memory`, None where the start failed before it was made."""
         return getattr(self, "memory", None)
 
     @property
@@ -186,14 +186,14 @@ class ContainerManager:
     def elastic(self) -> bool:
         """Whether containers with exclusive CPUs can be resized: gate InPlacePodVerticalScalingExclusiveCPUs, or the
         policy."""
-        wanted = self.context.gates["InPlacePodVerticalScalingExclusiveCPUs"] or self.policy.resize.exclusive
-        return wanted and not self.quirks.resize_keeps_old_cpus
+        enabled = self.context.gates["InPlacePodVerticalScalingExclusiveCPUs"] or self.policy.resize.exclusive
+        return enabled and not self.quirks.resize_keeps_old_cpus
 
     @property
     def elastic_memory(self) -> bool:
         """Whether memory on NUMA nodes can be resized: gate InPlacePodVerticalScalingExclusiveMemory, or the policy."""
-        wanted = self.context.gates["InPlacePodVerticalScalingExclusiveMemory"] or self.policy.resize.exclusive
-        return wanted and not self.quirks.resize_keeps_old_memory
+        enabled = self.context.gates["InPlacePodVerticalScalingExclusiveMemory"] or self.policy.resize.exclusive
+        return enabled and not self.quirks.resize_keeps_old_memory
 
     @property
     def quota_can_be_disabled(self) -> bool:

@@ -160,8 +160,9 @@ class Kubelet:
         self._waiting = Waiting()
 
     @property
-    def fixes(self) -> bool:
-        """Whether it decides better than an upstream kubelet, and does not predict one."""
+    def corrects_upstream(self) -> bool:
+        """Whether the kubelet runs as profile `podslice`, without upstream's defects, and does not predict an upstream
+        kubelet."""
         return self.quirks == PODSLICE
 
     @property
@@ -471,7 +472,12 @@ class Kubelet:
     def _refuse_early(self, admission: AdmissionPod, *, new: bool) -> None:
         """Raise `AdmissionError` for what podslice alone refuses, before any manager looks for room. A pod that is on
         the node already stays, whatever the policy now says about its annotations."""
-        if new and self.policy is not NO_POLICY and self.policy.annotations.invalid == "refuse" and self.fixes:
+        if (
+            new
+            and self.policy is not NO_POLICY
+            and self.policy.annotations.invalid == "refuse"
+            and self.corrects_upstream
+        ):
             for one in annotation_problems(self.policy, admission.spec):
                 raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
         if new and admission.mixed and (crowd := self.explain_mixed_surplus(admission)):

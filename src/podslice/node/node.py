@@ -267,7 +267,7 @@ class Node:
             passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, one.text) for one in notes if one.remedy is None)
         classes = manager.cpu.rules.classes
         if classes is not None:
-            passed_over += tuple(self._fallbacks(pod, classes))
+            passed_over += tuple(self._fallback_events(pod, classes))
         if policy.annotations.invalid != "ignore":
             return passed_over
         wrong = [*annotation_problems(policy, pod.spec)]
@@ -277,7 +277,7 @@ class Node:
             wrong.append(AnnotationProblem(SMT, problem))
         return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
 
-    def _fallbacks(self, pod: AdmissionPod, classes: CPUClasses) -> Iterator[PodEvent]:
+    def _fallback_events(self, pod: AdmissionPod, classes: CPUClasses) -> Iterator[PodEvent]:
         """Yield an event for each container that shares CPUs of none of the classes it requests."""
         cpu = self.kubelet.manager.cpu
         for container in pod.containers if cpu.static else ():

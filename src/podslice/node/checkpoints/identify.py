@@ -63,7 +63,7 @@ def identify(data: bytes) -> IdentifiedFile:
     if not isinstance(value, Members):
         raise CheckpointError("a state file is a JSON object")
     keys = {key.lower(): member for key, member in value}
-    kind = _kind(keys)
+    kind = _classify(keys)
     if kind == "guard":
         return IdentifiedFile(kind, None, "v1", {})
     stated = None
@@ -77,7 +77,7 @@ def identify(data: bytes) -> IdentifiedFile:
     return IdentifiedFile(kind, stated, version, computed)
 
 
-def _kind(keys: dict[str, Any]) -> Kind:
+def _classify(keys: dict[str, Any]) -> Kind:
     if isinstance(keys.get("data"), str):
         return "data"
     if isinstance(keys.get("data"), Members):

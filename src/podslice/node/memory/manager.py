@@ -305,7 +305,7 @@ class MemoryManager:
         request = container_memory(pod, container, self.context.quirks)
         if container.plain_init and self._has_ended(pod, container, entries):
             return
-        # Upstream allocates an empty request here, which mostly fails (quirk `shared_containers_need_memory`).
+        # Upstream allocates an empty request too, and fails where more than one set of NUMA nodes is possible.
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
         reuse = self._reusable(pod, container, entries)

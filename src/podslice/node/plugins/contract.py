@@ -55,7 +55,7 @@ class Stopwatch:
         self._slow: dict[str, int] = {}
 
     def record_call(self, plugin: str, seconds: float) -> None:
-        """Record a call of the plugin, in seconds."""
+        """Record how many seconds a call of the plugin took."""
         if not self.is_off(plugin):
             self._slow[plugin] = self._slow.get(plugin, 0) + 1 if seconds > self.limit else 0
 

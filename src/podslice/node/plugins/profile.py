@@ -146,14 +146,14 @@ class PluginProfile:
                 left, _ = self._apply_filters(ask, cpus, node, on_broken, relaxed)
             elif (
                 isinstance(given, Wait)
-                or (isinstance(given, Moves) and self._makes_room(given, ask, cpus, node, on_broken, relaxed))
+                or (isinstance(given, Moves) and self._can_make_room(given, ask, cpus, node, on_broken, relaxed))
             ) and on_remedy is not None:
                 on_remedy(step.entry.name, given)
             if (left | ask.anchor).bit_count() >= ask.count:
                 break
         return left
 
-    def _makes_room(
+    def _can_make_room(
         self, moves: Moves, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
     ) -> bool:
         after = node.after(moves.moves)

@@ -138,20 +138,20 @@ def _check_pod_level_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> Res
 
 
 def _check_static_cpus(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    return _STATIC_CPUS if _cpus_are_fixed(node) and _changes_guaranteed(desired, allocated, node, _CPU) else None
+    return _STATIC_CPUS if _has_fixed_cpus(node) and _changes_guaranteed(desired, allocated, node, _CPU) else None
 
 
 def _check_static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    fixed = _memory_is_fixed(node) and _changes_guaranteed(desired, allocated, node, _MEMORY)
+    fixed = _has_fixed_memory(node) and _changes_guaranteed(desired, allocated, node, _MEMORY)
     return _STATIC_MEMORY if fixed else None
 
 
-def _cpus_are_fixed(node: ResizeNode) -> bool:
+def _has_fixed_cpus(node: ResizeNode) -> bool:
     allowed = node.exclusive_cpus or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
     return node.cpu_policy == "static" and not allowed
 
 
-def _memory_is_fixed(node: ResizeNode) -> bool:
+def _has_fixed_memory(node: ResizeNode) -> bool:
     allowed = node.exclusive_memory or node.gates["InPlacePodVerticalScalingExclusiveMemory"]
     return node.memory_policy == "Static" and not allowed
 
@@ -175,8 +175,8 @@ def _check_pod_budget(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeV
         return None
     was, wants = pod_requests(allocated), pod_requests(desired)
     for resource, fixed, refusal in (
-        (_CPU, _cpus_are_fixed(node), _STATIC_CPUS),
-        (_MEMORY, _memory_is_fixed(node), _STATIC_MEMORY),
+        (_CPU, _has_fixed_cpus(node), _STATIC_CPUS),
+        (_MEMORY, _has_fixed_memory(node), _STATIC_MEMORY),
     ):
         if fixed and was.get(resource, ZERO) != wants.get(resource, ZERO):
             return refusal

@@ -138,8 +138,8 @@ def find_nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budg
 
 
 def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple[HintSet, ...]]]:
-    """Return every way to take, for each resource, a set of several nodes or its rule: the intersection of the former,
-    and the resources whose rule is used."""
+    """Return every combination of one listed set or the rule per resource, as a pair: the intersection of the listed
+    sets, and the resources that are searched by their rules."""
     branches: set[tuple[Bits, tuple[HintSet, ...]]] = {(all_nodes, ())}
     for one in sets:
         following = {(fixed & mask, opened) for fixed, opened in branches for mask in one.multis}
@@ -251,38 +251,39 @@ class ClosestFit(Fit):
 
     def key(self, mask: Bits) -> tuple[int, Bits]:
         nodes = list(iter_bits(mask))
-        return sum([self._between(node, other) for node in nodes for other in nodes]), mask
+        return sum([self._distance(node, other) for node in nodes for other in nodes]), mask
 
     def best_single(self, nodes: Bits) -> Bits:
         if nodes & (nodes - 1) == 0:
             return nodes
-        return 1 << min(iter_bits(nodes), key=lambda node: (self._between(node, node), node))
+        return 1 << min(iter_bits(nodes), key=lambda node: (self._distance(node, node), node))
 
     def best(self, nodes: Bits, size: int, find: Find, search_budget: SearchBudget) -> Bits | None:
         """Walk over the ways to spread `size` nodes over groups of interchangeable nodes, closest first; within a way,
         the lowest mask wins. Where the search budget runs out first, return the best set that exchanging single nodes
         leads to."""
-        groups = self._interchangeable(nodes)
+        groups = self._group_interchangeable(nodes)
         known = find(nodes, ())
         if known is None or len(groups) == 1:
             return known
         spreads = self._make_spreads(groups)
         # Most machines have few groups, and the walk ends at once; the other ways cost more to begin.
         few = SearchBudget(_FEW_STEPS)
-        known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
+        known = self._find_closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
         if few.left >= 0:
             return known
         ways = spreads.count_ways(size)
         if ways <= _MOST_LISTED and search_budget.affords(_STEPS_PER_WAY * ways):
-            return self._closest(groups, spreads.list_all(size), find, known)
+            return self._find_closest(groups, spreads.list_all(size), find, known)
         if search_budget.affords(_STEPS_PER_EXCHANGE * nodes.bit_count() ** 2):
             known = self._improve_by_exchange(nodes, known, find)
-        return self._closest(groups, spreads.walk(size, self.key(known)[0], search_budget), find, known)
+        return self._find_closest(groups, spreads.walk(size, self.key(known)[0], search_budget), find, known)
 
-    def _closest(
+    def _find_closest(
         self, groups: Sequence[Sequence[int]], ways: Iterable[tuple[int, tuple[int, ...]]], find: Find, known: Bits
     ) -> Bits:
-        """Return the best mask of the ways, which come closest first, or `known`."""
+        """Return the best mask among `known` and the masks that these ways lead to. `ways` are pairs of the sum of
+        distances and the number of nodes from each group, in ascending order."""
         best = self.key(known)
         masks = [bits_of(group) for group in groups]
         sizes = [len(group) for group in groups]
@@ -299,10 +300,12 @@ class ClosestFit(Fit):
         return best[1]
 
     def _improve_by_exchange(self, nodes: Bits, mask: Bits, find: Find) -> Bits:
-        """Return a better set, found from `mask` and the neighbourhoods of all nodes by exchanging single nodes as long
-        as it helps."""
-        pairs = {node: {other: self._both(node, other) for other in iter_bits(nodes)} for node in iter_bits(nodes)}
-        own = {node: self._between(node, node) for node in iter_bits(nodes)}
+        """Return the best set that exchanging single nodes leads to, beginning with `mask` and with the neighbourhoods
+        of all nodes."""
+        pairs = {
+            node: {other: self._round_trip(node, other) for other in iter_bits(nodes)} for node in iter_bits(nodes)
+        }
+        own = {node: self._distance(node, node) for node in iter_bits(nodes)}
         starts = {mask}
         for seed in iter_bits(nodes):
             near = _neighbourhood(seed, mask.bit_count(), pairs, own)
@@ -316,7 +319,7 @@ class ClosestFit(Fit):
             better = next((found for _, found in exchanges if find(found, ()) is not None), None)
         return mask
 
-    def _between(self, node: int, other: int) -> int:
+    def _distance(self, node: int, other: int) -> int:
         """Return the distance from one node to another. Raises `UpstreamDefectError`."""
         distances = self._distances[node]
         position = self._position[other]
@@ -327,20 +330,20 @@ class ClosestFit(Fit):
             )
         return distances[position]
 
-    def _both(self, node: int, other: int) -> int:
-        return self._between(node, other) + self._between(other, node)
+    def _round_trip(self, node: int, other: int) -> int:
+        return self._distance(node, other) + self._distance(other, node)
 
-    def _interchangeable(self, nodes: Bits) -> list[list[int]]:
+    def _group_interchangeable(self, nodes: Bits) -> list[list[int]]:
         """Return the nodes in groups whose members are interchangeable: as far from every other node, and all as far
         from themselves."""
-        groups = [[node for node in group if nodes >> node & 1] for group in self._all_interchangeable]
+        groups = [[node for node in group if nodes >> node & 1] for group in self._interchangeable_groups]
         return [group for group in groups if group]
 
     @cached_property
-    def _all_interchangeable(self) -> list[list[int]]:
-        """All nodes in groups whose members are interchangeable."""
+    def _interchangeable_groups(self) -> list[list[int]]:
+        """All nodes, in the groups of `_group_interchangeable`."""
         ids = sorted(self._position)
-        both = {node: {other: self._both(node, other) for other in ids} for node in ids}
+        both = {node: {other: self._round_trip(node, other) for other in ids} for node in ids}
         groups: list[list[int]] = []
         for node in ids:
             mine = both[node]
@@ -358,9 +361,9 @@ class ClosestFit(Fit):
     def _make_spreads(self, groups: Sequence[Sequence[int]]) -> Spreads:
         """Return the ways to take nodes from these groups."""
         firsts = [group[0] for group in groups]
-        inner = [self._both(group[0], group[1]) if len(group) > 1 else 0 for group in groups]
-        cross = [[self._both(node, other) for other in firsts] for node in firsts]
-        own = [self._between(node, node) for node in firsts]
+        inner = [self._round_trip(group[0], group[1]) if len(group) > 1 else 0 for group in groups]
+        cross = [[self._round_trip(node, other) for other in firsts] for node in firsts]
+        own = [self._distance(node, node) for node in firsts]
         return Spreads([len(group) for group in groups], own, inner, cross)
 
 
@@ -380,7 +383,7 @@ def _neighbourhood(seed: int, size: int, pairs: dict[int, dict[int, int]], own: 
 def _exchanges(
     mask: Bits, nodes: Bits, pairs: dict[int, dict[int, int]], own: dict[int, int]
 ) -> Iterator[tuple[int, Bits]]:
-    """Yield every better set with one node of `mask` exchanged, with the change of the distance sum."""
+    """Yield every better set that exchanges one node of `mask`, with the change of the sum of distances."""
     members = list(iter_bits(mask))
     sums = {node: own[node] + sum([row[member] for member in members if member != node]) for node, row in pairs.items()}
     for node in members:

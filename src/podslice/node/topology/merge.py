@@ -110,7 +110,10 @@ class Merger:
         else:
             lists = [list(hints) or [_IMPOSSIBLE] for hints in answers]
             masks = fold.reachable(lists, self.all_nodes) if self.all_nodes.bit_count() <= _FEW_NODES else {mask}
-        best, span = self._fit.key(mask)[0], _span(one for one in answers if isinstance(one, HintSet))
+        best, span = (
+            self._fit.key(mask)[0],
+            _sockets_first_alignment(one for one in answers if isinstance(one, HintSet)),
+        )
         aligned = span is not None and span.holds(mask)
         return sorted(
             other
@@ -142,7 +145,7 @@ class Merger:
             if hints is not None
         ]
         try:
-            return Walk(lists, self.all_nodes, _target(lists), self._fit).best()
+            return Walk(lists, self.all_nodes, _target_size(lists), self._fit).best()
         except TooLongError:
             return None
 
@@ -165,7 +168,7 @@ class Merger:
         # Impossible resources only rule out preferred winners; the rules can still be searched.
         if all(hints == [_IMPOSSIBLE] for hints in lists):
             return self._merge_sets(sets, search_budget, impossible=impossible)
-        return self._merge_lists([*map(list, sets), *lists], _span(sets)), True
+        return self._merge_lists([*map(list, sets), *lists], _sockets_first_alignment(sets)), True
 
     def _merge_sets(
         self, sets: Sequence[HintSet], search_budget: SearchBudget, *, impossible: bool
@@ -184,7 +187,7 @@ class Merger:
         # Few enough nodes to list everything: the answer is exact after all (docs/merge.md).
         if not proven and self.all_nodes.bit_count() <= search_budget.exact_nodes:
             lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
-            return self._merge_lists(lists, _span(sets)), True
+            return self._merge_lists(lists, _sockets_first_alignment(sets)), True
         for one in sets:
             proven = proven and one.proven
         return found, proven
@@ -203,19 +206,20 @@ class Merger:
         preferred = fold.common_preferred(lists, self.all_nodes)
         if preferred:
             preferred = {mask for mask in preferred if span is not None and span.holds(mask)} or preferred
-            return Hint(self._fittest(preferred, min(mask.bit_count() for mask in preferred)), True)
+            return Hint(self._find_best_fit(preferred, min(mask.bit_count() for mask in preferred)), True)
         reachable = fold.reachable(lists, self.all_nodes)
         if not reachable:
             return Hint(self.all_nodes, False)
-        target = _target(lists)
+        target = _target_size(lists)
         size = min({mask.bit_count() for mask in reachable}, key=lambda c: (c > target, abs(c - target)))
-        return Hint(self._fittest(reachable, size), False)
+        return Hint(self._find_best_fit(reachable, size), False)
 
-    def _fittest(self, masks: Iterable[Bits], size: int) -> Bits:
+    def _find_best_fit(self, masks: Iterable[Bits], size: int) -> Bits:
         return self._fit.best_of(mask for mask in masks if mask.bit_count() == size)
 
 
-def _span(sets: Iterable[HintSet]) -> Span | None:
+def _sockets_first_alignment(sets: Iterable[HintSet]) -> Span | None:
+    """Return the alignment to sockets that comes before the number of nodes, None if no resource has one."""
     return next((one.alignment for one in sets if one.sockets_first), None)
 
 
@@ -223,7 +227,7 @@ def _fits_one_node(hint: Hint) -> bool:
     return hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
 
 
-def _target(lists: Iterable[list[Hint]]) -> int:
+def _target_size(lists: Iterable[list[Hint]]) -> int:
     """Return the number of nodes that a hint should have which not all resources prefer."""
     return max((_narrowest(hints) for hints in lists), default=0)
 
