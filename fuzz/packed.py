@@ -11,14 +11,13 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from podslice.fleet.workers.keeper import CellKeeper
-
 from podslice import PodsliceError
 from podslice.api.pod.spec import from_dict
-from podslice.dra.allocation.pools import offered
+from podslice.dra.allocation.pools import make_device
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import SliceDevice
 from podslice.fleet.scenario.codec import DamagedError, decode
+from podslice.fleet.workers.checkpoint_file import CheckpointFile
 from podslice.reading.unpacking import unpack
 from podslice.replica.state_packing import PackedState, unpack_state
 from podslice.service.http.leanhttp import LeanClient
@@ -38,11 +37,11 @@ def checkpoint(data: bytes) -> None:
     """A checkpoint of a run: anything, and a body behind a head that is right."""
     with tempfile.TemporaryDirectory(prefix="podslice-fuzz-") as folder:
         path = Path(folder, "cell.ckpt")
-        keeper = CellKeeper(path, _IDENTITY)
-        about = {**keeper._about, "sha256": hashlib.sha256(data).hexdigest()}
+        file = CheckpointFile(path, _IDENTITY)
+        about = {**file._about, "sha256": hashlib.sha256(data).hexdigest()}
         for content in (data, json.dumps(about, sort_keys=True).encode() + b"\n" + data):
             path.write_bytes(content)
-            keeper.begun()
+            file.load()
 
 
 def packed(data: bytes) -> None:
@@ -54,7 +53,7 @@ def packed(data: bytes) -> None:
             assert len(unpack(bytes_, _SMALL)) <= _SMALL
 
 
-_DEVICE = offered("d", "p", from_dict({"name": "n"}, SliceDevice))
+_DEVICE = make_device("d", "p", from_dict({"name": "n"}, SliceDevice))
 
 
 def cel(data: bytes) -> None:

@@ -24,12 +24,12 @@ from podslice.config.annotations import (
     MIXED,
     MOVABLE,
     RESIZE,
-    ResizeWishes,
+    ResizeRequest,
     annotation_problems,
-    class_wishes,
+    container_movability,
     mixed_shares,
-    movable,
-    resize_wishes,
+    requested_classes,
+    requested_resize,
 )
 from podslice.config.kubelet_file import config_from_dict
 from podslice.config.policy import CPUClass, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
@@ -192,14 +192,14 @@ def policy(data: bytes) -> None:
                 Node(MACHINE, CONFIG, predicates=False, policy=read).admit(_annotated("true"))
 
 
-def wishes(data: bytes) -> None:
-    """Annotations with which a pod asks a policy for exceptions: wrong ones count for nobody."""
+def requests(data: bytes) -> None:
+    """Annotations with which a pod asks a policy for exceptions: wrong ones have no effect."""
     pod = _annotated(_text(data))
     wrong = {one.key for one in annotation_problems(_LISTENING, pod)}
-    asked, moves = resize_wishes(_LISTENING, pod), movable(_LISTENING, pod)
-    assert RESIZE not in wrong or asked == ResizeWishes()
+    asked, moves = requested_resize(_LISTENING, pod), container_movability(_LISTENING, pod)
+    assert RESIZE not in wrong or asked == ResizeRequest()
     assert MOVABLE not in wrong or set(moves.values()) == {"false"}
-    classes = class_wishes(_LISTENING, pod)
+    classes = requested_classes(_LISTENING, pod)
     assert CPU_CLASS not in wrong or not classes
     assert {name.removesuffix("!") for name in classes.values()} <= {"performance", "isolated"}
     assert all(0 <= delay <= LONGEST_DELAY for delay in asked.delays.values())
@@ -312,6 +312,7 @@ def cdi(data: bytes) -> None:
 
 
 READERS = {
+    "requests": requests,
     "annotation": annotation,
     "cdi": cdi,
     "config": config,
@@ -327,6 +328,5 @@ READERS = {
     "request": request,
     "snapshot": snapshot,
     "synthetic": synthetic,
-    "wishes": wishes,
     "yaml": yaml,
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -168,9 +169,10 @@ def api(data: bytes) -> None:
         for change in ChangeReader("node").feed(data):
             if change.pod is not None:
                 known.put(change.pod)
-    for read in (lambda: read_known_pod(data, "node"), lambda: known_from(pod_message(data))):
-        with contextlib.suppress(ApiError):
-            known.put(read())
+    with contextlib.suppress(ApiError):
+        known.put(read_known_pod(data, "node"))
+    with contextlib.suppress(ApiError):
+        known.put(known_from(pod_message(data)))
     for pod in list(known):
         for uid in (pod.uid, pod.mirror_of):
             with contextlib.suppress(InputError):
@@ -199,6 +201,7 @@ def _asked(data: bytes, placements: Placements) -> None:
     asked = Extender(placements, NoApi(), ahead={}, send=_ignore, watch=_ignore)
     for verb in (asked.filter, asked.prioritize, asked.preempt):
         answer = verb(data)
+        assert not isinstance(answer, Awaitable)
         assert answer.status in (200, 400)
     with contextlib.suppress(MessageError):
         placements.bind(read_bind(data))
@@ -261,6 +264,15 @@ class NoApi:
         raise ApiError("away")
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        raise ApiError("away")
+
+    async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
+        raise ApiError("away")
+
+    async def wake(self, node: str, value: str) -> None:
+        raise ApiError("away")
+
+    async def create_event(self, event: dict[str, Any]) -> None:
         raise ApiError("away")
 
     async def remove_node_state(self, node: str) -> None:
