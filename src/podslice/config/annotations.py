@@ -122,15 +122,15 @@ def container_movability(policy: PodslicePolicy, pod: Pod) -> dict[str, Movable]
         return dict.fromkeys(names, "false")
     if rules.movable != "annotated":
         return dict.fromkeys(names, "true" if rules.movable == "all" else "false")
-    said: dict[str, Movable] = dict.fromkeys(names, "false")
+    found: dict[str, Movable] = dict.fromkeys(names, "false")
     if rules == Defragmentation() or not _has_annotation(policy, pod, MOVABLE):
-        return said
+        return found
     try:
         items = list(_parse_items(pod, (pod.metadata.annotations or {})[MOVABLE], _check_move))
     except _ProblemError:
-        return said
-    said.update((name, _MOVES[value]) for name, value in _resolve_option(pod, items, ""))
-    return said
+        return found
+    found.update((name, _MOVES[value]) for name, value in _resolve_option(pod, items, ""))
+    return found
 
 
 def requested_classes(policy: PodslicePolicy, pod: Pod) -> dict[str, str]:
@@ -267,8 +267,8 @@ def _parse_mixed(policy: PodslicePolicy, pod: Pod, text: str) -> Iterator[tuple[
     items = list(_parse_items(pod, text, _check_count))
     guaranteed = pod_qos(pod, _GATES) == GUARANTEED
     specified = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
-    for name, asked in _resolve_option(pod, items, ""):
-        share = split_request(specified[name], asked, pod_guaranteed=guaranteed)
+    for name, count in _resolve_option(pod, items, ""):
+        share = split_request(specified[name], count, pod_guaranteed=guaranteed)
         if isinstance(share, MixedProblem):
             raise _ProblemError(share.text)
         if not share.remainder and policy.mixed is not None and not policy.mixed.free:

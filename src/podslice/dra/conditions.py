@@ -59,11 +59,11 @@ def status_patch(
 def _device_changes(
     own: list[AllocationResult], places: list[int | None], conditions: list[list[dict[str, str]]]
 ) -> Iterator[dict[str, Any]]:
-    for one, place, said in zip(own, places, conditions, strict=True):
+    for one, place, wanted in zip(own, places, conditions, strict=True):
         if place is not None:
-            yield {"op": "add", "path": f"/status/devices/{place}/conditions", "value": said}
+            yield {"op": "add", "path": f"/status/devices/{place}/conditions", "value": wanted}
         else:
-            device = {"driver": one.driver, "pool": one.pool, "device": one.device, "conditions": said}
+            device = {"driver": one.driver, "pool": one.pool, "device": one.device, "conditions": wanted}
             if one.share_id is not None:
                 device["shareID"] = one.share_id
             yield {"op": "add", "path": "/status/devices/-", "value": device}

@@ -82,13 +82,13 @@ class _Offering:
 
     def _exclusive_device(self, name: str, part: ClaimPart) -> OfferedPart:
         """Return a device for one claim, which gets all that it stands for."""
-        said = self._attributes(part.cpus)
+        published = self._attributes(part.cpus)
         if part.kind in PARTITIONS:
-            said[f"{DRIVER}/partition"] = {"string": part.kind}
+            published[f"{DRIVER}/partition"] = {"string": part.kind}
         else:
-            said[f"{DRIVER}/{part.kind}"] = {"int": part.id}
+            published[f"{DRIVER}/{part.kind}"] = {"int": part.id}
         capacity = {f"{DRIVER}/cpu": {"value": str(part.cpus.bit_count())}}
-        return OfferedPart({"name": device_name(name), "attributes": said, "capacity": capacity}, part)
+        return OfferedPart({"name": device_name(name), "attributes": published, "capacity": capacity}, part)
 
     def _numa_node_devices(self, numa: NUMANode) -> Iterator[OfferedPart]:
         """Yield the shared devices of a NUMA node, one for each class where its CPUs are of several."""
@@ -107,9 +107,9 @@ class _Offering:
 
     def _shared_device(self, name: str, part: ClaimPart, capacity: Json) -> OfferedPart:
         """Return a device that serves many claims; one that requests nothing of a capacity gets nothing of it."""
-        said = device_attributes(self._machine, {part.id}, part.cpus, self._amounts.classes)
+        published = device_attributes(self._machine, {part.id}, part.cpus, self._amounts.classes)
         named = {"name": device_name(name), "allowMultipleAllocations": True}
-        return OfferedPart({**named, "attributes": said, "capacity": capacity}, part)
+        return OfferedPart({**named, "attributes": published, "capacity": capacity}, part)
 
     def _attributes(self, cpus: Bits) -> Json:
         numa_nodes = set(ids_of(self._topology.numa_nodes_of(cpus)))

@@ -172,7 +172,7 @@ def prepare(
     who = f"claim {metadata.namespace}/{metadata.name}"
     # The kubelet sends identities only: the driver reads the claim itself and must compare (cluster-integration A.3.2).
     if metadata.uid != uid:
-        raise ClaimError(f"{who} has UID {metadata.uid}, asked for is {uid}: it was deleted and made again")
+        raise ClaimError(f"{who} has UID {metadata.uid}, not {uid}: it was deleted and made again")
     if allocation is None:
         raise ClaimError(f"{who} is not allocated")
     # A claim may have devices of several drivers; each prepares its own.

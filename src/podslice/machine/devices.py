@@ -75,7 +75,7 @@ def is_extended_resource_name(name: str) -> bool:
 
 
 def inventory_from_data(data: Any, *, source: str = "") -> DeviceInventory:
-    """Devices from plain YAML or JSON data: a list of resources, or a mapping with such a list under `devices`.
+    """Return devices from plain YAML or JSON data: a list of resources, or a mapping with such a list under `devices`.
 
     Each resource gives its devices in one of three ways::
 

@@ -49,11 +49,11 @@ def identities(machine: Machine) -> dict[int, CPUIdentity]:
 def cpu_map(before: Mapping[int, CPUIdentity], after: Mapping[int, CPUIdentity]) -> dict[int, int]:
     """Return the new CPU numbers by the old ones, for CPUs that are still there. An identity that several CPUs of one
     side share maps nothing: it does not say which CPU is which."""
-    places = _unique(after)
-    return {cpu: places[identity] for identity, cpu in _unique(before).items() if identity in places}
+    places = _drop_ambiguous(after)
+    return {cpu: places[identity] for identity, cpu in _drop_ambiguous(before).items() if identity in places}
 
 
-def _unique(cpus: Mapping[int, CPUIdentity]) -> dict[CPUIdentity, int]:
+def _drop_ambiguous(cpus: Mapping[int, CPUIdentity]) -> dict[CPUIdentity, int]:
     found: dict[CPUIdentity, int] = {}
     doubles = set()
     for cpu, identity in sorted(cpus.items()):
@@ -93,7 +93,7 @@ class MachineRecord(msgspec.Struct, frozen=True):
         }
         return cls(identities(machine), nodes)
 
-    def followed_by(self, machine: Machine, offline: Bits) -> MachineRecord:
+    def advance(self, machine: Machine, offline: Bits) -> MachineRecord:
         """Return the record of the same machine later. CPUs keep their identity: those that are `offline` now stay in
         the record, and a thread does not become the first of its core because the first one is offline."""
         now = MachineRecord.of(machine)

@@ -2,7 +2,7 @@
 
 A quirk is a behaviour of Kubernetes v1.36.2 that docs/spec lists as a defect. Profile `kubelet-1.36` has all
 of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. Every field here is
-a row of docs/deviations.md (a test compares them). Code asks `quirks.<name>`; nothing else knows about profiles.
+a row of docs/deviations.md (a test compares them). Code reads `quirks.<name>`; nothing else knows about profiles.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Quirks(msgspec.Struct, frozen=True):
     """cpu-topology 9.1, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge
     explodes."""
     searches_take_any_time: bool = False
-    """cpu-topology 9.4: the merge looks at every combination, whatever it takes. True searches exactly on up to 16 NUMA
-    nodes; False ends the searches of an admission after a number of steps on more than 8, and says so."""
+    """cpu-topology 9.4: the merge tries every combination, however long it takes. True searches exactly on up to 16
+    NUMA nodes; False ends the searches of an admission after a number of steps on more than 8, and reports that it
+    did."""
     distances_by_node_id: bool = False
     """cpu-topology 11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
     pod_pool_is_listed: bool = False
@@ -57,7 +58,8 @@ class Quirks(msgspec.Struct, frozen=True):
     nodeless_device_blocks_hints: bool = False
     """memory-device 4.11: a reusable device with an empty topology leaves no hint at all."""
     zero_device_requests_count: bool = False
-    """memory-device 4.11: a limit of 0 devices has hints and fails without healthy devices; False asks for nothing."""
+    """memory-device 4.11: a limit of 0 devices has hints and fails without healthy devices; False allocates nothing for
+    it."""
     pod_level_devices_at_start: bool = False
     """memory-device 2.7, 4.11: pod-level pods in pod scope get devices when a container starts, after
     admission, so two pods can be admitted for one device; False allocates them at admission."""
@@ -102,8 +104,8 @@ class Quirks(msgspec.Struct, frozen=True):
     inexact_memory_is_refused: bool = False
     """memory-device 4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
     init_memory_reuse_drifts: bool = False
-    """memory-device 4.7, 4.9: what init containers leave for reuse is remembered apart from what they hold, so a pod
-    admitted again is booked too little; False asks what they hold."""
+    """memory-device 4.7, 4.9: what init containers leave for reuse is recorded separately from what they hold, so a pod
+    admitted again is booked too little; False derives it from what they hold."""
     memory_budget_wraps: bool = False
     """memory-device 4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64
     bits."""

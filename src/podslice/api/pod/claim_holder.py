@@ -14,7 +14,7 @@ HOLDER_NAMESPACE: Final = "(claims)"
 """Namespace of holders; its parentheses are invalid in a cluster's namespace."""
 CLAIMED: Final = "podslice.io/claimed"
 """Annotation with the containers of a pod, separated by commas, that have CPUs by claims: they own none by their
-requests, which repeat the claims for the scheduler. Set by an agent; set by anyone else, it only gives up the pod's own
+requests, which repeat the claims for the scheduler. An agent sets it; a user who sets it only gives up the pod's own
 CPUs."""
 HOLDER_PREFIX: Final = "claim/"
 _CONTAINER = re.compile(r"device-[0-9]+-(?:numa-([0-9]{1,4})|([a-z0-9-]+))\Z")

@@ -30,8 +30,8 @@ class MixedProblem(NamedTuple):
     text: str
 
 
-def split_request(container: Container, asked: str, *, pod_guaranteed: bool) -> MixedShare | MixedProblem:
-    """Split a container's CPU request where so many CPUs, or `all`, shall be exclusive."""
+def split_request(container: Container, count: str, *, pod_guaranteed: bool) -> MixedShare | MixedProblem:
+    """Split a container's CPU request where `count` CPUs, or `all`, shall be exclusive."""
     name = container.name
     if not pod_guaranteed:
         return MixedProblem(f"is about container {name}, whose pod is not Guaranteed")
@@ -41,7 +41,7 @@ def split_request(container: Container, asked: str, *, pod_guaranteed: bool) -> 
     whole = milli // 1000
     if not whole:
         return MixedProblem(f"is about container {name}, which asks for {cpus_text(milli)}, less than a whole one")
-    exclusive = whole if asked == ALL else int(asked)
+    exclusive = whole if count == ALL else int(count)
     if exclusive > whole:
         return MixedProblem(f"wants {exclusive} exclusive CPUs for container {name}, which asks for {cpus_text(milli)}")
     return MixedShare(exclusive, milli - 1000 * exclusive)

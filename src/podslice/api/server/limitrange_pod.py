@@ -34,13 +34,13 @@ def fill_pod_level(
     if not gates[GATE] or not gates["PodLevelResources"] or (spec.os is not None and spec.os.name == "windows"):
         return pod
     own = spec.resources or ResourceRequirements()
-    asked = {**aggregate(pod, container_requests), **(own.requests or {})}
-    filled_requests = {name: requests[name] for name in _RESOURCES if name in requests and name not in asked}
+    requested = {**aggregate(pod, container_requests), **(own.requests or {})}
+    filled_requests = {name: requests[name] for name in _RESOURCES if name in requests and name not in requested}
     filled_limits: ResourceList = {}
     for name in _RESOURCES:
         if name in limits and name not in (own.limits or {}) and not all_containers_limit(pod, name):
             floors = [container_limits(one)[name] for one in spec.containers if name in container_limits(one)]
-            floors += [{**asked, **filled_requests}[name]] if name in asked or name in filled_requests else []
+            floors += [{**requested, **filled_requests}[name]] if name in requested or name in filled_requests else []
             filled_limits[name] = max(limits[name], *floors) if floors else limits[name]
     for title, filled in (("request", filled_requests), ("limit", filled_limits)):
         if filled:

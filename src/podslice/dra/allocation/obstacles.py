@@ -120,7 +120,7 @@ def _device_problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form
         return f"belongs to {usage.owned[offered.id]}"
     consumed = consumption_of(offered, form) if offered.shared else None
     if offered.shared and consumed is None:
-        return "may not be asked for so much of it"
+        return "has a request policy that does not allow this amount"
     if form.admin_access or usage.fits(offered, consumed, pool.counters):
         return ""
     for name, amount in (consumed or {}).items():
@@ -213,17 +213,17 @@ def _form_changes(
         return
     if form.count > 1:
         yield "count", f"ask for {form.count - 1} instead of {form.count}", replace(form, count=form.count - 1)
-    for name, asked in form.capacity.requests.items():
-        for free in _largest_free(pools, usage, name, asked.nano):
+    for name, requested in form.capacity.requests.items():
+        for free in _largest_free(pools, usage, name, requested.nano):
             amounts = {**form.capacity.requests, name: quantity_of(free)}
-            text = f"ask for {amount_text(free)} {_short(name)} instead of {amount_text(asked.nano)}"
+            text = f"ask for {amount_text(free)} {_short(name)} instead of {amount_text(requested.nano)}"
             yield f"capacity.requests[{name}]", text, replace(form, capacity=replace(form.capacity, requests=amounts))
     everything = DeviceToleration(operator="Exists")
     yield "tolerations", "tolerate the taints", replace(form, tolerations=(*form.tolerations, everything))
 
 
-def _largest_free(pools: Sequence[Pool], usage: DeviceUsage, name: str, asked: int) -> list[int]:
-    """Return the largest amount below `asked` that some device has left, in a list; empty where there is none."""
+def _largest_free(pools: Sequence[Pool], usage: DeviceUsage, name: str, requested: int) -> list[int]:
+    """Return the largest amount below `requested` that some device has left, in a list; empty where there is none."""
     found = set()
     for pool in pools:
         for offered in pool.devices:
@@ -232,4 +232,4 @@ def _largest_free(pools: Sequence[Pool], usage: DeviceUsage, name: str, asked: i
             if capacity is not None:
                 held = usage.consumed[offered.id][full] if offered.id in usage.consumed else 0
                 found.add(capacity.value - held)
-    return sorted((free for free in found if 0 < free < asked), reverse=True)[:1]
+    return sorted((free for free in found if 0 < free < requested), reverse=True)[:1]

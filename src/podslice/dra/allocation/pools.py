@@ -27,19 +27,19 @@ class ConsumableCapacity(NamedTuple):
     most: int | None = None
     step: int | None = None
 
-    def consumption(self, asked: int | None) -> int | None:
+    def consumption(self, requested: int | None) -> int | None:
         """Return the amount that an allocation takes, None for an invalid request. Without a request it is the default;
         without a policy the whole capacity."""
         # The default is required with a policy, so there is no policy.
         if self.default is None:
-            return self.value if asked is None else asked
-        if asked is None:
+            return self.value if requested is None else requested
+        if requested is None:
             return self.default
         if self.values:
-            return next((value for value in self.values if value >= asked), None)
+            return next((value for value in self.values if value >= requested), None)
         if self.least is None:
-            return asked
-        taken = max(asked, self.least)
+            return requested
+        taken = max(requested, self.least)
         if self.step:
             # Round up to a multiple of `step` above `least`: the division of a negative number rounds away from zero.
             taken = self.least - (self.least - taken) // self.step * self.step

@@ -134,10 +134,10 @@ def can_serve(offered: OfferedDevice, form: DeviceSubRequest) -> bool:
 def consumption_of(offered: OfferedDevice, form: DeviceSubRequest) -> Amounts | None:
     """Return the amounts that a request of this form takes of a device that serves many; None where it requests more
     than the policy allows."""
-    asked = {full_name(offered.driver, name): amount.nano for name, amount in form.capacity.requests.items()}
+    requested = {full_name(offered.driver, name): amount.nano for name, amount in form.capacity.requests.items()}
     consumed: dict[str, int] = {}
     for name, capacity in offered.capacity.items():
-        taken = capacity.consumption(asked.get(name))
+        taken = capacity.consumption(requested.get(name))
         if taken is None:
             return None
         consumed[name] = taken

@@ -245,11 +245,11 @@ def _count(one: CountedClaim) -> ClaimCount:
 
 def _set_counts(pod: Pod, answer: ClaimAnswer) -> Pod:
     """Return the pod with the status that the scheduler writes."""
-    said = tuple(
+    counts = tuple(
         {"resourceClaimName": one.claim, "containers": list(one.containers), "resources": one.resources}
         for one in answer.counts
     )
-    return replace(pod, status=replace(pod.status, node_allocatable_resource_claim_statuses=said)) if said else pod
+    return replace(pod, status=replace(pod.status, node_allocatable_resource_claim_statuses=counts)) if counts else pod
 
 
 def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:

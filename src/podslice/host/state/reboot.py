@@ -50,7 +50,7 @@ class BootKeeper:
         if self._boot is None:
             return None
         if machine is not self._seen:
-            self._machine, self._seen = self._machine.followed_by(machine, offline), machine
+            self._machine, self._seen = self._machine.advance(machine, offline), machine
         return BootRecord(self._boot.id, self._machine)
 
 

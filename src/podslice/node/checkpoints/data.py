@@ -28,7 +28,7 @@ from podslice.values.go.gojson import (
 
 def _check(data: bytes) -> None:
     envelope = decode_data(data)
-    if data_checksum(envelope.data) != envelope.stated:
+    if data_checksum(envelope.data) != envelope.stored_checksum:
         raise CheckpointError(CORRUPT)
 
 

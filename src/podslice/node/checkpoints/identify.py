@@ -70,7 +70,7 @@ def identify(data: bytes) -> IdentifiedFile:
     if "checksum" in keys:
         stated = unmarshal(data, _CHECKSUM)["checksum"]
     computed = _COMPUTE[kind](data)
-    valid = decode_data(data).stated if kind == "data" else stated
+    valid = decode_data(data).stored_checksum if kind == "data" else stated
     version = None
     if stated is not None:
         version = next((v for k, v in FORMATS if k == kind and computed.get(v) == valid), None)

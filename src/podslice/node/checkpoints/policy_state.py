@@ -215,7 +215,7 @@ def _is_out_of_order(loaned: tuple[int, ...]) -> bool:
 def decode(data: bytes) -> PolicyContent:
     """Read a file, checksum included. Raises `CheckpointError`."""
     envelope = decode_data(data)
-    if data_checksum(envelope.data) != envelope.stated:
+    if data_checksum(envelope.data) != envelope.stored_checksum:
         raise CheckpointError(CORRUPT)
     content = read(data)
     if content.version != VERSION:

@@ -196,7 +196,7 @@ class DataCheckpoint(msgspec.Struct):
     data_checksum: int = 0
 
     @property
-    def stated(self) -> int:
+    def stored_checksum(self) -> int:
         """The checksum in the file that covers `data`."""
         return self.data_checksum or self.checksum
 
