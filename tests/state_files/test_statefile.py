@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.host.state.statefile import RealFiles, back_up, read_state, write_atomically
+from podslice.host.state.statefile import RealFiles, back_up, read_state, replace_files, write_atomically
 from podslice.values.errors import InputError
 
 
@@ -66,6 +66,29 @@ def test_a_failed_write_leaves_the_old_or_the_new_file(tmp_path: Path, step: int
         write_atomically(path, b"the new content", _FailingDisk(step))
     assert read_state(path) == (b"the new content" if step == 3 else b"the old content")
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_files_that_belong_together_are_replaced_together(tmp_path: Path, step: int) -> None:
+    """At whichever step a replacement of two files fails, both are the old ones or both the new ones; between the two
+    renames the file with a copy is not there."""
+    cpu, policy, copy = tmp_path / "cpu", tmp_path / "policy", tmp_path / "cpu.copy"
+    cpu.write_bytes(b"old cpu")
+    policy.write_bytes(b"old policy")
+    copy.write_bytes(b"older cpu")
+
+    class _Disk(_FailingDisk):
+        def rename(self, source: Path, target: Path) -> None:
+            assert not (target == policy and cpu.exists())
+            super().rename(source, target)
+
+    with pytest.raises(OSError, match=r"space|error"):
+        replace_files({policy: b"new policy", cpu: b"new cpu"}, {cpu: copy}, _Disk(step))
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    if step == 7:
+        assert found == {"cpu": b"new cpu", "policy": b"new policy", "cpu.copy": b"old cpu"}
+    else:
+        assert found == {"cpu": b"old cpu", "policy": b"old policy", "cpu.copy": b"older cpu"}
 
 
 def test_backups_are_counted_and_never_overwritten(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from click.testing import CliRunner, Result
 
+from podslice import KubeletConfig, Node
 from podslice.agent.api_server.rejected import RejectedPods
 from podslice.agent.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
@@ -360,6 +362,80 @@ def test_kept_curves(tmp_path: Path, *, short: bool) -> None:
         CurveFile(path).add(second, {1: 2.0})
     CurveFile(path).add(third, {1: 3.0})
     assert CurveFile(path).curves == {first: {1: 1.0}, third: {1: 3.0}}
+
+
+_BEFORE = "pack:1 numa:1(memory=64GiB) core:8 pu:2"
+
+
+def _after(count: int) -> dict[str, Any]:
+    """The machine `_BEFORE` where the second threads come after all first ones, with `count` of its cores."""
+    cores = [{"socket": 0, "core": core, "threads": [core, core + 8]} for core in range(count)]
+    node = {"id": 0, "memory": "64Gi", "cores": cores}
+    return {"apiVersion": "podslice.io/v1alpha1", "kind": "Machine", "nodes": [node]}
+
+
+def _at_every_write(folder: Path, words: tuple[Any, ...], error: str, **fault: Any) -> list[str]:
+    """Run a command on copies of `folder`, failing at each write in turn: the files are the old or the new ones, whole,
+    and nothing else is there. Returns the writes that failed."""
+    good = shutil.copytree(folder, folder.with_name("good"))
+    _done(CliRunner().invoke(cli, [*words, str(good)]))
+    old, new, failed, at = _contents(folder), _contents(good), list[str](), 0
+    while True:
+        place = shutil.copytree(folder, folder.with_name(f"try{at}"))
+        with FaultyDisk(place, at=at, **fault) as disk:
+            result = CliRunner().invoke(cli, [*words, str(place)])
+        found = _contents(place)
+        if at >= len(disk.operations):
+            assert found == new
+            return failed
+        if disk.failed:
+            assert isinstance(result.exception, InputError)
+            assert error in str(result.exception)
+        assert found in (old, new), disk.failed
+        failed += disk.failed[:1]
+        at += 1
+
+
+@pytest.fixture
+def node_files(tmp_path: Path) -> Path:
+    """A kubelet's files: pod a has CPUs 2-5."""
+    node = Node(from_synthetic(_BEFORE), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1"))
+    assert node.admit(make_pod("a", ("app", "4"))).admitted
+    folder = tmp_path / "kubelet"
+    folder.mkdir()
+    for name, data in node.manager_files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_a_repair_is_whole_or_nothing(node_files: Path, *, short: bool) -> None:
+    """A repair that fails leaves the old file, and neither a backup nor a part of the new file."""
+    state = node_files / "cpu_manager_state"
+    state.write_bytes(state.read_bytes().replace(b'"checksum":', b'"checksum":1'))
+    words = ("state", "repair", "--write")
+    failed = _at_every_write(node_files, words, "cannot be written: No space left on device", short=short)
+    assert "replace cpu_manager_state" in failed
+
+
+@pytest.mark.parametrize("cores", [8, 2])
+@pytest.mark.parametrize(
+    ("earlier", "fault"),
+    # putting an earlier copy back takes a disk that can be written again
+    [("", {}), ("", {"short": True}), ("earlier", {"count": 1})],
+    ids=["full", "short", "earlier"],
+)
+def test_a_migration_is_whole_or_nothing(node_files: Path, earlier: str, fault: Fault, cores: int) -> None:
+    """A migration that fails leaves every file, also the copy of an earlier migration; whether the files get new
+    numbers (8 cores) or do not count any more (2 cores)."""
+    if earlier:
+        (node_files / "cpu_manager_state.before-reboot").write_text(earlier)
+    after = node_files.with_name("after.json")
+    after.write_text(json.dumps(_after(cores)))
+    words = ("state", "migrate", "--before", _BEFORE, "--after", str(after), "--write")
+    failed = _at_every_write(node_files, words, "cannot be written: No space left on device", **fault)
+    assert "replace cpu_manager_state.before-reboot" in failed
+    assert ("replace cpu_manager_state" in failed) == (cores == 8)
 
 
 def test_a_decision_that_was_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -102,8 +102,7 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
         files.write(temporary, data)
         files.rename(temporary, path)
     except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise
     if settled:
         files.sync_directory(path.parent)
@@ -150,9 +149,72 @@ def back_up(path: Path) -> Path:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            RealFiles().sync_directory(path.parent)
         except OSError:
-            with contextlib.suppress(OSError):
-                backup.unlink(missing_ok=True)
+            _discard(backup)
             raise
-        RealFiles().sync_directory(path.parent)
         return backup
+
+
+def replace_with_backup(path: Path, data: bytes) -> Path:
+    """Replace `path` by `data` and return the backup of its old content. A failure leaves neither a backup nor a
+    temporary file. Raises `OSError`, `InputError`."""
+    files, temporary, backup = RealFiles(), _beside(path), None
+    try:
+        # The new file is whole before the backup is made: a full disk is noticed while nothing has changed.
+        files.write(temporary, data)
+        backup = back_up(path)
+        files.rename(temporary, path)
+    except (OSError, InputError):
+        _discard(temporary)
+        if backup is not None:
+            _discard(backup)
+        raise
+    files.sync_directory(path.parent)
+    return backup
+
+
+def replace_files(contents: Mapping[Path, bytes], aside: Mapping[Path, Path], files: RealFiles | None = None) -> None:
+    """Replace several files by `contents`, in that order, and keep old ones under another name: `aside` maps a path to
+    the name of its copy. Files of `aside` that get no new content are removed. Raises `OSError`; everything is then as
+    before, as far as the disk allows.
+
+    All contents and copies are written beside before the first file changes, so that a full disk changes nothing.
+    """
+    files = files or RealFiles()
+    copies = {copy: path.read_bytes() for path, copy in aside.items()}
+    before = {path: read_state(path) for path in (*contents, *aside, *copies)}
+    # A file of its own is replaced by one rename. Several belong together, and a kill between their renames must not
+    # leave a new one beside an old one: those that have a copy are removed before.
+    removed = [path for path in aside if path not in contents or len(contents) > 1]
+    try:
+        for path, data in {**copies, **contents}.items():
+            files.write(_beside(path), data)
+        for path in copies:
+            files.rename(_beside(path), path)
+        for path in removed:
+            files.remove(path)
+        for path in contents:
+            files.rename(_beside(path), path)
+    except OSError:
+        for path in (*contents, *copies):
+            _discard(_beside(path))
+        for path, old in before.items():
+            _restore(path, old)
+        raise
+    for folder in {path.parent for path in before}:
+        files.sync_directory(folder)
+
+
+def _restore(path: Path, old: bytes | None) -> None:
+    if old is None:
+        _discard(path)
+        return
+    with contextlib.suppress(OSError):
+        if not path.exists() or path.read_bytes() != old:
+            write_atomically(path, old)
+
+
+def _discard(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)

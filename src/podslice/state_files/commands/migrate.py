@@ -10,8 +10,8 @@ import click
 
 from podslice.cli.machine_option import complete_machine, machine_named
 from podslice.cli.output import OUTPUT, emit
-from podslice.host.state.reboot import SUFFIX, set_aside
-from podslice.host.state.statefile import RealFiles, read_state, write_atomically
+from podslice.host.state.reboot import SUFFIX
+from podslice.host.state.statefile import read_state, replace_files
 from podslice.machine.drift import DriftTolerance, parse_drift_tolerance
 from podslice.machine.identity import MachineRecord
 from podslice.node.checkpoints.names import NODE_STATE_FILES, POLICY_STATE_FILE, place_of
@@ -95,12 +95,12 @@ def _aside(files: Mapping[str, bytes], found: Migration) -> tuple[str, ...]:
 
 
 def _carry_out(directory: Path, found: Migration, aside: tuple[str, ...]) -> None:
-    """The old ones first, so that nobody takes new numbers for old ones, whenever this is cut short."""
+    """Write the new files and keep the old ones that do not count any more. Raises `InputError`."""
+    # The CPU Manager's file last: until it is there, a start finds no CPUs under old numbers beside new promises.
+    contents = {directory / place_of(name): data for name, data in sorted(found.files.items(), reverse=True)}
+    kept = {directory / place_of(name): directory / f"{place_of(name)}{SUFFIX}" for name in aside}
     try:
-        for name in aside:
-            set_aside(directory / place_of(name), RealFiles())
-        for name, data in sorted(found.files.items(), reverse=True):
-            write_atomically(directory / place_of(name), data)
+        replace_files(contents, kept)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(directory)) from None
 

@@ -12,7 +12,7 @@ import click
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import agents_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings
-from podslice.host.state.statefile import back_up, write_atomically
+from podslice.host.state.statefile import replace_with_backup, write_atomically
 from podslice.node.checkpoints.content import Content, read_content
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
@@ -349,11 +349,12 @@ def _replace(file: StateFile, change: Rewritten) -> Path | None:
     if change.data == file.data:
         return None
     try:
-        backup = back_up(file.path) if file.data else None
+        if file.data:
+            return replace_with_backup(file.path, change.data)
         write_atomically(file.path, change.data)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None
-    return backup
+    return None
 
 
 def _print_change(file: StateFile, change: Rewritten, target: Release, backup: Path | None, *, err: bool) -> None:
