@@ -298,6 +298,7 @@ class ValueAnswers:
         return self._plans[key]
 
     def _plan(self, state: FleetState, shape: int) -> Holding | None:
+        """Return the holding that an admission of this shape would give, None where it is refused."""
         if self.admit(state, shape, 0).holding is None:
             return None
         manager = self._manager
@@ -361,6 +362,7 @@ class ValueAnswers:
         return None
 
     def _set_state(self, state: FleetState) -> None:
+        """Put the managers into a state without names."""
         manager = self._manager
         resources = self._resources
         used = {name: bits for name, bits in zip(resources, state.used, strict=True) if bits} if resources else {}

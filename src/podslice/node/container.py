@@ -295,6 +295,7 @@ class ContainerManager:
         return CPUManager(rules.with_policy(self.policy, self.machine), self.context)
 
     def _build_memory_manager(self, reservations: Reservations) -> MemoryManager:
+        """Make the Memory Manager from the configuration. Raises `StartError`."""
         rules = MemoryRules.of(
             self.machine,
             self.config,

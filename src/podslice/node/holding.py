@@ -49,6 +49,7 @@ def holding_of(state: NodeState, uid: str) -> Holding:
 
 
 def _holding(state: NodeState, uid: str, names: tuple[str, ...]) -> Holding:
+    """Return what the pod's containers of these `names` hold, and the pod as a whole."""
     cpus, blocks = state.cpu.assignments.get(uid, {}), state.memory.assignments.get(uid, {})
     records = state.device.records.get(uid, {})
     containers = tuple(
@@ -132,6 +133,7 @@ def _encode_holding(holding: Holding) -> bytes:
 
 
 def _node_facts(state: NodeState) -> tuple[object, ...]:
+    """Return what a digest covers beside the pods: DEFAULT, the memory ledgers and the devices in use."""
     tables = tuple(
         (node, ledger.number_of_assignments, tuple(ledger.cells or ()), msgspec.to_builtins(ledger.memory_map or {}))
         for node, ledger in sorted(state.memory.machine_state.items())

@@ -754,6 +754,7 @@ class Kubelet:
         return updates
 
     def _running_containers(self) -> Iterable[ReconciledContainer]:
+        """Yield the containers of pods on the node that the runtime reported a status for."""
         for uid, pod in self.active.items():
             statuses = self.statuses.get(uid)
             if statuses is None:

@@ -518,6 +518,7 @@ class Node:
     def _container_decision(
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
     ) -> ContainerDecision:
+        """Return the decision about one container that was started."""
         kubelet = self.kubelet
         hint: Hint = kubelet.manager.topology.affinity(pod.uid, container.name)
         placed = started.exclusive_cpus if started.isolation == "mixed" else started.cpus

@@ -152,6 +152,7 @@ def _needs_cpus(pod: AdmissionPod, manager: ContainerManager) -> bool:
 
 
 def _needs_memory(pod: AdmissionPod, manager: ContainerManager) -> bool:
+    """Whether the Memory Manager is Static and has memory to allocate for the pod."""
     if not manager.memory.static:
         return False
     try:

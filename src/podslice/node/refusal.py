@@ -73,6 +73,7 @@ def free_cpus_text(node: NodeView) -> str:
 
 
 def _free_memory(node: NodeView) -> str:
+    """Return a sentence on free memory by NUMA node, empty where memory is not counted by node."""
     if not node.binds_memory:
         return ""
     free = (

@@ -212,6 +212,7 @@ def claim_memory(claims: ClaimRules) -> dict[int, dict[str, int]]:
 
 
 def _with_claims(reserved: Mapping[int, Mapping[str, int]], claims: ClaimRules) -> dict[int, dict[str, int]]:
+    """Return the reserved bytes by NUMA node and resource, with those kept for claims. Raises `StartError`."""
     together = {node: dict(amounts) for node, amounts in reserved.items()}
     for node, amounts in claim_memory(claims).items():
         if node not in together:

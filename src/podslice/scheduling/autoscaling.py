@@ -76,6 +76,7 @@ def hpa_utilization(usage: Iterable[int], requests: Iterable[int], target: int) 
 
 
 def _pod_level_request(pod: Pod, resource: str, gates: Mapping[str, bool], quirks: Quirks) -> Quantity | None:
+    """Return the pod-level request that stands for the containers', None if they count. Raises `MetricsError`."""
     resources = pod.spec.resources
     if not gates["PodLevelResources"] or resources is None or not is_pod_level_requests_set(pod):
         return None

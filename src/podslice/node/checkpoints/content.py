@@ -101,6 +101,7 @@ def read_content(data: bytes) -> Content:
 
 
 def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
+    """Read a file whose content is a text in member `data`. Raises `CheckpointError`."""
     if identity.version != "crc32" and _is_allocation(data):
         return Content(identity, "data", AllocationCheckpoint(checkpoint_allocation.decode(data)))
     if identity.version != "crc32" and (unknown := _unknown_of_policy(data)) is not None:

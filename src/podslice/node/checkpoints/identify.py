@@ -97,6 +97,7 @@ def _add_checksums(computed: dict[str, int], read: Callable[[], dict[str, str]])
 
 
 def _cpu_checksums(data: bytes) -> dict[str, int]:
+    """Return the checksum that each version of a CPU state file would have, for the versions it can be read as."""
     computed: dict[str, int] = {}
 
     def old() -> dict[str, str]:
@@ -118,6 +119,7 @@ def _cpu_checksums(data: bytes) -> dict[str, int]:
 
 
 def _memory_checksums(data: bytes) -> dict[str, int]:
+    """Return the checksum that each version of a memory state file would have."""
     computed: dict[str, int] = {}
 
     def read() -> dict[str, str]:

@@ -92,6 +92,7 @@ def adopt_cpu(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
 
 
 def _parse_assignment(pod: str, container: str, text: str) -> Bits:
+    """Parse the CPU list of a container. Raises `CheckpointError` with upstream's text."""
     try:
         return parse_bits(text)
     except CPUSetError as error:

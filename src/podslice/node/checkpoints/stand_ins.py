@@ -51,6 +51,7 @@ def _keeps_ledger(content: Content) -> bool:
 
 
 def _add_cpus(checkpoint: CPUCheckpoint, held: _Holdings) -> None:
+    """Add the CPUs of pods and containers in a CPU state file to what they hold."""
     for uid, bubble in (checkpoint.pod_entries or {}).items():
         held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
     for uid, named in (checkpoint.entries or {}).items():
@@ -72,6 +73,7 @@ def _is_pool(name: str, cpus: Bits, sets: Mapping[str, Bits], budget: int) -> bo
 
 
 def _add_memory(checkpoint: MemoryCheckpoint, held: _Holdings) -> None:
+    """Add the blocks of pods and containers in a memory state file to what they hold."""
     for uid, blocks in (checkpoint.pod_entries or {}).items():
         for block in blocks or ():
             held.budgets.setdefault(uid, {})[block.type] = Quantity.of(block.size, BINARY_SI)

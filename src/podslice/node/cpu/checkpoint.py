@@ -215,6 +215,7 @@ def decode(data: bytes, version: str, partial: CPUCheckpoint | None = None) -> C
 
 
 def _fill(checkpoint: CPUCheckpoint, fields: dict[str, Any], version: str) -> None:
+    """Fill a checkpoint from decoded members, which `version` names."""
     checkpoint.policy_name = fields["policyName"]
     checkpoint.default_cpuset = fields["defaultCpuSet"]
     checkpoint.checksum = fields["checksum"]

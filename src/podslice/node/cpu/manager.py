@@ -264,6 +264,7 @@ class CPUManager:
             cpu_plugins.grant(self, pod, container, cpus)
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
+        """Return the CPUs of a container, which are assigned here unless it has some. Raises `AdmissionError`."""
         held = self.state.assignment(pod.uid, container.name)
         reusable = self._reusable(pod) if self.state.reusable else 0
         # Upstream checks SMT alignment even for CPUs that the container holds already (quirk `smt_check_before_state`).
@@ -460,6 +461,7 @@ class CPUManager:
             raise
 
     def _allocate_pod_cpus(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """Assign CPUs to a pod as a whole and slices of them to its containers. Raises `AdmissionError`."""
         self._check_shared_pool(pod)
         if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)

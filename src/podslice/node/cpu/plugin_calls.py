@@ -319,6 +319,7 @@ def count_fallback(manager: Manager, classes: CPUClasses, pod: AdmissionPod, nam
 
 
 def _release(manager: Manager, uid: str, container: str, granted: Grant, cpus: Bits) -> None:
+    """Inform the plugins that a container, or the pod as a whole, releases CPUs, and keep the effects they ask for."""
     calls, ask = manager.calls, granted.ask
     if calls is None or not cpus or not calls.profile.deallocates:
         return

@@ -223,6 +223,7 @@ class CPUState(msgspec.Struct, frozen=True):
         return self
 
     def _restore(self, pods: Mapping[str, PodCPUs], default: Bits) -> CPUState:
+        """Return the state with these pods' assignments and this DEFAULT."""
         state = replace(self, default=default)
         for uid, had in pods.items():
             state = replace(

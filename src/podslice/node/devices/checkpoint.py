@@ -154,6 +154,7 @@ _STRINGS = GoSlice("[]string", GoString())
 
 
 def _format(device_ids: GoType) -> GoStruct:
+    """Return the Go type of a device checkpoint, whose printed form the checksum covers."""
     entry = GoStruct(
         "checkpoint.PodDevicesEntry",
         {

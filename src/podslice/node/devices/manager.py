@@ -278,6 +278,7 @@ class DeviceManager:
             self.allocate(pod, container, affinity)
 
     def _update_reusable(self, uid: str, container: AdmissionContainer) -> None:
+        """Mark devices of a plain init container reusable in its pod; those of another container no longer are."""
         reusable = dict(self.state.reusable.get(uid, {}))
         for resource, held in self.state.of(uid, container.name).items():
             offered = reusable.get(resource, 0)

@@ -87,6 +87,7 @@ def _message(value: int | bytes) -> dict[int, int | bytes]:
 
 
 def _string(message: Mapping[int, int | bytes], number: int) -> str:
+    """Return a text field, empty where it is missing. Raises `ResponseError`."""
     value = message.get(number, b"")
     if isinstance(value, int):
         raise ResponseError("a number where a text belongs")
@@ -97,6 +98,7 @@ def _string(message: Mapping[int, int | bytes], number: int) -> str:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and value of each field of a protobuf message. Raises `ResponseError`."""
     position = 0
     while position < len(data):
         key, position = _read_varint(data, position)
@@ -120,6 +122,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the number at `position`, and the position after it. Raises `ResponseError`."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):

@@ -90,6 +90,7 @@ class Actuation(msgspec.Struct, frozen=True):
         return replace(message, resources=replace(message.resources, cpu_quota=UNLIMITED))
 
     def _containers(self) -> Iterator[ContainerResize]:
+        """Yield the resize of each running container whose written amounts differ from the granted ones."""
         stanza = self.allocated.spec.resources
         limits = (stanza.limits if stanza else None) or {}
         written_limits = (self.actuated.pod_level.limits if self.actuated.pod_level else None) or {}

@@ -192,6 +192,7 @@ class _ResourcePlanner:
         return _compare(self.resize.target.cpu_shares, self.state.cpu_shares, self.quirks)
 
     def _write_limit(self, *, due: bool) -> Iterator[Step]:
+        """Yield the write of the pod's limit, if it is `due`."""
         if not due:
             return
         target = self.resize.target

@@ -71,6 +71,7 @@ def _beyond_promised(held: Bits, loaned: tuple[int, ...], promised: int) -> tupl
 
 
 def _drop_offline(state: CPUState, uid: str, name: str, offline: Bits) -> CPUState:
+    """Return the state in which a container has its online CPUs only; without any its assignment goes."""
     held = state.assignments[uid][name]
     if not held & offline:
         return state

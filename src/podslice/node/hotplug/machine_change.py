@@ -59,6 +59,7 @@ def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
 
 
 def _cpu_rules(rules: NodeRules, machine: Machine, topology: CPUTopology) -> CPURules:
+    """Return the CPU rules on another machine. Raises `StartError`."""
     old = rules.cpu
     made = CPURules.of(
         topology,

@@ -299,6 +299,7 @@ def decode(data: bytes, version: str = "v2", partial: MemoryCheckpoint | None = 
 
 
 def _fill(checkpoint: MemoryCheckpoint, fields: dict[str, Any]) -> None:
+    """Fill a checkpoint from decoded members."""
     checkpoint.policy_name = fields["policyName"]
     checkpoint.checksum = fields["checksum"]
     machine, entries, pods = fields["machineState"], fields["entries"], fields.get("podEntries", {})

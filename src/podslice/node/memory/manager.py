@@ -385,6 +385,7 @@ class MemoryManager:
             raise
 
     def _allocate_pod(self, pod: AdmissionPod, request: Amounts, affinity: Hint) -> None:
+        """Charge memory to a pod as a whole and divide it among its containers. Raises `AdmissionError`."""
         own = partial(self._request, pod)
         memory_pod.check_shared_pool(pod, request, own)
         if not self.context.quirks.memory_budget_wraps:

@@ -159,6 +159,7 @@ class _WholeObjects:
         return 100 * (self._total - lost) // self._total
 
     def _count(self, free: Bits) -> None:
+        """Find the objects that are wholly free and their total worth, unless they are known for these CPUs."""
         if free == self._of:
             return
         self._of, self._total, found = free, 0, []

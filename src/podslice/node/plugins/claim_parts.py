@@ -54,6 +54,7 @@ def claim_parts(
 def _parts(
     machine: Machine, topology: CPUTopology, cpus: Bits, classes: Mapping[str, Bits]
 ) -> Iterator[tuple[str, ClaimPart]]:
+    """Yield the name and content of each part that may be claimed, empty ones included."""
     for numa, members in topology.numa_nodes.items():
         for name, of_class in classes.items():
             yield f"numa-{numa}-{name}", ClaimPart("class", numa, cpus & members & of_class, name)

@@ -146,6 +146,7 @@ def check_remedy(answer: object, _: CPUAsk, node: CPUNode, *__: object) -> Remed
 
 
 def _check_moves(answer: Moves, node: CPUNode) -> None:
+    """Check that moves are well-formed and possible on this node. Raises `ContractError`."""
     if type(answer.moves) is not tuple or not answer.moves or len(answer.moves) > MOST_MOVES:
         raise ContractError(f"the moves are not a tuple of 1 to {MOST_MOVES}")
     for move in answer.moves:
@@ -184,6 +185,7 @@ def set_checker(ask: CPUAsk, machine: CPUMachine, most: int) -> Callable[..., tu
 
 
 def _check_set(candidate: object, ask: CPUAsk, cpus: Bits, machine: CPUMachine) -> None:
+    """Check that a set is a possible answer: CPUs it was given, as many as asked for. Raises `ContractError`."""
     if type(candidate) is not int or candidate < 0 or candidate & ~(cpus | ask.anchor):
         raise ContractError("a set has CPUs that it was not given")
     if candidate.bit_count() != ask.count or ask.anchor & ~candidate:

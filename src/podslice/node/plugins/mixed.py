@@ -51,6 +51,7 @@ def mixed_pool(
 
 
 def _parse_pool(text: str, there: Bits) -> Bits:
+    """Return the CPUs of a mixed pool, a list of CPUs that are all `there`. Raises `StartError`."""
     remedy = f"default, or CPUs of this machine: {format_bits(there)}"
     try:
         listed = parse_bits(text)

@@ -118,6 +118,7 @@ def _check_node_capacity(desired: Pod, allocated: Pod, node: ResizeNode) -> Resi
 
 
 def _check_swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """Refuse to change the memory request of a container that can swap, before or after, unless it restarts."""
     cgroups = node.cgroups
     if cgroups is None:
         return None

@@ -91,6 +91,7 @@ def check_exclusive(
 def _check_pod_cpus(
     allocated: AdmissionPod, desired: AdmissionPod, promised: Bits, rules: ResizeRules, core_size: int
 ) -> ResizeVerdict | None:
+    """As `check_exclusive`, for a pod that gets its CPUs as a whole. `promised` is the baseline of its pod CPUs."""
     verdict = None
     if desired.cpus != allocated.cpus:
         verdict = _check_size(desired.cpus, promised, core_size, below=rules.pod_may_shrink_below)
