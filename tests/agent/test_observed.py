@@ -22,7 +22,7 @@ from podslice.service.podlist import KnownPod
 from podslice.service.proto import podresources_pb2 as api
 from podslice.values.errors import InputError
 from tests.agent.fake_pod_resources import FakePodResources
-from tests.cluster.bench import LIKE, Bench, asked, pod_object
+from tests.cluster.bench import LIKE, Bench, filter_request, pod_object
 
 VERSION = "hollow"
 
@@ -172,13 +172,13 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     scene.look()
     bench.journals.feed("a", encode(scene.events[-1]))
     first, second, shares = pod_object("first", "2"), pod_object("second", "2"), pod_object("shares", "500m")
-    assert bench.placing.filter(asked(first, ["a"])).nodes == ["a"]
-    reason = bench.placing.filter(asked(second, ["a"])).unresolvable
+    assert bench.placing.filter(filter_request(first, ["a"])).nodes == ["a"]
+    reason = bench.placing.filter(filter_request(second, ["a"])).unresolvable
     assert reason == {"a": "reserved for pods being bound"}
-    assert bench.placing.filter(asked(shares, ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(shares, ["a"])).nodes == ["a"]
     assert not bench.placing.model.bind("uid-first", "a", 0.0).error
-    bench.tell(pod_object("first", "2", "a"), node_hears=False)
-    assert not bench.placing.filter(asked(second, ["a"])).nodes
+    bench.watch_pod(pod_object("first", "2", "a"), node_hears=False)
+    assert not bench.placing.filter(filter_request(second, ["a"])).nodes
     scene.bound(known("first", "2"))
     scene.starts("uid-first")
     count = len(scene.events)
@@ -187,7 +187,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         bench.journals.feed("a", encode(stamped))
     assert bench.placing.model.holds() == ()
     assert bench.placing.model.counts["agreed"] == 1
-    assert bench.placing.filter(asked(second, ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(second, ["a"])).nodes == ["a"]
 
 
 # Devices
@@ -241,7 +241,7 @@ def test_devices_are_predicted(tmp_path: Path) -> None:
     wants = pod_object("third", "2")
     for amounts in wants["spec"]["containers"][0]["resources"].values():
         amounts[GPU] = "1"
-    assert bench.placing.filter(asked(wants, ["a"])).unresolvable == {"a": "fewer than 1 vendor.com/gpu free"}
+    assert bench.placing.filter(filter_request(wants, ["a"])).unresolvable == {"a": "fewer than 1 vendor.com/gpu free"}
     del scene.pods["uid-first"]
     scene.kubelet.remove("uid-first")
     scene.write()
@@ -249,7 +249,7 @@ def test_devices_are_predicted(tmp_path: Path) -> None:
     scene.look()
     for stamped in scene.events[count:]:
         bench.journals.feed("a", encode(stamped))
-    assert bench.placing.filter(asked(wants, ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(wants, ["a"])).nodes == ["a"]
     assert scene.troubles == []
 
 

@@ -55,7 +55,7 @@ def node_object(name: str, **spec: Any) -> Json:
     return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {"cpu": "15", "pods": "250"}}}
 
 
-def seen(document: Json) -> ScheduledPod:
+def scheduled_pod(document: Json) -> ScheduledPod:
     return read_pod(json.dumps(document).encode())
 
 
@@ -63,24 +63,24 @@ def filter_body(document: Json, names: list[str]) -> bytes:
     return json.dumps({"Pod": document, "Nodes": None, "NodeNames": names}).encode()
 
 
-def asked(document: Json, names: list[str]) -> FilterRequest:
+def filter_request(document: Json, names: list[str]) -> FilterRequest:
     return read_filter(filter_body(document, names))
 
 
-def ignored(*told: object) -> None:
+def ignore(*told: object) -> None:
     """Hears what a test does not look at."""
 
 
-def wired(
+def wire_service(
     api: ClusterApi,
     journals: ReplicaSource,
     settings: ServiceSettings | None = None,
     *,
-    trouble: Trouble = ignored,
+    trouble: Trouble = ignore,
     clock: Callable[[], float] = time.monotonic,
 ) -> ClusterService:
     """The service as `podslice cluster` makes it, without NodeState objects."""
-    return wire(api, journals, settings or ServiceSettings(), trouble=trouble, disputed=ignored, clock=clock)
+    return wire(api, journals, settings or ServiceSettings(), trouble=trouble, disputed=ignore, clock=clock)
 
 
 class Bench:
@@ -113,7 +113,7 @@ class Bench:
             policy=self.policy,
         )
         self.placing.events.room_freed.add(self._room)
-        self.placing.events.binding_outcome.add(self._told)
+        self.placing.events.binding_outcome.add(self._record_outcome)
         self.journals.events.applied.add(
             lambda name, stamped, applied: self.placing.apply_event(
                 name, stamped, applied, self.journals.nodes[name].replica
@@ -124,7 +124,7 @@ class Bench:
         for pod in self._pods.values():
             self.placing.pod_changed(None, pod)
 
-    def _told(self, word: NodeReport) -> None:
+    def _record_outcome(self, word: NodeReport) -> None:
         self.binding_outcomes.append(word.outcome.kind)
         if word.outcome.kind in ("disputed", "refused"):
             self.disputes.append(word)
@@ -132,16 +132,16 @@ class Bench:
     def _room(self) -> None:
         self.rooms += 1
 
-    def tell(self, document: Json, *, node_hears: bool = True) -> None:
+    def watch_pod(self, document: Json, *, node_hears: bool = True) -> None:
         """The watch says so, to the service and, unless it is late, to the node."""
-        new = seen(document)
+        new = scheduled_pod(document)
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
         self.placing.pod_changed(old, new)
         if node_hears:
             self.nodes.pod_news(None if old is None or not old.node else old, new)
 
-    def gone(self, name: str) -> None:
+    def delete_pod(self, name: str) -> None:
         """The pod is deleted."""
         old = self._pods.pop(f"uid-{name}")
         self.placing.pod_changed(old, None)

@@ -24,7 +24,7 @@ from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
 from podslice.service.clusterobjects import read_node
 from podslice.service.http.page_server import PageServer
-from tests.cluster.bench import SMALL, node_object, pod_object, seen
+from tests.cluster.bench import SMALL, node_object, pod_object, scheduled_pod
 from tests.cluster.fake_api import Json
 
 LARGE = "pack:2 numa:2(memory=64GiB) core:12 pu:2"
@@ -49,7 +49,7 @@ class StillReplica(NamedTuple):
         return uid in self.state.pods
 
 
-def guaranteed(name: str, cpus: int) -> Pod:
+def guaranteed_pod(name: str, cpus: int) -> Pod:
     """A pod of that many CPUs."""
     return pod_from_dict(pod_object(name, str(cpus)))
 
@@ -73,7 +73,7 @@ class PageCluster:
         if state is None:
             node = Node.of(self.like.rules, self.like.state)
             for number, count in enumerate(cpus):
-                assert node.admit(guaranteed(f"{name}-{number}", count)).admitted
+                assert node.admit(guaranteed_pod(f"{name}-{number}", count)).admitted
             state = node.state
         self.placing.node_changed(None, read_node(json.dumps(node_object(name, **spec)).encode()))
         self.placing.replicas[name] = StillReplica(self.like.rules, state)  # type: ignore[assignment]
@@ -83,12 +83,12 @@ class PageCluster:
         """A pod that waits."""
         document = pod_object(name, str(cpus), **spec)
         document["metadata"]["creationTimestamp"] = "2026-11-22T10:00:00Z"
-        self.placing.pod_changed(None, seen(document))
+        self.placing.pod_changed(None, scheduled_pod(document))
         return document
 
     def runs(self, name: str, node: str, priority: int = 0) -> None:
         """The API server has the pod that is on the node."""
-        self.placing.pods[f"uid-{name}"] = seen(pod_object(name, "1", node, priority=priority))
+        self.placing.pods[f"uid-{name}"] = scheduled_pod(pod_object(name, "1", node, priority=priority))
 
 
 def crowd(nodes: int, states: int, seed: int = 1) -> PageCluster:
@@ -99,7 +99,7 @@ def crowd(nodes: int, states: int, seed: int = 1) -> PageCluster:
         node, fill = Node.of(cluster.like.rules, cluster.like.state), r.uniform(0.1, 0.95)
         while len(node.assignable_cpus) > 95 * (1 - fill):
             name = f"w{number}-{len(node.pods)}"
-            if not node.admit(guaranteed(name, r.choice([1, 2, 2, 4, 4, 6, 8, 12]))).admitted:
+            if not node.admit(guaranteed_pod(name, r.choice([1, 2, 2, 4, 4, 6, 8, 12]))).admitted:
                 break
         made.append(node.state)
     for number in range(nodes):
@@ -118,7 +118,7 @@ class ServedCluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def served(
+def serve(
     cluster: PageCluster,
     *,
     token: Callable[[], str] = str,

@@ -26,7 +26,7 @@ def status(code: int, message: str = "", **headers: Any) -> bytes:
     return f"HTTP/1.1 {code} X\r\n{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def asked(answers: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple[Exception | None, list[bytes]]:
+def try_bind(answers: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple[Exception | None, list[bytes]]:
     """How a Binding ends with these answers, and what was sent."""
     monkeypatch.setattr(apiclient, "_AGAIN", (0.0, 0.0, 0.0))
     monkeypatch.setattr(apiclient, "_LONGEST_WAIT", 0)
@@ -58,7 +58,7 @@ def asked(answers: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple
 
 def test_busy_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is busy or gone for a moment is asked again, with the very same Binding."""
-    error, sent = asked([status(429, Retry_After=1), status(503), None, status(201)], monkeypatch)
+    error, sent = try_bind([status(429, Retry_After=1), status(503), None, status(201)], monkeypatch)
     assert error is None
     assert len(sent) == 4
     assert len(set(sent)) == 1
@@ -69,7 +69,7 @@ def test_busy_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_busy_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few tries the answer is what is told."""
-    error, sent = asked([status(503, "no leader")] * 4, monkeypatch)
+    error, sent = try_bind([status(503, "no leader")] * 4, monkeypatch)
     assert isinstance(error, AnswerError)
     assert (error.code, len(sent)) == (503, 4)
     assert "no leader" in str(error)
@@ -77,14 +77,14 @@ def test_busy_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A conflict is a plain no, and is not asked again."""
-    error, sent = asked([status(409, "already assigned")], monkeypatch)
+    error, sent = try_bind([status(409, "already assigned")], monkeypatch)
     assert isinstance(error, AnswerError)
     assert (error.code, len(sent)) == (409, 1)
 
 
 def test_conflict_with_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A conflict after a call of which nobody knows what became is not a no: the pod may be bound as it was asked."""
-    error, sent = asked([status(500, "etcd timed out"), status(409, "already assigned")], monkeypatch)
+    error, sent = try_bind([status(500, "etcd timed out"), status(409, "already assigned")], monkeypatch)
     assert isinstance(error, ApiError)
     assert not isinstance(error, AnswerError)
     assert len(sent) == 2
@@ -126,7 +126,7 @@ def test_events_that_are_none() -> None:
             read_changes(bad)
 
 
-def paged(document: bytes, cut: int, *, most: int | None = None) -> ObjectPage:
+def list_all(document: bytes, cut: int, *, most: int | None = None) -> ObjectPage:
     """A page whose answer arrives in pieces of so many bytes."""
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -139,7 +139,7 @@ def paged(document: bytes, cut: int, *, most: int | None = None) -> ObjectPage:
         return asyncio.run(apiclient.read_page("/api/v1/pods", pieces()))
 
 
-def listed(items: list[Any], more: str = "next") -> bytes:
+def read_listed(items: list[Any], more: str = "next") -> bytes:
     return json.dumps(
         {"kind": "PodList", "metadata": {"resourceVersion": "7", "continue": more}, "items": items}
     ).encode()
@@ -150,7 +150,7 @@ def listed(items: list[Any], more: str = "next") -> bytes:
 def test_a_page_is_the_same_in_one_go_and_piece_by_piece(cut: int, most: int | None) -> None:
     """Whatever its size, and however its bytes arrive, a page has its objects in order, its version and its token."""
     items = [{"metadata": {"name": f"ä\\{number}", "labels": {"a]}": "[{"}}, "spec": [[], {}]} for number in range(40)]
-    found = paged(listed(items), cut, most=most)
+    found = list_all(read_listed(items), cut, most=most)
     assert [json.loads(bytes(one)) for one in found.items] == items
     assert (found.version, found.more) == ("7", "next")
 
@@ -158,12 +158,12 @@ def test_a_page_is_the_same_in_one_go_and_piece_by_piece(cut: int, most: int | N
 @pytest.mark.parametrize("most", [None, 10])
 def test_pages_that_are_none(most: int | None) -> None:
     """An empty list, one without items, an object that is nested for ever, which hides no other, and nonsense."""
-    assert paged(listed([], ""), 50, most=most) == ObjectPage([], "7", "")
-    assert paged(b'{"metadata":{"resourceVersion":"7"},"items":null}', 50, most=most) == ObjectPage([], "7", "")
+    assert list_all(read_listed([], ""), 50, most=most) == ObjectPage([], "7", "")
+    assert list_all(b'{"metadata":{"resourceVersion":"7"},"items":null}', 50, most=most) == ObjectPage([], "7", "")
     deep = b"[" * 9000 + b"]" * 9000
-    found = paged(b'{"metadata":{},"items":[{"a":1},{"x":' + deep + b'},{"b":2}]}', 500, most=most)
+    found = list_all(b'{"metadata":{},"items":[{"a":1},{"x":' + deep + b'},{"b":2}]}', 500, most=most)
     read = [bytes(one) for one in found.items]
     assert (read[0], read[-1]) == (b'{"a":1}', b'{"b":2}')
     for nonsense in (b"", b"[]", b"{", b'{"metadata":{}}', b'{"metadata":1,"items":[]}', b"\xff" * 20):
         with pytest.raises(ApiError, match="/api/v1/pods: the answer is not a list"):
-            paged(nonsense, 50, most=most)
+            list_all(nonsense, 50, most=most)

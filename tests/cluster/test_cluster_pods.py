@@ -11,7 +11,7 @@ from podslice.cluster.cluster_pods import ClusterPods, Numbered
 from podslice.cluster.packed_table import LARGEST_KEY, PackedTable
 from podslice.replica.uids import is_among, pack_uid, pack_uids, unpack_uid, unpack_uids
 from podslice.values.errors import InputError
-from tests.cluster.bench import Bench, mirror_object, pod_object, seen
+from tests.cluster.bench import Bench, mirror_object, pod_object, scheduled_pod
 
 
 def uid_of(r: Random) -> str:
@@ -88,7 +88,7 @@ def test_a_pod_at_rest_is_the_same_pod() -> None:
     document = mirror_object("abc", "p", "4", "n", priority=7, preemptionPolicy="Never")
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     document["status"]["startTime"] = "2026-01-01T00:00:01Z"
-    pods, pod = ClusterPods(), seen(document)
+    pods, pod = ClusterPods(), scheduled_pod(document)
     pods["uid-p"] = pod
     assert (pods["uid-p"], list(pods.awake()), pods.coming("n")) == (pod, [pod], [pod])
     pods.rest("uid-p")
@@ -121,7 +121,7 @@ def test_pods_come_rest_wake_and_go(seed: int) -> None:
         uid, what = f"uid-{name}", r.random()
         if what < 0.5:
             there[uid] = r.choice(("", "a", "b"))
-            pods[uid] = seen(pod_object(name, "1", there[uid]))
+            pods[uid] = scheduled_pod(pod_object(name, "1", there[uid]))
         elif what < 0.8:
             pods.rest(uid)
         else:
@@ -135,13 +135,13 @@ def test_pods_come_rest_wake_and_go(seed: int) -> None:
 def test_nothing_is_kept_of_pods_that_run() -> None:
     """Once the node has taken a pod in it is at rest, and stays so whatever its kubelet says of it afterwards."""
     bench = Bench("a")
-    bench.tell(pod_object("p", "8"))
-    bench.tell(pod_object("p", "8", "a"))
+    bench.watch_pod(pod_object("p", "8"))
+    bench.watch_pod(pod_object("p", "8", "a"))
     pods = bench.placing.pods
     assert list(pods.awake()) == []
     running = pod_object("p", "8", "a")
     running["status"]["phase"] = "Running"
-    bench.placing.pod_changed(pods["uid-p"], seen(running))
+    bench.placing.pod_changed(pods["uid-p"], scheduled_pod(running))
     assert list(pods.awake()) == []
     assert [pod.uid for pod in bench.placing.on_node("a")] == ["uid-p"]
     bench.placing.pod_changed(pods["uid-p"], None)

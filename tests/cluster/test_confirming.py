@@ -10,7 +10,7 @@ import pytest
 from podslice.cluster.journal.pace import STALE_SECONDS
 from podslice.replica.stream_messages import Beat, encode_message
 from podslice.service.clusterobjects import read_node
-from tests.cluster.bench import LIKE, asked, node_object, pod_object, seen
+from tests.cluster.bench import LIKE, filter_request, node_object, pod_object, scheduled_pod
 from tests.cluster.test_lying_agent import BAD, GOOD, HollowNode, LyingScene
 
 SILENT = "node state not confirmed by its agent"
@@ -25,7 +25,7 @@ def beat(scene: LyingScene, name: str) -> None:
     )
 
 
-def looked(scene: LyingScene) -> None:
+def confirm_all(scene: LyingScene) -> None:
     """What the service does twice a second."""
     asyncio.run(scene.service.placing.confirm_all(scene.journals.is_fresh))
 
@@ -38,9 +38,9 @@ def test_an_object_confirms_nothing() -> None:
     scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.whole_state())
     assert scene.journals.nodes[name].replica.proven
     document = pod_object("p")
-    answer = scene.service.placing.filter(asked(document, [name]))
+    answer = scene.service.placing.filter(filter_request(document, [name]))
     assert (list(answer.nodes), answer.unresolvable) == ([], {name: SILENT})
-    assert scene.service.placing.choose(seen(document)) in (GOOD, BAD)
+    assert scene.service.placing.choose(scheduled_pod(document)) in (GOOD, BAD)
 
 
 @pytest.mark.parametrize("event", [False, True])
@@ -49,25 +49,25 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     happens, or one of its pods has come meanwhile."""
     scene = LyingScene()
     scene.now += 2 * STALE_SECONDS
-    looked(scene)
+    confirm_all(scene)
     nominator = scene.service.nominator
-    scene.service.pods.on_change(None, seen(pod_object("p")))
+    scene.service.pods.on_change(None, scheduled_pod(pod_object("p")))
     pod = nominator._next()
     assert pod is not None
     nominator._nominate(pod)
     assert nominator._next() is None
     if event:
-        why, stamped = scene.nodes[GOOD].admit(seen(pod_object("other", "2")).pod)
+        why, stamped = scene.nodes[GOOD].admit(scheduled_pod(pod_object("other", "2")).pod)
         assert not why
         scene.journals.nodes[GOOD].heard = scene.now
         scene.say(GOOD, encode_message(stamped))
     else:
         beat(scene, GOOD)
-    looked(scene)
+    confirm_all(scene)
     pod = nominator._next()
     assert pod is not None
     assert scene.service.placing.choose(pod) == GOOD
-    looked(scene)
+    confirm_all(scene)
 
 
 def test_heard_as_before_is_no_news() -> None:
@@ -76,12 +76,12 @@ def test_heard_as_before_is_no_news() -> None:
     scene.service.placing.events.room_freed.add(lambda: rooms.append(1))
     for name in (GOOD, BAD):
         beat(scene, name)
-    looked(scene)
+    confirm_all(scene)
     assert rooms == []
     scene.now += 2 * STALE_SECONDS
-    looked(scene)
+    confirm_all(scene)
     assert rooms == []
     for name in (GOOD, BAD):
         beat(scene, name)
-    looked(scene)
+    confirm_all(scene)
     assert rooms == [1]

@@ -18,7 +18,7 @@ from podslice.service.clusterobjects import (
     Tolerations,
     read_node,
 )
-from tests.cluster.bench import Bench, node_object, pod_object, seen, shared_pod
+from tests.cluster.bench import Bench, node_object, pod_object, scheduled_pod, shared_pod
 
 GPU = {"key": "gpu", "value": "a", "effect": "NoSchedule"}
 
@@ -47,17 +47,20 @@ def node(name: str = "n", labels: dict[str, str] | None = None, **spec: Any) -> 
 )
 def test_taints(tolerations: list[dict[str, str]], tolerated: bool) -> None:
     """A taint keeps out who does not tolerate it by key, value and effect; a preference keeps nobody out."""
-    terms = seen(pod_object("p", tolerations=tolerations)).terms
+    terms = scheduled_pod(pod_object("p", tolerations=tolerations)).terms
     assert is_eligible(node(taints=[GPU]), terms) is tolerated
     assert is_eligible(node(taints=[GPU | {"effect": "PreferNoSchedule"}]), terms)
 
 
 def test_cordons_and_labels() -> None:
     """A cordoned node takes nobody but who tolerates that; a selector wants every label."""
-    plain, selecting = seen(pod_object("p")).terms, seen(pod_object("q", nodeSelector={"a": "1", "b": "2"})).terms
+    plain, selecting = (
+        scheduled_pod(pod_object("p")).terms,
+        scheduled_pod(pod_object("q", nodeSelector={"a": "1", "b": "2"})).terms,
+    )
     assert not is_eligible(node(unschedulable=True), plain)
     cordon = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
-    assert is_eligible(node(unschedulable=True), seen(pod_object("r", tolerations=cordon)).terms)
+    assert is_eligible(node(unschedulable=True), scheduled_pod(pod_object("r", tolerations=cordon)).terms)
     assert is_eligible(node(labels={"a": "1", "b": "2", "c": "3"}), selecting)
     assert not is_eligible(node(labels={"a": "1"}), selecting)
 
@@ -65,7 +68,7 @@ def test_cordons_and_labels() -> None:
 def test_all_nodes_need_no_list() -> None:
     """While no node is special and a pod selects nothing, all nodes are meant; a taint that goes makes it so again."""
     places = Places()
-    terms = seen(pod_object("p")).terms
+    terms = scheduled_pod(pod_object("p")).terms
     places.put(node("a"))
     places.put(node("b", taints=[GPU]))
     assert places.among(terms) == ["a"]
@@ -91,28 +94,30 @@ def test_pods_that_are_not_nominated(spec: dict[str, Any]) -> None:
     """Whose place depends on other objects goes the ordinary way; so does a pod with a host port, and one that wants
     nothing for itself."""
     bench = Bench("a")
-    assert bench.placing.can_nominate(seen(pod_object("p")))
-    assert not bench.placing.can_nominate(seen(pod_object("p", **spec)))
+    assert bench.placing.can_nominate(scheduled_pod(pod_object("p")))
+    assert not bench.placing.can_nominate(scheduled_pod(pod_object("p", **spec)))
     port = pod_object("p")
     port["spec"]["containers"][0]["ports"] = [{"containerPort": 1, "hostPort": 1}]
-    assert not bench.placing.can_nominate(seen(port))
-    assert not bench.placing.can_nominate(seen(shared_pod("p")))
+    assert not bench.placing.can_nominate(scheduled_pod(port))
+    assert not bench.placing.can_nominate(scheduled_pod(shared_pod("p")))
     emptied = pod_object("p", volumes=[{"name": "v", "emptyDir": {}}])
-    assert bench.placing.can_nominate(seen(emptied))
+    assert bench.placing.can_nominate(scheduled_pod(emptied))
 
 
 def test_many_terms_are_not_looked_at() -> None:
     """A pod with more tolerations or labels than anybody needs is left to its scheduler: no node is chosen ahead."""
     many = [{"key": f"k{number}", "operator": "Exists"} for number in range(MOST_TERMS + 1)]
-    told = seen(pod_object("p", tolerations=many)).terms
+    told = scheduled_pod(pod_object("p", tolerations=many)).terms
     assert (told.simple, told.excess) == (
         False,
         f"the pod has {MOST_TERMS + 1} tolerations; {MOST_TERMS} are looked at",
     )
-    selecting = seen(pod_object("q", nodeSelector={f"k{number}": "x" for number in range(MOST_TERMS + 1)})).terms
+    selecting = scheduled_pod(
+        pod_object("q", nodeSelector={f"k{number}": "x" for number in range(MOST_TERMS + 1)})
+    ).terms
     assert not selecting.simple
     assert "labels in its node selector" in selecting.excess
-    large = seen(pod_object("r", tolerations=[{"key": "k" * LARGEST_AHEAD, "operator": "Exists"}])).terms
+    large = scheduled_pod(pod_object("r", tolerations=[{"key": "k" * LARGEST_AHEAD, "operator": "Exists"}])).terms
     assert not large.simple
     assert Places().among(told) is None
 

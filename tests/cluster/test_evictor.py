@@ -11,13 +11,13 @@ from podslice.cluster.nominate.evictor import EvictionLimits, Evictor
 from podslice.cluster.nominate.nominator import Nominator
 from podslice.service.clusterobjects import ScheduledPod
 from tests.clock import run
-from tests.cluster.bench import Bench, asked, mirror_object, pod_object
+from tests.cluster.bench import Bench, filter_request, mirror_object, pod_object
 from tests.cluster.fake_api import FakeClusterApi, Json
 
 NOWHERE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]
 
 
-def refused(name: str, cpus: str = "6", priority: int = 10, **spec: Any) -> Json:
+def refused_pod(name: str, cpus: str = "6", priority: int = 10, **spec: Any) -> Json:
     """A pod for which its scheduler has found no node."""
     pod = pod_object(name, cpus, priority=priority, **spec)
     return pod | {"status": {**pod["status"], "conditions": NOWHERE}}
@@ -36,14 +36,14 @@ class Scene:
         )
         self.failures: list[str] = []
         self.evictor = Evictor(
-            placing, self.nominator, self.api, on_victim=self._told, failed=self._failed,
+            placing, self.nominator, self.api, on_victim=self._record_outcome, failed=self._failed,
             clock=lambda: self.bench.now, limits=EvictionLimits(**limits),  # type: ignore[arg-type]
         )  # fmt: skip
         placing.events.settled.add(self.nominator.drop)
         placing.events.pending.add(self.evictor.consider)
         placing.events.room_reserved.add(self.nominator.reserve)
 
-    def _told(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+    def _record_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         self.binding_outcomes.append((fate, victim.name))
 
     def _failed(self, what: str) -> None:
@@ -52,7 +52,7 @@ class Scene:
     def fill(self, node: str, **pods: tuple[str, int]) -> None:
         """Pods that run there, by name: CPUs and priority."""
         for name, (cpus, priority) in pods.items():
-            self.bench.tell(pod_object(name, cpus, node, priority=priority))
+            self.bench.watch_pod(pod_object(name, cpus, node, priority=priority))
 
     async def seconds(self, count: int = 2) -> None:
         for _ in range(count):
@@ -87,19 +87,19 @@ def test_least_important_leave_and_room_is_kept() -> None:
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 5), q=("8", 3))
-        scene.bench.tell(refused("big"))
+        scene.bench.watch_pod(refused_pod("big"))
         await scene.seconds()
         assert scene.api.evicted == [("q", True), ("q", False)]
         assert scene.binding_outcomes == [("evicted", "q")]
         assert scene.held == {"uid-big": "a"}
         assert scene.nominator.ahead == {"uid-big": "a"}
-        scene.bench.gone("q")
-        assert scene.bench.placing.filter(asked(pod_object("thief", "6"), ["a"])).nodes == []
+        scene.bench.delete_pod("q")
+        assert scene.bench.placing.filter(filter_request(pod_object("thief", "6"), ["a"])).nodes == []
         await scene.seconds()
         assert set(scene.api.nominated) == {("big", "a")}
-        assert scene.bench.placing.filter(asked(refused("big"), ["a"]), {"uid-big": "a"}).nodes == ["a"]
+        assert scene.bench.placing.filter(filter_request(refused_pod("big"), ["a"]), {"uid-big": "a"}).nodes == ["a"]
         assert scene.bench.placing.bind(BindRequest("big", "default", "uid-big", "a")).error == ""
-        scene.bench.tell(pod_object("big", "6", "a", priority=10))
+        scene.bench.watch_pod(pod_object("big", "6", "a", priority=10))
         await scene.seconds()
         assert (scene.evictor.open, scene.held, scene.left) == ({}, {}, ["q"])
 
@@ -112,15 +112,15 @@ def test_who_never_leaves() -> None:
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 10), q=("2", 11))
-        scene.bench.tell(mirror_object("uid-static", "static", "6", "a", priority=0))
-        scene.bench.tell(refused("big", "7"))
+        scene.bench.watch_pod(mirror_object("uid-static", "static", "6", "a", priority=0))
+        scene.bench.watch_pod(refused_pod("big", "7"))
         scene.fill("b", low=("7", 1), more=("8", 1))
-        scene.bench.tell(refused("never", preemptionPolicy="Never"))
-        scene.bench.tell(pod_object("early", "6", priority=10))
-        kept = refused("kept")
+        scene.bench.watch_pod(refused_pod("never", preemptionPolicy="Never"))
+        scene.bench.watch_pod(pod_object("early", "6", priority=10))
+        kept = refused_pod("kept")
         kept["status"]["nominatedNodeName"] = "b"
-        scene.bench.tell(kept)
-        scene.bench.tell(refused("elsewhere", nodeSelector={"zone": "x"}))
+        scene.bench.watch_pod(kept)
+        scene.bench.watch_pod(refused_pod("elsewhere", nodeSelector={"zone": "x"}))
         await scene.seconds(3)
         assert (scene.api.evicted, scene.held) == ([], {"uid-kept": "b"})
 
@@ -134,7 +134,7 @@ def test_budgets_of_disruption() -> None:
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 2))
         scene.api.kept["p"] = 429
-        scene.bench.tell(refused("big", "7"))
+        scene.bench.watch_pod(refused_pod("big", "7"))
         await scene.seconds(3)
         assert scene.api.evicted == [("p", True), ("q", True), ("q", False)]
         assert scene.binding_outcomes == [("spared", "p"), ("evicted", "q")]
@@ -144,7 +144,7 @@ def test_budgets_of_disruption() -> None:
     async def none(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 2))
         scene.api.kept.update(p=429, q=429)
-        scene.bench.tell(refused("big", "7"))
+        scene.bench.watch_pod(refused_pod("big", "7"))
         await scene.seconds(10)
         assert (scene.left, scene.held, scene.nominator.ahead) == ([], {}, {})
         assert len(scene.api.evicted) == 2
@@ -158,7 +158,7 @@ def test_nobody_leaves_in_vain() -> None:
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("3", 1), r=("4", 1), q=("8", 20))
         scene.api.kept["r"] = 429
-        scene.bench.tell(refused("big", "7"))
+        scene.bench.watch_pod(refused_pod("big", "7"))
         await scene.seconds(5)
         assert scene.left == []
         assert ("r", True) in scene.api.evicted
@@ -176,8 +176,8 @@ def test_who_leaves_anyway() -> None:
         scene.fill("a", p=("7", 1), q=("8", 30))
         leaving = pod_object("q", "8", "a", priority=30)
         leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        scene.bench.tell(leaving, node_hears=False)
-        scene.bench.tell(refused("big", "8"))
+        scene.bench.watch_pod(leaving, node_hears=False)
+        scene.bench.watch_pod(refused_pod("big", "8"))
         await scene.seconds(3)
         assert (scene.api.evicted, scene.held) == ([], {"uid-big": "a"})
 
@@ -190,11 +190,11 @@ def test_victims_that_take_their_time() -> None:
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 2))
-        scene.bench.tell(refused("big", "7"))
+        scene.bench.watch_pod(refused_pod("big", "7"))
         await scene.seconds(200)
         scene.bench.placing.expire()
         assert (scene.left, scene.held) == (["p"], {"uid-big": "a"})
-        scene.bench.gone("big")
+        scene.bench.delete_pod("big")
         await scene.seconds()
         assert (scene.held, scene.evictor.open, scene.nominator.ahead) == ({}, {}, {})
 
@@ -207,7 +207,7 @@ def test_server_that_does_not_answer() -> None:
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 2))
         scene.api.broken = "no connection"
-        scene.bench.tell(refused("big", "7"))
+        scene.bench.watch_pod(refused_pod("big", "7"))
         await scene.seconds(5)
         assert (scene.failures, scene.held, scene.nominator.ahead) == (["no connection"], {}, {})
         scene.api.broken = ""
@@ -224,7 +224,7 @@ def test_so_many_at_a_time() -> None:
         for name in "abc":
             scene.fill(name, **{f"p{name}": ("7", 1), f"q{name}": ("8", 1)})
         for number, priority in enumerate((10, 30, 20)):
-            scene.bench.tell(refused(f"big{number}", "7", priority))
+            scene.bench.watch_pod(refused_pod(f"big{number}", "7", priority))
         await scene.seconds(10)
         assert set(scene.evictor.open) == {"uid-big1", "uid-big2"}
         assert len(scene.left) == 2

@@ -56,7 +56,7 @@ class Asked:
 def test_filter_and_bind() -> None:
     """The one node that is chosen, a Binding with the UID and the plan, and every other node without a word."""
     asked = Asked()
-    asked.bench.tell(pod_object("p"))
+    asked.bench.watch_pod(pod_object("p"))
     answer = json.loads(asked.ask("filter", filter_body(pod_object("p"), ["a", "b"])).body)
     (node,) = answer["NodeNames"]
     assert answer == {
@@ -75,7 +75,7 @@ def test_filter_and_bind() -> None:
     assert json.loads(bound.annotations["podslice.io/plan"]) == {
         "cpus": format_bits(container.cpus), "epoch": plan.epoch, "sequence": plan.sequence, "digest": plan.allocation,
     }  # fmt: skip
-    asked.bench.tell(pod_object("p", node=node))
+    asked.bench.watch_pod(pod_object("p", node=node))
     assert holding_of(asked.bench.nodes.nodes[node].node.state, "uid-p") == plan.holding
 
 
@@ -96,7 +96,7 @@ def test_the_plan_for_people() -> None:
 def test_pods_that_want_nothing() -> None:
     """They are echoed and bound without a plan."""
     asked = Asked()
-    asked.bench.tell(shared_pod("p"))
+    asked.bench.watch_pod(shared_pod("p"))
     names = ["x", "a", "b"]
     assert json.loads(asked.ask("filter", filter_body(shared_pod("p"), names)).body)["NodeNames"] == names
     assert json.loads(asked.ask("prioritize", filter_body(shared_pod("p"), names)).body) == [
@@ -121,7 +121,7 @@ def test_bind_that_fails(broken: str) -> None:
     """What the API server refuses is the error, and nothing is held for the pod any more; where nobody knows what it
     did, or it has the pod somewhere already, the pod stays held until the watch tells."""
     asked = Asked()
-    asked.bench.tell(pod_object("p"))
+    asked.bench.watch_pod(pod_object("p"))
     (node,) = json.loads(asked.ask("filter", filter_body(pod_object("p"), ["a", "b"])).body)["NodeNames"]
     if broken == "away":
         asked.api.broken = "no answer in time"
@@ -137,7 +137,7 @@ def test_asked_again_after_an_unknown_bind() -> None:
     """A pod that may be bound already is sent to the same node again, whatever else would do, and once the watch shows
     it bound it is filtered and bound nowhere else; the room it has stays its own."""
     asked = Asked()
-    asked.bench.tell(pod_object("p"))
+    asked.bench.watch_pod(pod_object("p"))
     (node,) = json.loads(asked.ask("filter", filter_body(pod_object("p"), ["a", "b"])).body)["NodeNames"]
     other = "b" if node == "a" else "a"
     asked.api.broken = "no answer in time"
@@ -146,7 +146,7 @@ def test_asked_again_after_an_unknown_bind() -> None:
         answer = json.loads(asked.ask("filter", filter_body(pod_object("p"), names)).body)
         assert (answer["NodeNames"], answer["FailedNodes"]) == ([node], {})
     asked.api.broken = ""
-    asked.bench.tell(pod_object("p", node=node))
+    asked.bench.watch_pod(pod_object("p", node=node))
     held = asked.bench.placing.model.holds()
     answer = json.loads(asked.ask("filter", filter_body(pod_object("p"), [other, node])).body)
     assert answer["Error"] == f"the pod is bound already, to node {node}"
@@ -157,7 +157,7 @@ def test_asked_again_after_an_unknown_bind() -> None:
 def test_too_many_bindings() -> None:
     """While more Bindings are on their way than the API server keeps up with, a filter waits until one is through."""
     asked = Asked()
-    asked.bench.tell(pod_object("p"))
+    asked.bench.watch_pod(pod_object("p"))
 
     async def main() -> None:
         gate = asyncio.Event()
@@ -187,7 +187,7 @@ def test_bind_without_room() -> None:
     """A pod whose hold is gone is let in again only where the node still takes it."""
     asked = Asked()
     for name, node in (("p", ""), ("x", "a"), ("y", "b")):
-        asked.bench.tell(pod_object(name, "8", node))
+        asked.bench.watch_pod(pod_object(name, "8", node))
     assert asked.bind("p", "a")["Error"].startswith("the node held for the pod is gone, and it does not fit any more: ")
     assert asked.api.bound == []
 

@@ -7,25 +7,25 @@ from msgspec.structs import replace
 
 from podslice.cluster.model.signature_column import NOT_CONFIRMED
 from podslice.replica.events import WholeState, encode
-from tests.cluster.bench import Bench, asked, mirror_object, pod_object, seen
+from tests.cluster.bench import Bench, filter_request, mirror_object, pod_object, scheduled_pod
 from tests.cluster.fake_api import Json
 
 NODE = "a"
 
 
-def bound(bench: Bench, name: str, cpus: str) -> Json:
+def bind_pod(bench: Bench, name: str, cpus: str) -> Json:
     """A pod that was filtered and bound, and of which its node has not heard yet."""
     document = pod_object(name, cpus)
-    bench.tell(document, node_hears=False)
-    assert bench.placing.filter(asked(document, [NODE])).nodes == [NODE]
+    bench.watch_pod(document, node_hears=False)
+    assert bench.placing.filter(filter_request(document, [NODE])).nodes == [NODE]
     assert not bench.placing.model.bind(f"uid-{name}", NODE, bench.now).error
-    bench.tell(pod_object(name, cpus, NODE), node_hears=False)
+    bench.watch_pod(pod_object(name, cpus, NODE), node_hears=False)
     return pod_object(name, cpus, NODE)
 
 
 def starts(bench: Bench, document: Json) -> None:
     """The kubelet starts the pod."""
-    bench.nodes.pod_news(None, seen(document))
+    bench.nodes.pod_news(None, scheduled_pod(document))
 
 
 def quiet(bench: Bench) -> None:
@@ -43,12 +43,12 @@ def test_a_pod_leaves_while_others_are_bound(order: tuple[int, int], leaves: int
     """Two different pods are bound, a third that runs leaves before, between or after their starts, in either order:
     both are admitted, with what the model expects of the node as it is by then, and nothing is disputed."""
     bench = Bench(NODE)
-    bench.tell(pod_object("runs", "4", NODE))
-    coming = [bound(bench, "two", "2"), bound(bench, "three", "3")]
+    bench.watch_pod(pod_object("runs", "4", NODE))
+    coming = [bind_pod(bench, "two", "2"), bind_pod(bench, "three", "3")]
     assert len(bench.placing.model.holds()) == 2
     for at in range(3):
         if at == leaves:
-            bench.gone("runs")
+            bench.delete_pod("runs")
         if at < 2:
             starts(bench, coming[order[at]])
     assert (bench.disputes, bench.nodes.refused) == ([], [])
@@ -61,17 +61,17 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     the node decides; nobody else is let in beside it meanwhile. The node refuses it: that is counted and told, such
     pods stay away for a minute, and then go there again once there is room."""
     bench = Bench(NODE)
-    bench.tell(pod_object("runs", "7", NODE))
-    coming = bound(bench, "p", "8")
-    bench.tell(pod_object("static", "8", NODE, schedulerName=""))
+    bench.watch_pod(pod_object("runs", "7", NODE))
+    coming = bind_pod(bench, "p", "8")
+    bench.watch_pod(pod_object("static", "8", NODE, schedulerName=""))
     (hold,) = bench.placing.model.holds()
     assert (hold.uid, hold.bound, hold.fits) == ("uid-p", True, False)
-    assert not bench.placing.filter(asked(pod_object("late", "1"), [NODE])).nodes
+    assert not bench.placing.filter(filter_request(pod_object("late", "1"), [NODE])).nodes
     starts(bench, coming)
     assert [(word.uid, word.outcome.kind) for word in bench.disputes] == [("uid-p", "refused")]
     quiet(bench)
-    bench.gone("static")
-    again = asked(pod_object("again", "8"), [NODE])
+    bench.delete_pod("static")
+    again = filter_request(pod_object("again", "8"), [NODE])
     assert "otherwise than expected" in bench.placing.filter(again).unresolvable[NODE]
     bench.now += 59.0
     rooms = list[float]()
@@ -90,12 +90,12 @@ def test_bound_elsewhere(first: str) -> None:
     """A pod is held on one node and was bound to another, by a service that is gone: whichever tells first, the watch
     or that node, nothing stays held."""
     bench = Bench(NODE, "b")
-    bench.tell(pod_object("p"), node_hears=False)
-    assert bench.placing.filter(asked(pod_object("p"), [NODE])).nodes == [NODE]
+    bench.watch_pod(pod_object("p"), node_hears=False)
+    assert bench.placing.filter(filter_request(pod_object("p"), [NODE])).nodes == [NODE]
     assert not bench.placing.model.bind("uid-p", NODE, 0.0).error
     if first == "node":
         starts(bench, pod_object("p", node="b"))
-    bench.tell(pod_object("p", node="b"), node_hears=False)
+    bench.watch_pod(pod_object("p", node="b"), node_hears=False)
     if first == "watch":
         starts(bench, pod_object("p", node="b"))
     quiet(bench)
@@ -111,14 +111,14 @@ def test_static_pods(first: str) -> None:
     free = bench.placing.model.node(NODE).state.cpus.bit_count()
     if first == "node":
         starts(bench, own)
-    bench.tell(mirror, node_hears=False)
+    bench.watch_pod(mirror, node_hears=False)
     assert bench.placing.model.node(NODE).state.cpus.bit_count() == free - 4
     if first == "watch":
         starts(bench, own)
     assert (bench.disputes, bench.placing.model.node(NODE).base.cpus.bit_count()) == ([], free - 4)
     quiet(bench)
     bench.placing.pod_changed(bench.placing.pods["uid-mirror"], None)
-    bench.nodes.pod_news(seen(own), None)
+    bench.nodes.pod_news(scheduled_pod(own), None)
     quiet(bench)
     assert bench.placing.model.node(NODE).state.cpus.bit_count() == free
 
@@ -129,13 +129,13 @@ def test_deleted_in_each_state(when: str) -> None:
     where its node never hears of it, or when its node says so."""
     bench = Bench(NODE)
     if when == "held":
-        bench.tell(pod_object("p"))
-        assert bench.placing.filter(asked(pod_object("p"), [NODE])).nodes == [NODE]
+        bench.watch_pod(pod_object("p"))
+        assert bench.placing.filter(filter_request(pod_object("p"), [NODE])).nodes == [NODE]
     else:
-        coming = bound(bench, "p", "4")
+        coming = bind_pod(bench, "p", "4")
         if when == "running":
             starts(bench, coming)
-    bench.gone("p")
+    bench.delete_pod("p")
     bench.now += 31.0 if when == "bound" else 0.0
     bench.placing.expire()
     quiet(bench)
@@ -145,13 +145,13 @@ def test_another_version() -> None:
     """A node whose agent becomes one of another version takes no such pods, and does again when its version is one that
     decides alike; a pod that was bound there is expected there again."""
     bench = Bench(NODE)
-    bound(bench, "p", "4")
+    bind_pod(bench, "p", "4")
     node = bench.nodes.nodes[NODE]
     node.restart()
     true = node.journal.whole_state()
     assert isinstance(true.event, WholeState)
     bench.journals.feed(NODE, encode(replace(true, event=replace(true.event, version="other"))))
-    asking = asked(pod_object("q"), [NODE])
+    asking = filter_request(pod_object("q"), [NODE])
     assert bench.placing.filter(asking).unresolvable == {NODE: NOT_CONFIRMED}
     node.restart()
     bench.journals.feed(NODE, encode(node.journal.whole_state()))
@@ -163,13 +163,13 @@ def test_the_clock_jumps() -> None:
     """An hour that passes at once lets go of what nobody came back for, and of nothing that is bound: bind lets the
     other pod in again."""
     bench = Bench(NODE)
-    coming = bound(bench, "bound", "4")
-    bench.tell(pod_object("held", "4"))
-    assert bench.placing.filter(asked(pod_object("held", "4"), [NODE])).nodes == [NODE]
+    coming = bind_pod(bench, "bound", "4")
+    bench.watch_pod(pod_object("held", "4"))
+    assert bench.placing.filter(filter_request(pod_object("held", "4"), [NODE])).nodes == [NODE]
     bench.now += 3600.0
     assert bench.placing.expire() == ["uid-held"]
     assert [hold.uid for hold in bench.placing.model.holds()] == ["uid-bound"]
-    assert not bench.placing.model.bind("uid-held", NODE, bench.now, seen(pod_object("held", "4")).pod).error
+    assert not bench.placing.model.bind("uid-held", NODE, bench.now, scheduled_pod(pod_object("held", "4")).pod).error
     for document in (coming, pod_object("held", "4", NODE)):
         starts(bench, document)
     quiet(bench)

@@ -29,7 +29,7 @@ from podslice.replica.state_message import PoolMessage, build_state
 from podslice.replica.stream_messages import Beat, decode_up, encode_message
 from podslice.service.clusterobjects import ScheduledPod, read_node
 from podslice.values.errors import InputError
-from tests.cluster.bench import LIKE, node_object, pod_object, seen, wired
+from tests.cluster.bench import LIKE, node_object, pod_object, scheduled_pod, wire_service
 from tests.cluster.fake_api import FakeClusterApi
 from tests.conftest import make_node
 
@@ -47,7 +47,7 @@ class LyingScene:
             Rulebook(), {VERSION}, caller=nobody, trouble=lambda where, what: self.troubles.append(what),
             clock=lambda: self.now,
         )  # fmt: skip
-        self.service = wired(FakeClusterApi(), self.journals, clock=lambda: self.now)
+        self.service = wire_service(FakeClusterApi(), self.journals, clock=lambda: self.now)
         self.nodes = {name: HollowNode(name, LIKE, number + 1) for number, name in enumerate((GOOD, BAD))}
         for name, node in self.nodes.items():
             self.service.nodes.on_change(None, read_node(json.dumps(node_object(name)).encode()))
@@ -79,7 +79,7 @@ class LyingScene:
 
     def held(self, name: str, cpus: str = "4") -> ScheduledPod:
         """A new pod, which is held for the honest node."""
-        pod = self.pods[name] = seen(pod_object(name, cpus))
+        pod = self.pods[name] = scheduled_pod(pod_object(name, cpus))
         self.service.pods.on_change(None, pod)
         placing = self.service.placing
         assert placing.model.choose(pod.pod, self.now, names=[GOOD]) == GOOD
@@ -108,7 +108,7 @@ async def nobody(token: str) -> str:
     raise AssertionError("nobody calls here")
 
 
-def told(node: Node, epoch: int) -> Stamped:
+def whole_state_of(node: Node, epoch: int) -> Stamped:
     """What an agent of such a node would say at its start."""
     return Journal(node.rules, node.state, epoch=epoch, version=VERSION).whole_state()
 
@@ -156,7 +156,7 @@ def test_about_pods_of_other_nodes(which: int) -> None:
     assert hold is not None
     assert hold.node == GOOD
     assert not model.bind(pod.uid, GOOD, scene.now, pod.pod).error
-    scene.service.pods.on_change(pod, seen(pod_object("p", node=GOOD)))
+    scene.service.pods.on_change(pod, scheduled_pod(pod_object("p", node=GOOD)))
     scene.lie(list(other_nodes_pods(scene, pod.uid))[which], 2)
     scene.honest()
     node = scene.nodes[GOOD]
@@ -174,7 +174,7 @@ def test_a_told_admission_of_anothers_pod() -> None:
     scene = LyingScene()
     pod = scene.held("p", "8")
     assert not scene.service.placing.model.bind(pod.uid, GOOD, 0.0, pod.pod).error
-    scene.service.pods.on_change(pod, seen(pod_object("p", "8", GOOD)))
+    scene.service.pods.on_change(pod, scheduled_pod(pod_object("p", "8", GOOD)))
     _, stamped = scene.nodes[BAD].admit(pod.pod)
     scene.say(BAD, encode_message(stamped))
     assert scene.journals.nodes[BAD].replica.proven
@@ -209,12 +209,12 @@ def test_more_numa_nodes_than_there_are() -> None:
     asked is still right."""
     scene = LyingScene()
     huge = make_node("pack:2 numa:64(memory=1GiB) core:2 pu:1", topology_manager_policy="none")
-    scene.say(BAD, encode_message(told(huge, 7)))
+    scene.say(BAD, encode_message(whole_state_of(huge, 7)))
     assert scene.journals.nodes[BAD].replica.proven
     model = scene.service.placing.model
     assert len(model.verdicts.table.cpus) <= MOST_ZONES
     scene.honest()
-    pod = seen(pod_object("p", "2"))
+    pod = scheduled_pod(pod_object("p", "2"))
     assert model.filter(pod.pod, [GOOD], 0.0).nodes == [GOOD]
     assert model.filter(pod.pod, [BAD], 0.0).nodes == ([BAD] if huge.try_admit(pod.pod).admitted else [])
 
@@ -245,7 +245,7 @@ def test_mismatches_without_end_are_some_lines() -> None:
 
 NASTY: dict[str, Callable[[LyingScene, int], bytes]] = {
     "another machine each time": lambda scene, turn: encode_message(
-        told(make_node(f"pack:1 numa:2(memory={turn + 1}GiB) core:4 pu:2"), 1000 + turn)
+        whole_state_of(make_node(f"pack:1 numa:2(memory={turn + 1}GiB) core:4 pu:2"), 1000 + turn)
     ),
     "other resources each time": lambda scene, turn: encode_message(
         true_digest(scene, with_resources(scene, turn, 50))
@@ -281,7 +281,7 @@ def test_memory_does_not_grow(which: str) -> None:
 def test_what_was_told_is_counted() -> None:
     """What pods that left and resources that went had told counts no more; beyond the bound a state is due, and counts
     alone."""
-    size, pod = ReplicaSize(), seen(pod_object("p")).pod
+    size, pod = ReplicaSize(), scheduled_pod(pod_object("p")).pod
     for _ in range(3):
         assert size.add(PodAdmitted(pod, Holding(())), 1000)
         assert size.add(DevicesChanged({"a": PoolMessage()}), 100)
@@ -303,7 +303,7 @@ def test_pods_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_size, "MOST_REPLICA", 20_000)
     node, replica = scene.nodes[BAD], scene.journals.nodes[BAD].replica
     for turn in range(60):
-        _, stamped = node.admit(seen(pod_object(f"endless-{turn}", "500m")).pod)
+        _, stamped = node.admit(scheduled_pod(pod_object(f"endless-{turn}", "500m")).pod)
         scene.say(BAD, encode_message(stamped))
     assert replica.missing is not None
     assert replica.missing.state

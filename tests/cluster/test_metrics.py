@@ -17,7 +17,7 @@ from podslice.service.clusterobjects import read_node
 from tests.agent.chart import documents
 from tests.agent.test_cluster_chart import ON
 from tests.agent.test_monitoring import needs_promtool
-from tests.cluster.bench import Bench, node_object, pod_object, seen, wired
+from tests.cluster.bench import Bench, node_object, pod_object, scheduled_pod, wire_service
 from tests.cluster.fake_api import FakeClusterApi
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -26,9 +26,9 @@ GUIDE = Path(__file__).parents[2] / "docs" / "cluster-scheduler.md"
 METRIC = re.compile(r"\b(?:podslice_cluster|process)_[a-z_]+")
 
 
-def sampled() -> list[Sample]:
+def read_samples() -> list[Sample]:
     """What the service has from its start, once it was asked something."""
-    service = wired(FakeClusterApi(), Bench("a").journals)
+    service = wire_service(FakeClusterApi(), Bench("a").journals)
     for verb in ("filter", "prioritize", "preempt", "bind"):
         service.metrics.record_call(verb, 0.001, "one")
     service.metrics.count_trouble("pods")
@@ -44,7 +44,7 @@ def panels() -> list[dict[str, Any]]:
 def test_alerts_ask_for_what_is_there() -> None:
     """Every metric of an alert is one that the service has from its start, and every label value too; the guide says of
     each alert what to do."""
-    samples, guide = sampled(), GUIDE.read_text()
+    samples, guide = read_samples(), GUIDE.read_text()
     names = {sample.name for sample in samples}
     labels = {value for sample in samples for value in sample.labels.values()}
     (group,) = yaml.safe_load(RULES.read_text())["groups"]
@@ -61,7 +61,7 @@ def test_alerts_ask_for_what_is_there() -> None:
 def test_panels_ask_for_what_is_there() -> None:
     """Each query of the dashboard is about metrics and labels that the service has, those of the service only, and each
     metric is on a panel; panels lie beside and below one another."""
-    samples = sampled()
+    samples = read_samples()
     names = {sample.name for sample in samples}
     labels = {name: set(sample.labels) | {"job", "pod", "instance"} for sample in samples for name in [sample.name]}
     asked: set[str] = set()
@@ -132,12 +132,12 @@ def of_service(found: list[dict[str, Any]]) -> dict[str, Any]:
 def test_what_is_held_written_and_waited_for() -> None:
     """The age of the oldest hold, writes by what came of them, and the time from a pending pod to its node."""
     bench, api = Bench("a"), FakeClusterApi()
-    service = wired(api, bench.journals, clock=lambda: bench.now)
+    service = wire_service(api, bench.journals, clock=lambda: bench.now)
     bench.journals.catch_up(["a"])
     service.nodes.on_change(None, read_node(json.dumps(node_object("a")).encode()))
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
-    pending = seen(pod_object("p"))
+    pending = scheduled_pod(pod_object("p"))
     service.pods.on_change(None, pending)
     assert service.placing.choose(pending) == "a"
     bench.now = 7.0
@@ -147,7 +147,7 @@ def test_what_is_held_written_and_waited_for() -> None:
     text = service.metrics.text().decode()
     assert "podslice_cluster_oldest_hold_seconds 7.0" in text
     asyncio.run(bind)
-    service.pods.on_change(pending, seen(pod_object("p", node="a")))
+    service.pods.on_change(pending, scheduled_pod(pod_object("p", node="a")))
     text = service.metrics.text().decode()
     assert 'podslice_cluster_api_writes_total{kind="bind",result="refused"} 1.0' in text
     assert 'podslice_cluster_placing_seconds_bucket{le="10.0"} 1.0' in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podslice.cluster.extender.messages import BindRequest
-from tests.cluster.bench import Bench, asked, mirror_object, pod_object
+from tests.cluster.bench import Bench, filter_request, mirror_object, pod_object
 
 
 def _claim(kind: str, node: str) -> dict[str, object]:
@@ -17,7 +17,7 @@ def _claim(kind: str, node: str) -> dict[str, object]:
     return claim
 
 
-def _held(bench: Bench, uid: str) -> list[str]:
+def _holds(bench: Bench, uid: str) -> list[str]:
     return [hold.node for hold in bench.placing.model.holds() if hold.uid == uid]
 
 
@@ -28,22 +28,22 @@ def test_a_claim_moves_and_drops_no_hold(kind: str, first: str) -> None:
     bench = Bench("a", "b")
     claim = _claim(kind, "b")
     if first == "claim":
-        bench.tell(claim, node_hears=False)
-    bench.tell(pod_object("victim", "8"))
+        bench.watch_pod(claim, node_hears=False)
+    bench.watch_pod(pod_object("victim", "8"))
     assert bench.placing.model.choose(bench.placing.pods["uid-victim"].pod, bench.now, names=["a"]) == "a"
     if first == "victim":
-        bench.tell(claim, node_hears=False)
-    assert _held(bench, "uid-victim") == ["a"]
-    bench.gone("evil")
-    assert _held(bench, "uid-victim") == ["a"]
+        bench.watch_pod(claim, node_hears=False)
+    assert _holds(bench, "uid-victim") == ["a"]
+    bench.delete_pod("evil")
+    assert _holds(bench, "uid-victim") == ["a"]
     assert bench.placing.bind(BindRequest("victim", "default", "uid-victim", "a")).error == ""
-    assert bench.placing.filter(asked(pod_object("other", "8"), ["a"])).nodes == []
+    assert bench.placing.filter(filter_request(pod_object("other", "8"), ["a"])).nodes == []
 
 
 def test_a_claimant_can_be_evicted() -> None:
     """Only a kubelet's own mirror is spared."""
     bench = Bench("a")
-    bench.tell(_claim("annotation", "a"), node_hears=False)
+    bench.watch_pod(_claim("annotation", "a"), node_hears=False)
     assert not bench.placing.pods["uid-evil"].mirror
-    bench.tell(mirror_object("static", "true", "1", "a"), node_hears=False)
+    bench.watch_pod(mirror_object("static", "true", "1", "a"), node_hears=False)
     assert bench.placing.pods["uid-true"].mirror

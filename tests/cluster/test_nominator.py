@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from podslice.cluster.nominate.nominator import NominationLimits, Nominator
 from podslice.service.clusterobjects import ScheduledPod
 from tests.clock import run
-from tests.cluster.bench import pod_object, seen
+from tests.cluster.bench import pod_object, scheduled_pod
 from tests.cluster.fake_api import FakeClusterApi
 
 
@@ -42,7 +42,7 @@ class Line:
         return "n"
 
     def add(self, name: str, priority: int = 0) -> None:
-        self.nominator.add(seen(pod_object(name, priority=priority)))
+        self.nominator.add(scheduled_pod(pod_object(name, priority=priority)))
 
 
 def lining(line: Line, test: Callable[[Line], Awaitable[None]]) -> None:

@@ -34,10 +34,10 @@ class Watched:
         self.news: list[tuple[str, str]] = []
         self.troubles: list[str] = []
         self.table: ObjectTable[ScheduledPod] = pod_table(
-            self.api, self._told, lambda where, what: self.troubles.append(f"{where}: {what}")
+            self.api, self._record_change, lambda where, what: self.troubles.append(f"{where}: {what}")
         )
 
-    def _told(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def _record_change(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         about = new or old
         assert about is not None
         self.news.append(("gone" if new is None else "new" if old is None else "other", about.name))
@@ -51,12 +51,12 @@ def watching(test: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
             await test(watched)
             assert not task.done()
         finally:
-            await ended(task)
+            await cancel(task)
 
     run(main())
 
 
-async def ended(task: asyncio.Future[None]) -> None:
+async def cancel(task: asyncio.Future[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -161,7 +161,7 @@ def test_heartbeats_are_no_news() -> None:
         api.put(NODES, "n", node | {"status": {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready"}]}})
         api.put(NODES, "n", node | {"spec": {"unschedulable": True}})
         await until(lambda: len(told) == 2)
-        await ended(task)
+        await cancel(task)
 
     run(main())
     assert [None if one is None else one.unschedulable for one in told] == [False, True]

@@ -26,9 +26,9 @@ from podslice.cluster_view.answers import FragmentationPoint, NodeTile, PodFit
 from podslice.node.decide import release
 from podslice.service.http.guard import Request
 from podslice.values.quantity import Quantity
-from tests.cluster.bench import mirror_object, pod_object, seen, shared_pod
+from tests.cluster.bench import mirror_object, pod_object, scheduled_pod, shared_pod
 from tests.cluster.fake_api import Json
-from tests.cluster.pagebench import PageCluster, ServedCluster, guaranteed, served
+from tests.cluster.pagebench import PageCluster, ServedCluster, guaranteed_pod, serve
 from tests.read_documents import read_document
 
 
@@ -45,7 +45,7 @@ def cluster() -> PageCluster:
 
 @pytest.fixture
 def site(cluster: PageCluster) -> Iterator[ServedCluster]:
-    with served(cluster) as found:
+    with serve(cluster) as found:
         yield found
 
 
@@ -79,7 +79,7 @@ def fit(site: ServedCluster, cpus: str, **spec: Any) -> Json:
 def test_fit_says_where_and_why_not(site: ServedCluster, cluster: PageCluster) -> None:
     """Every node is in the answer once: those that take the pod, the best with the CPUs it would own, or a reason."""
     found = fit(site, "6")
-    own = Node.of(cluster.like.rules, cluster.like.state).admit(guaranteed("asked", 6)).containers[0]
+    own = Node.of(cluster.like.rules, cluster.like.state).admit(guaranteed_pod("asked", 6)).containers[0]
     assert (found["pod"], found["exclusive"], found["nodes"], found["fitting"]) == ("default/asked", True, 4, 1)
     assert found["best"] == [{"node": "empty", "cpus": str(own.cpus), "numaNodes": [0]}]
     assert found["fittingNodes"] == ["empty"]
@@ -106,12 +106,12 @@ def test_fit_is_what_nodes_say() -> None:
     for number in range(12):
         node = Node.of(cluster.like.rules, cluster.like.state)
         for count in range(r.randrange(5)):
-            node.admit(guaranteed(f"n{number}-{count}", r.randrange(1, 6)))
+            node.admit(guaranteed_pod(f"n{number}-{count}", r.randrange(1, 6)))
         nodes[f"n{number}"] = node
         cluster.node(f"n{number}", state=node.state)
-    with served(cluster) as site:
+    with serve(cluster) as site:
         for cpus in range(1, 17):
-            pod = guaranteed("asked", cpus)
+            pod = guaranteed_pod("asked", cpus)
             wanted = {name for name, node in nodes.items() if node.try_admit(pod).admitted}
             assert set(fit(site, str(cpus))["fittingNodes"]) == wanted
 
@@ -134,7 +134,7 @@ def test_pods_that_share(site: ServedCluster, cluster: PageCluster) -> None:
     found = fit(site, "500m")
     assert (found["exclusive"], found["fitting"], found["best"]) == (False, 3, [])
     document = shared_pod("quiet")
-    cluster.placing.pod_changed(None, seen(document))
+    cluster.placing.pod_changed(None, scheduled_pod(document))
     (row,) = answer(site, "pending", "PendingPodList")["items"]
     assert (row["name"], row["state"]) == ("quiet", "shared")
 
@@ -153,7 +153,7 @@ def crowded(cluster: PageCluster, name: str, **priorities: int) -> CrowdedNode:
 def test_every_way_out_works(cluster: PageCluster) -> None:
     """Moves, eviction and a smaller request are all found for a pod that scattered CPUs keep out; each, done for real
     on a node of its own, lets the pod in, and before it the node refuses."""
-    pod = guaranteed("asked", 6)
+    pod = guaranteed_pod("asked", 6)
     node = crowded(cluster, "scattered")
     assert not Node.of(node.rules, node.state).try_admit(pod).admitted
     ways = {way.kind: way for way in ways_on(pod, node, {})}
@@ -164,15 +164,15 @@ def test_every_way_out_works(cluster: PageCluster) -> None:
         without = release(node.rules, without, uid)
     assert Node.of(node.rules, without).try_admit(pod).admitted
     smaller = int(next(edit.after for edit in ways["request"].edits if edit.path.endswith("requests.cpu")))
-    assert Node.of(node.rules, node.state).try_admit(guaranteed("asked", smaller)).admitted
-    assert not Node.of(node.rules, node.state).try_admit(guaranteed("asked", smaller + 1)).admitted
+    assert Node.of(node.rules, node.state).try_admit(guaranteed_pod("asked", smaller)).admitted
+    assert not Node.of(node.rules, node.state).try_admit(guaranteed_pod("asked", smaller + 1)).admitted
     assert ways["moves"].pods
     assert "within scattered" in ways["moves"].text
 
 
 def test_lower_priority_leaves_first(cluster: PageCluster) -> None:
     """Pods of lower priority are named as such; where there are none, that others are not is said and costs more."""
-    pod = guaranteed("asked", 6)
+    pod = guaranteed_pod("asked", 6)
     important = replace(pod, spec=replace(pod.spec, priority=5))
     (way,) = (way for way in ways_on(important, crowded(cluster, "full"), {}) if way.kind == "eviction")
     assert "(of lower priority)" in way.text
@@ -217,7 +217,7 @@ def test_nobody_can_evict_a_static_pod(site: ServedCluster, cluster: PageCluster
     important the pod is that waits."""
     for name in ("empty", "full", "scattered", "cordoned"):
         cluster.node(name, 7, 7)
-    cluster.placing.pods["uid-static"] = seen(mirror_object("uid-empty-0", "static", "7", "empty"))
+    cluster.placing.pods["uid-static"] = scheduled_pod(mirror_object("uid-empty-0", "static", "7", "empty"))
     cluster.wait("a", 7, priority=9)
     (one,) = answer(site, "fit?ways=1&pod=default/a", "PodFitList")["items"]
     assert (one["fitting"], [way for way in one["ways"] if way["kind"] == "eviction"]) == (0, [])
@@ -345,7 +345,7 @@ def test_history_is_bounded() -> None:
 
 def test_no_nodes() -> None:
     """Without any node every question has an answer."""
-    with served(PageCluster()) as site:
+    with serve(PageCluster()) as site:
         assert answer(site, "nodes", "ClusterNodes")["items"] == []
         assert answer(site, "pending", "PendingPodList")["items"] == []
         assert answer(site, "fragmentation", "ClusterFragmentation")["nodes"] == 0
@@ -418,7 +418,7 @@ def test_large_answers_are_compressed(site: ServedCluster, cluster: PageCluster)
 
 def test_quantities_of_ways_are_text(cluster: PageCluster) -> None:
     """A smaller request says its field's path, and both values as Kubernetes writes them."""
-    (way,) = (way for way in ways_on(guaranteed("asked", 6), crowded(cluster, "full"), {}) if way.kind == "request")
+    (way,) = (way for way in ways_on(guaranteed_pod("asked", 6), crowded(cluster, "full"), {}) if way.kind == "request")
     assert {edit.before for edit in way.edits} == {"6"}
     assert all(Quantity.parse(edit.after) for edit in way.edits)
     assert measure_room_now(cluster.placing.model).nodes == 4

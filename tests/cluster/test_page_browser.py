@@ -13,7 +13,7 @@ import pytest
 
 from podslice.cluster.page.history import measure_room_now
 from tests.cluster.bench import pod_object
-from tests.cluster.pagebench import PageCluster, ServedCluster, crowd, served
+from tests.cluster.pagebench import PageCluster, ServedCluster, crowd, serve
 from tests.serve.browser import CHROMIUM, Browser
 
 pytestmark = [
@@ -39,7 +39,7 @@ def cluster() -> PageCluster:
 
 @pytest.fixture(scope="module")
 def site(cluster: PageCluster) -> Iterator[ServedCluster]:
-    with served(cluster) as found:
+    with serve(cluster) as found:
         yield found
 
 

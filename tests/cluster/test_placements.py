@@ -10,7 +10,7 @@ from podslice.cluster.extender.messages import BindRequest, NodeVictims, Preempt
 from podslice.cluster.model.holds import RESERVED
 from podslice.cluster.model.signature_column import NOT_CONFIRMED
 from podslice.replica.events import encode
-from tests.cluster.bench import Bench, asked, pod_object, seen, shared_pod
+from tests.cluster.bench import Bench, filter_request, pod_object, scheduled_pod, shared_pod
 
 
 def bind(bench: Bench, name: str, node: str) -> str:
@@ -20,39 +20,39 @@ def bind(bench: Bench, name: str, node: str) -> str:
 def test_pods_that_want_nothing_pass() -> None:
     """Such a pod may go anywhere, to nodes of which nothing is known too."""
     bench = Bench("a")
-    assert bench.placing.filter(asked(shared_pod("p"), ["x", "a"])).nodes == ["x", "a"]
+    assert bench.placing.filter(filter_request(shared_pod("p"), ["x", "a"])).nodes == ["x", "a"]
     assert bind(bench, "p", "x") == "nothing is known of the pod"
-    bench.tell(shared_pod("p"))
+    bench.watch_pod(shared_pod("p"))
     assert bind(bench, "p", "x") == ""
 
 
 def test_one_pod_from_filter_to_confirmed() -> None:
     """Filter holds, bind keeps it, the node agrees, and the hold is gone; the next pod sees what is left."""
     bench = Bench("a")
-    bench.tell(pod_object("p", "8"))
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
+    bench.watch_pod(pod_object("p", "8"))
+    assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]
     (hold,) = bench.placing.model.holds()
     assert (hold.uid, hold.node, hold.bound) == ("uid-p", "a", False)
     assert bind(bench, "p", "a") == ""
     assert hold.bound
-    bench.tell(pod_object("p", "8", "a"))
+    bench.watch_pod(pod_object("p", "8", "a"))
     assert bench.placing.model.holds() == ()
     assert bench.placing.model.counts["agreed"] == 1
-    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]))
+    refused = bench.placing.filter(filter_request(pod_object("q", "8"), ["a"]))
     assert refused.nodes == []
     assert set({**refused.failed, **refused.unresolvable}) == {"a"}
-    bench.gone("p")
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
+    bench.delete_pod("p")
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_held_node_first() -> None:
     """The node that was chosen ahead is the whole answer, even where all names are asked for; else the best one."""
     bench = Bench("a", "b")
-    bench.tell(pod_object("p"))
+    bench.watch_pod(pod_object("p"))
     chosen = bench.placing.choose(bench.placing.pods["uid-p"])
     other = "b" if chosen == "a" else "a"
-    assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), {"uid-p": chosen}).nodes == [chosen]
-    assert bench.placing.filter(asked(pod_object("p"), [other]), {"uid-p": chosen}).nodes == [other]
+    assert bench.placing.filter(filter_request(pod_object("p"), ["a", "b"]), {"uid-p": chosen}).nodes == [chosen]
+    assert bench.placing.filter(filter_request(pod_object("p"), [other]), {"uid-p": chosen}).nodes == [other]
     assert [hold.node for hold in bench.placing.model.holds()] == [other]
 
 
@@ -60,26 +60,26 @@ def test_a_pod_on_its_way_counts() -> None:
     """Between filter and the node's word nobody else gets the same CPUs."""
     bench = Bench("a")
     for name in ("p", "q"):
-        bench.tell(pod_object(name, "8"))
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
-    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]))
+        bench.watch_pod(pod_object(name, "8"))
+    assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]
+    refused = bench.placing.filter(filter_request(pod_object("q", "8"), ["a"]))
     assert (refused.nodes, refused.unresolvable) == ([], {"a": "no NUMA node has 8 exclusive CPUs free"})
     bench.now = 16.0
     assert bench.placing.expire() == ["uid-p"]
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
     """Nobody knows whether a Binding came through, so it is tried again: though CPUs have become free since, the node
     is told the same CPUs as before, which no pod has that was bound in between, and gives both what was planned."""
     bench = Bench("a", policy="honour")
-    bench.tell(pod_object("runs", "2", "a"))
+    bench.watch_pod(pod_object("runs", "2", "a"))
     plans = {}
     for name in ("p", "q", "p"):
         if name == "q":
-            bench.gone("runs")
-        bench.placing.filter(asked(pod_object(name, "2"), ["a"]))
-        bench.tell(pod_object(name, "2"))
+            bench.delete_pod("runs")
+        bench.placing.filter(filter_request(pod_object(name, "2"), ["a"]))
+        bench.watch_pod(pod_object(name, "2"))
         assert bind(bench, name, "a") == ""
         plan = bench.placing.plan(BindRequest(name, "default", f"uid-{name}", "a"))
         assert plan is not None
@@ -88,7 +88,7 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
     assert (first.cpus, second.cpus, first.cpus & second.cpus) == (0b110000, 0b1100, 0)
     for name in ("q", "p"):
         node = bench.nodes.nodes["a"]
-        why, stamped = node.admit_as_planned(seen(pod_object(name, "2", "a")).pod, plans[name])
+        why, stamped = node.admit_as_planned(scheduled_pod(pod_object(name, "2", "a")).pod, plans[name])
         assert why == ""
         bench.journals.feed("a", encode(stamped))
     assert (bench.disputes, bench.placing.model.holds()) == ([], ())
@@ -98,20 +98,20 @@ def test_plans_of_a_service_before() -> None:
     """With `honour` a pod that is bound and has not started takes what another service told its node: where that is
     nobody knows here, so no other pod is let in until the node has spoken."""
     bench = Bench("a", policy="honour")
-    bench.tell(pod_object("p", "4"))
-    bench.placing.filter(asked(pod_object("p", "4"), ["a"]))
+    bench.watch_pod(pod_object("p", "4"))
+    bench.placing.filter(filter_request(pod_object("p", "4"), ["a"]))
     assert bind(bench, "p", "a") == ""
-    bench.tell(bound := pod_object("p", "4", "a"), node_hears=False)
-    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"])).nodes == ["a"]
+    bench.watch_pod(bound := pod_object("p", "4", "a"), node_hears=False)
+    assert bench.placing.filter(filter_request(pod_object("q", "2"), ["a"])).nodes == ["a"]
     bench.begin_again()
     bench.journals.catch_up(["a"])
     (hold,) = bench.placing.model.holds()
     assert (hold.uid, hold.bound, hold.plan) == ("uid-p", True, None)
-    refused = bench.placing.filter(asked(pod_object("q", "2"), ["a"]))
+    refused = bench.placing.filter(filter_request(pod_object("q", "2"), ["a"]))
     assert refused.unresolvable == {"a": RESERVED}
-    bench.nodes.pod_news(None, seen(bound))
+    bench.nodes.pod_news(None, scheduled_pod(bound))
     assert bench.placing.model.holds() == ()
-    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("q", "2"), ["a"])).nodes == ["a"]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -119,11 +119,11 @@ def test_started_while_no_service_listened(again: bool) -> None:
     """A pod whose start nobody heard is in the state that its node tells next, to the same service or to one that was
     started since: what it has is taken and nothing is held for it, and it gets no verdict, neither good nor bad."""
     bench = Bench("a")
-    bench.placing.filter(asked(pod_object("p", "8"), ["a"]))
-    bench.tell(pod_object("p", "8"))
+    bench.placing.filter(filter_request(pod_object("p", "8"), ["a"]))
+    bench.watch_pod(pod_object("p", "8"))
     assert bind(bench, "p", "a") == ""
     bench.journals.fault = Fault(lose=1)
-    bench.tell(pod_object("p", "8", "a"))
+    bench.watch_pod(pod_object("p", "8", "a"))
     assert [hold.uid for hold in bench.placing.model.holds()] == ["uid-p"]
     bench.journals.fault = Fault()
     bench.nodes.nodes["a"].restart()
@@ -133,13 +133,13 @@ def test_started_while_no_service_listened(again: bool) -> None:
     model = bench.placing.model
     assert (model.holds(), bench.binding_outcomes, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
     assert model.node("a").base.cpus == bench.nodes.nodes["a"].node.state.cpu.default
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == []
 
 
 def test_bound_and_gone_while_the_watch_was_away() -> None:
     """A pod that was bound and deleted before any watch showed it is held no more once a later list lacks it."""
     bench = Bench("a")
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]
     assert bind(bench, "p", "a") == ""
     bench.now += 1.0
     bench.placing.drop_missed(bench.now - 1.0)
@@ -155,19 +155,19 @@ def test_bound_and_gone_while_the_watch_was_away() -> None:
 def test_pods_of_others_count() -> None:
     """A pod that another scheduler bound, and a static pod, count from the watch on, and as the node says later."""
     bench = Bench("a")
-    bench.tell(pod_object("p", "8", "a", schedulerName="default-scheduler"), node_hears=False)
+    bench.watch_pod(pod_object("p", "8", "a", schedulerName="default-scheduler"), node_hears=False)
     assert [hold.bound for hold in bench.placing.model.holds()] == [True]
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
-    bench.gone("p")
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == []
+    bench.delete_pod("p")
     bench.now = 31.0
     bench.placing.expire()
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_bound_before_the_node_is_known() -> None:
     """After a restart the watch may come before the node's journal: who is bound and not confirmed counts then."""
     bench = Bench("a", heard=False)
-    bench.tell(pod_object("p", "8", "a"), node_hears=False)
+    bench.watch_pod(pod_object("p", "8", "a"), node_hears=False)
     assert bench.placing.model.holds() == ()
     bench.journals.catch_up(["a"])
     assert [(hold.uid, hold.bound) for hold in bench.placing.model.holds()] == [("uid-p", True)]
@@ -177,16 +177,16 @@ def test_lost_and_doubled_events() -> None:
     """A gap ends the trust in the node until what is missing has come; a doubled event changes nothing."""
     bench = Bench("a")
     bench.journals.fault = Fault(lose=1)
-    bench.tell(pod_object("p", "8", "a"))
+    bench.watch_pod(pod_object("p", "8", "a"))
     bench.journals.fault = Fault()
-    bench.tell(pod_object("q", "2", "a"))
-    refused = bench.placing.filter(asked(pod_object("r", "2"), ["a"]))
+    bench.watch_pod(pod_object("q", "2", "a"))
+    refused = bench.placing.filter(filter_request(pod_object("r", "2"), ["a"]))
     assert refused.unresolvable == {"a": NOT_CONFIRMED}
     bench.journals.catch_up(["a"])
-    assert bench.placing.filter(asked(pod_object("r", "2"), ["a"])).nodes == ["a"]
-    assert bench.placing.filter(asked(pod_object("s", "8"), ["a"])).nodes == []
+    assert bench.placing.filter(filter_request(pod_object("r", "2"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("s", "8"), ["a"])).nodes == []
     bench.journals.fault = Fault(double=1)
-    bench.tell(pod_object("t", "2", "a"))
+    bench.watch_pod(pod_object("t", "2", "a"))
     assert bench.journals.outcomes["doubled"] == 1
     assert bench.journals.is_fresh("a")
 
@@ -194,8 +194,8 @@ def test_lost_and_doubled_events() -> None:
 def test_silent_node() -> None:
     """A node that nobody hears takes no pod that wants something, not even at bind; heard again, it does."""
     bench = Bench("a")
-    bench.tell(pod_object("p"))
-    assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == ["a"]
+    bench.watch_pod(pod_object("p"))
+    assert bench.placing.filter(filter_request(pod_object("p"), ["a"])).nodes == ["a"]
     bench.placing.confirm("a", confirmed=False)
     assert bind(bench, "p", "a") == NOT_CONFIRMED
     bench.placing.confirm("a", confirmed=True)
@@ -207,27 +207,27 @@ def test_node_that_goes_and_comes() -> None:
     bench = Bench("a")
     node = bench.placing.places.nodes["a"]
     bench.placing.node_changed(node, None)
-    assert bench.placing.filter(asked(pod_object("p"), ["a"])).unresolvable == {"a": NOT_CONFIRMED}
+    assert bench.placing.filter(filter_request(pod_object("p"), ["a"])).unresolvable == {"a": NOT_CONFIRMED}
     bench.placing.node_changed(None, node)
-    assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == []
+    assert bench.placing.filter(filter_request(pod_object("p"), ["a"])).nodes == []
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
-    assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("p"), ["a"])).nodes == ["a"]
 
 
 def test_refusal_by_the_node() -> None:
     """A node that refuses what was sent is told of, and not sent such a pod again for a while."""
     bench = Bench("a")
-    bench.tell(pod_object("p", "8"))
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
+    bench.watch_pod(pod_object("p", "8"))
+    assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]
     assert bind(bench, "p", "a") == ""
-    bench.nodes.pod_news(None, seen(pod_object("first", "8", "a")))
-    bench.tell(pod_object("p", "8", "a"))
+    bench.nodes.pod_news(None, scheduled_pod(pod_object("first", "8", "a")))
+    bench.watch_pod(pod_object("p", "8", "a"))
     assert [(one.node, one.uid, one.outcome.kind) for one in bench.disputes] == [("a", "uid-p", "refused")]
-    bench.nodes.pod_news(seen(pod_object("first", "8", "a")), None)
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
+    bench.nodes.pod_news(scheduled_pod(pod_object("first", "8", "a")), None)
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == []
     bench.now = 61.0
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_preemption() -> None:
@@ -235,8 +235,8 @@ def test_preemption() -> None:
     at."""
     bench = Bench("a", "b")
     for name, cpus, node in (("p", "8", "a"), ("q", "8", "b"), ("r", "2", "b")):
-        bench.tell(pod_object(name, cpus, node))
-    pod = asked(pod_object("big", "8"), []).pod
+        bench.watch_pod(pod_object(name, cpus, node))
+    pod = filter_request(pod_object("big", "8"), []).pod
     victims = {"a": NodeVictims(("uid-p",)), "b": NodeVictims(("uid-r",)), "x": NodeVictims(("uid-z",))}
     assert bench.placing.filter_victims(PreemptRequest(pod, victims)) == {"a": victims["a"]}
-    assert bench.placing.filter_victims(PreemptRequest(asked(shared_pod("small"), []).pod, victims)) == victims
+    assert bench.placing.filter_victims(PreemptRequest(filter_request(shared_pod("small"), []).pod, victims)) == victims

@@ -14,7 +14,7 @@ from podslice.cluster.placements import NodeReport
 from podslice.cluster.pod_events import BURST, PodEvents
 from podslice.node.answers import PodHolding
 from podslice.service.clusterobjects import ScheduledPod
-from tests.cluster.bench import pod_object, seen
+from tests.cluster.bench import pod_object, scheduled_pod
 
 Sent = list[dict[str, Any]]
 
@@ -59,7 +59,7 @@ def sent(emit: Callable[[PodEvents], None], wanted: int, *pods: ScheduledPod) ->
 def test_a_dispute_is_told(fate: OutcomeKind, reason: str, message: str) -> None:
     """One Warning on the pod that names the node, what it gave and what was expected."""
     told = BindingOutcome(fate, PodHolding(0b1111, (), ()), PodHolding(0b1111 << 4, (), ()))
-    pod = seen(pod_object("a"))
+    pod = scheduled_pod(pod_object("a"))
     events, dropped = sent(lambda to: to.emit_dispute(NodeReport("n1", pod.uid, told)), 1, pod)
     (event,) = events
     assert (event["type"], event["reason"], event["message"], dropped) == ("Warning", reason, message, 0)
@@ -69,14 +69,14 @@ def test_a_dispute_is_told(fate: OutcomeKind, reason: str, message: str) -> None
 @pytest.mark.parametrize("fate", ["agreed", "honoured", "foreign"])
 def test_what_was_expected_is_not_told(fate: OutcomeKind) -> None:
     """A pod that has what it was to have gets no event."""
-    pod = seen(pod_object("a"))
+    pod = scheduled_pod(pod_object("a"))
     assert sent(lambda to: to.emit_dispute(NodeReport("n1", pod.uid, BindingOutcome(fate))), 0, pod) == ([], 0)
 
 
 def test_a_storm_is_cut() -> None:
     """Of very many disputes at once only the first are told; the rest is counted."""
 
-    pods = [seen(pod_object(f"p{number}")) for number in range(100)]
+    pods = [scheduled_pod(pod_object(f"p{number}")) for number in range(100)]
 
     def emit(to: PodEvents) -> None:
         for pod in pods:

@@ -18,7 +18,7 @@ from podslice.cluster.service import ServiceSettings
 from podslice.replica.events import encode
 from podslice.service.clusterobjects import ScheduledPod, read_node
 from tests.clock import run
-from tests.cluster.bench import LIKE, filter_body, node_object, pod_object, seen, shared_pod, wired
+from tests.cluster.bench import LIKE, filter_body, node_object, pod_object, scheduled_pod, shared_pod, wire_service
 from tests.cluster.fake_api import FakeClusterApi, Json
 
 APART: Json = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
@@ -42,7 +42,7 @@ class Scene:
         self.nodes = HollowNodes(names, None, like=LIKE)
         self.journals = HollowJournals(self.nodes.source)
         self.nodes.tell = self.journals.feed
-        self.service = wired(
+        self.service = wire_service(
             self.api, self.journals, ServiceSettings(**settings), clock=lambda: self.now,
             trouble=lambda where, what: self.troubles.append(f"{where}: {what}"),
         )  # fmt: skip
@@ -52,9 +52,9 @@ class Scene:
         self.journals.catch_up(names if heard is None else heard)
         self.service.pods.ready = True
 
-    def tell(self, document: Json) -> None:
+    def watch_pod(self, document: Json) -> None:
         """The watch says so, to the service and to the node."""
-        new = seen(document)
+        new = scheduled_pod(document)
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
         self.service.pods.on_change(old, new)
@@ -68,13 +68,13 @@ class Scene:
 
     def refuse(self, document: Json, *names: str) -> None:
         """A pod comes, and none of these nodes, or of all, takes it."""
-        self.tell(document)
+        self.watch_pod(document)
         assert self.ask(document, *names) == []
 
     def fill(self, *nodes: str) -> None:
         """The larger NUMA node of each is taken."""
         for node in nodes or self.names:
-            self.tell(pod_object(f"fill-{node}", "8", node))
+            self.watch_pod(pod_object(f"fill-{node}", "8", node))
 
     def leave(self, node: str) -> None:
         """The pod that fills it is gone as its journal says, and nobody else."""
@@ -82,7 +82,7 @@ class Scene:
 
     def come(self, node: str) -> None:
         """The same pod is there again."""
-        why, stamped = self.nodes.nodes[node].admit(seen(pod_object(f"fill-{node}", "8", node)).pod)
+        why, stamped = self.nodes.nodes[node].admit(scheduled_pod(pod_object(f"fill-{node}", "8", node)).pod)
         assert not why
         self.nodes.tell(node, encode(stamped))
 
@@ -124,7 +124,7 @@ def test_room_that_only_the_journal_shows() -> None:
         written = {"kind": "wake", "result": "done"}
         assert scene.service.metrics.registry.get_sample_value("podslice_cluster_api_writes_total", written) == 1
         assert scene.ask(picky("p")) == ["b"]
-        scene.tell(picky("p", node="b"))
+        scene.watch_pod(picky("p", node="b"))
         assert scene.service.requeuer.waiting == 0
         scene.leave("a")
         assert await scene.seconds(10) == []
@@ -138,7 +138,7 @@ def test_who_is_not_woken() -> None:
 
     async def test(scene: Scene) -> None:
         scene.fill()
-        scene.tell(shared_pod("shared") | {"spec": {**shared_pod("shared")["spec"], "affinity": APART}})
+        scene.watch_pod(shared_pod("shared") | {"spec": {**shared_pod("shared")["spec"], "affinity": APART}})
         assert scene.ask(shared_pod("shared")) == ["a", "b"]
         scene.refuse(pod_object("simple", "8"))
         scene.refuse(picky("foreign", schedulerName="other"))
@@ -188,7 +188,7 @@ def test_a_hold_that_falls() -> None:
     """What was kept for a pod for which nobody came back is room."""
 
     async def test(scene: Scene) -> None:
-        scene.tell(picky("first"))
+        scene.watch_pod(picky("first"))
         assert scene.ask(picky("first")) == ["a"]
         scene.refuse(picky("p"))
         assert await scene.seconds(25) == []
@@ -218,7 +218,7 @@ def test_a_node_that_is_trusted_again() -> None:
 
     async def test(scene: Scene) -> None:
         model = scene.service.placing.model
-        signature = model.classes.signature(seen(picky("p")).pod)
+        signature = model.classes.signature(scheduled_pod(picky("p")).pod)
         model.verdicts.distrust(signature, model.node("a"), scene.now)
         scene.refuse(picky("p"))
         assert await scene.seconds(55) == []
@@ -249,7 +249,7 @@ def test_the_less_it_helps() -> None:
         gaps = await flicker(scene, 1500)
         assert gaps[:6] == [1, 2, 4, 8, 16, 32]
         assert gaps[8:] == [256, 300, 300, 300]
-        scene.tell(picky("q", node="elsewhere"))
+        scene.watch_pod(picky("q", node="elsewhere"))
         assert (await flicker(scene, 10))[:2] == [1, 2]
         assert await scene.seconds(80) == []
         scene.leave("a")
@@ -299,11 +299,11 @@ def test_refused_before_the_service_began() -> None:
         scene.fill("a")
         scene.service.pods.ready = False
         for document in (picky("p"), picky("q"), pod_object("simple", "8"), picky("r", nodeSelector={"zone": "x"})):
-            scene.tell(document | {"status": {**document["status"], **NOWHERE}})
+            scene.watch_pod(document | {"status": {**document["status"], **NOWHERE}})
         shared = shared_pod("s")
-        scene.tell(shared | {"status": NOWHERE, "spec": {**shared["spec"], "affinity": APART}})
+        scene.watch_pod(shared | {"status": NOWHERE, "spec": {**shared["spec"], "affinity": APART}})
         odd = picky("odd", tolerations=5)
-        scene.tell(odd | {"status": NOWHERE})
+        scene.watch_pod(odd | {"status": NOWHERE})
         scene.service.pods.ready = True
         assert scene.service.requeuer.waiting == 3
         assert await scene.seconds() == []

@@ -19,7 +19,7 @@ from podslice.cluster.page.page_host import PageHost
 from podslice.cluster.running import Certificate, ClusterOptions, check
 from podslice.replica.rulebook import Rulebook
 from podslice.values.errors import InputError
-from tests.cluster.bench import wired
+from tests.cluster.bench import wire_service
 from tests.cluster.fake_api import FakeClusterApi
 from tests.cluster.pagebench import PageCluster
 
@@ -109,7 +109,7 @@ def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
             return bytes(answer.read())
 
     async def main() -> None:
-        service = wired(FakeClusterApi(), Journals(Rulebook(), (), caller=nobody, trouble=lambda *_: None))
+        service = wire_service(FakeClusterApi(), Journals(Rulebook(), (), caller=nobody, trouble=lambda *_: None))
         await service.start(listening)
         try:
             assert b"podslice_cluster_nodes 0.0" in await asyncio.to_thread(read, "https", service.metrics_port)

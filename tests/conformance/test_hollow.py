@@ -16,7 +16,7 @@ from e2e.hollow_nodes import Fault, HollowJournals
 from e2e.scheduling import PATIENCE, SOON, Pods, extender, pod, profile
 
 from podslice.cluster.service import Listening, ServiceSettings
-from tests.cluster.bench import wired
+from tests.cluster.bench import wire_service
 
 NODES = 100
 Test = Callable[[HollowCluster], Awaitable[None]]
@@ -150,7 +150,7 @@ def test_two_own_schedulers(programs: None, tmp_path: Path) -> None:
         journals, first = HollowJournals(cluster.nodes.source), cluster.journals.feed
         cluster.nodes.tell = lambda name, data: (first(name, data), journals.feed(name, data))[1]
         settings = ServiceSettings(schedulers=frozenset({"another"}))
-        other = wired(cluster.api, journals, settings)
+        other = wire_service(cluster.api, journals, settings)
         await other.start(Listening(port=0))
         try:
             await until(lambda: other.nodes.ready and other.pods.ready)

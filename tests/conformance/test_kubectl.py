@@ -30,7 +30,7 @@ from e2e.sharedplane import Cluster
 
 from tests.agent.test_daemon import api_pod
 from tests.cluster.bench import pod_object
-from tests.cluster.pagebench import ServedCluster, served
+from tests.cluster.pagebench import ServedCluster, serve
 from tests.conformance.deployed import WORKER
 from tests.kubectl.conftest import PODS
 from tests.kubectl.fakeapi import upgrade
@@ -186,7 +186,7 @@ def port_of(site: ServedCluster) -> int:
 def test_the_service_through_a_port_forward(setting: Setting) -> None:
     """With the shipped roles pending, fit (a manifest is sent) and fragmentation are read from the service's loopback;
     a stranger reads nothing."""
-    with served(crowded_cluster()) as site:
+    with serve(crowded_cluster()) as site:
         add_service(setting, port_of(site), "10.0.0.9")
         pending = setting.run("pending", "-o", "json")
         assert (pending.returncode, pending.stderr) == (1, "")
@@ -206,7 +206,7 @@ def test_the_service_through_the_proxy(setting: Setting, tmp_path: Path) -> None
     """Behind TLS and a Secret's token the page is asked over the API server's proxy, a manifest too, by those whom the
     chart's role lets; the same page without the token says no."""
     tls = make(tmp_path / "page").server()
-    with served(crowded_cluster(), token=lambda: TOKEN, host="0.0.0.0", tls=tls) as site:
+    with serve(crowded_cluster(), token=lambda: TOKEN, host="0.0.0.0", tls=tls) as site:
         add_service(setting, port_of(site), setting.address, secret="page")
         data = {"token": base64.b64encode(TOKEN.encode()).decode()}
         secrets_path = f"/api/v1/namespaces/{setting.namespace}/secrets"

@@ -14,8 +14,8 @@ import pytest
 
 from podslice.cluster.page.history import measure_room_now
 from tests.agent.test_daemon import api_pod
-from tests.cluster.bench import pod_object, seen
-from tests.cluster.pagebench import PageCluster, served
+from tests.cluster.bench import pod_object, scheduled_pod
+from tests.cluster.pagebench import PageCluster, serve
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import fake_api, kubeconfig
 from tests.kubectl.liveagent import live_agent
@@ -55,7 +55,7 @@ def documented_cluster(folder: Path) -> Iterator[Path]:
             {"type": "Warning", "reason": "TopologyAffinityError", "lastTimestamp": "2026-11-22T06:41:07Z",
              "message": "Resources cannot be allocated with Topology locality; ask for 16 instead of 20 CPUs"}
         )  # fmt: skip
-        with served(documented_service()) as site:
+        with serve(documented_service()) as site:
             api.add_service("podslice-cluster-0", int(site.url.rsplit(":", 1)[1].strip("/")))
             yield kubeconfig(folder, f"http://127.0.0.1:{api.server_address[1]}")
 
@@ -69,7 +69,7 @@ def documented_service() -> PageCluster:
     cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_795_336_200)
     trainer = pod_object("trainer", "20")
     trainer["metadata"]["namespace"] = "shop"
-    cluster.placing.pod_changed(None, seen(trainer))
+    cluster.placing.pod_changed(None, scheduled_pod(trainer))
     return cluster
 
 

@@ -18,7 +18,7 @@ from podslice.kubectl.client import Reply
 from podslice.reading.yaml import load_documents
 from tests.cli.test_manners import Answer, Shell
 from tests.cluster.bench import pod_object
-from tests.cluster.pagebench import PageCluster, served
+from tests.cluster.pagebench import PageCluster, serve
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import FakeAPI
 from tests.read_documents import read_document
@@ -46,7 +46,7 @@ def crowded_cluster() -> PageCluster:
 @pytest.fixture(params=["service", "plugin"])
 def run(request: pytest.FixtureRequest, api: FakeAPI, plugin: Plugin, podslice: Shell) -> Iterator[Run]:
     """`podslice cluster` with an address, and `kubectl podslice` through the API server."""
-    with served(crowded_cluster()) as site:
+    with serve(crowded_cluster()) as site:
         if request.param == "service":
             yield lambda command, *words: podslice("cluster", command, "--url", site.url, *words)
         else:
@@ -151,7 +151,7 @@ def test_bad_questions(run: Run, words: tuple[str, ...], text: str) -> None:
 def test_through_the_proxy(plugin: Plugin, api: FakeAPI) -> None:
     """A page with a token is asked over the API server's proxy with the token of its Secret, over TLS; --via
     port-forward is refused there, and --via proxy where there is no token."""
-    with served(crowded_cluster(), token=lambda: TOKEN) as site:
+    with serve(crowded_cluster(), token=lambda: TOKEN) as site:
         port = int(site.url.rsplit(":", 1)[1].strip("/"))
         api.add_service("podslice-cluster-1", port, secret="page")
         data = {"token": base64.b64encode(TOKEN.encode()).decode()}
@@ -177,7 +177,7 @@ def test_replicas(plugin: Plugin, api: FakeAPI) -> None:
     answer = plugin("pending")
     assert answer.code == 2
     assert "port 9101 is not forwarded" in answer.err
-    with served(crowded_cluster()) as site:
+    with serve(crowded_cluster()) as site:
         api.add_service("podslice-cluster-2", int(site.url.rsplit(":", 1)[1].strip("/")))
         assert plugin("pending").code == 1
 
@@ -202,7 +202,7 @@ def test_with_a_token(podslice: Shell, tmp_path: Path) -> None:
     """`podslice cluster` shows the token of a file, and is told where it is missing."""
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
-    with served(crowded_cluster(), token=lambda: TOKEN) as site:
+    with serve(crowded_cluster(), token=lambda: TOKEN) as site:
         assert podslice("cluster", "pending", "--url", site.url, "--token-file", str(token)).code == 1
         answer = podslice("cluster", "pending", "--url", site.url)
         assert (answer.code, "give the token" in answer.err) == (2, True)

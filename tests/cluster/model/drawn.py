@@ -15,7 +15,7 @@ from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.values.errors import UpstreamDefectError
 
 
-def called(pod: Pod, uid: str) -> Pod:
+def named_pod(pod: Pod, uid: str) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, uid=uid, name=uid))
 
 
@@ -59,4 +59,4 @@ class DrawnCluster:
         self.count += 1
         drawer = drawer or self.r.choice(self.drawers)
         drawn = drawer.pod(pod_level=self.r.random() < 0.2)
-        return called(pod_from_dict(drawn), f"pod-{self.count}")
+        return named_pod(pod_from_dict(drawn), f"pod-{self.count}")

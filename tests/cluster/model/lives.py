@@ -16,7 +16,7 @@ from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel
 from podslice.node.holding import Holding
 from podslice.replica.planned_admission import admit_as_planned
-from tests.cluster.model.drawn import DrawnCluster, called
+from tests.cluster.model.drawn import DrawnCluster, named_pod
 
 POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour", "observe")
 
@@ -109,7 +109,7 @@ class Life:
         for name, node in self.cluster.nodes.items():
             truth.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
         for one in self.model.holds():
-            truth.assigned(called(one.signature.pod, one.uid), one.node, self.now)
+            truth.assigned(named_pod(one.signature.pod, one.uid), one.node, self.now)
             truth.holds()[-1].plan = one.plan
             truth.changed(one.node, self.cluster.nodes[one.node].state)
         for name in self.cluster.nodes:

@@ -16,7 +16,7 @@ from podslice.values.errors import UpstreamDefectError
 from tests.conftest import make_pod
 
 
-def renamed(pod: Pod, r: Random) -> Pod:
+def rename(pod: Pod, r: Random) -> Pod:
     """The same pod by other names, with another UID, in another namespace, with labels and images."""
 
     names: dict[str, str] = {}
@@ -38,7 +38,7 @@ def renamed(pod: Pod, r: Random) -> Pod:
     return replace(pod, metadata=metadata, spec=spec, status=status)
 
 
-def decided(node: Node, pod: Pod) -> tuple[str, Holding | None]:
+def decide_on(node: Node, pod: Pod) -> tuple[str, Holding | None]:
     """The verdict, and what the pod has, without names."""
     node = Node.of(node.rules, node.state)
     try:
@@ -62,10 +62,10 @@ def test_names_decide_nothing(profile: str, seeds: int) -> None:
         node, drawer = drawn
         for _ in range(12):
             pod = pod_from_dict(drawer.pod(pod_level=r.random() < 0.3))
-            other = renamed(pod, r)
+            other = rename(pod, r)
             assert signature_key(pod) == signature_key(other)
-            answer = decided(node, pod)
-            assert decided(node, other) == answer, seed
+            answer = decide_on(node, pod)
+            assert decide_on(node, other) == answer, seed
             admitted, refused = admitted + (answer[1] is not None), refused + (answer[1] is None)
             try:
                 node.admit(other)
