@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, PodsliceError
 from podslice.advise.defrag.moves import inverse, read_request, read_result, undo_request
-from podslice.agent.dra.cdi import VARIABLE, claimed_in, short, variable
+from podslice.agent.dra.cdi import VARIABLE, read_claimed_devices, short, variable
 from podslice.agent.kubelet.sources import pod_from_annotation, with_annotation
 from podslice.agent.runtime.podbytes import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
@@ -306,7 +306,7 @@ def cdi(data: bytes) -> None:
     """A container's environment: only variables that CDI files of ours write name devices of claims."""
     environment = data.decode("utf-8", "replace").split("\n")
     names = {one.partition("=")[0] for one in environment}
-    for claimed in claimed_in(environment):
+    for claimed in read_claimed_devices(environment):
         assert short(claimed.claim) == claimed.claim
         assert names & {variable(claimed.claim, claimed.index), f"{VARIABLE}{claimed.claim}_{claimed.index:02}"}
 

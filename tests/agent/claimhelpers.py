@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from podslice.agent.contract import Listed
-from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import CDIFiles, device_id
 from podslice.agent.dra.claimfiles import ClaimFiles
+from podslice.agent.dra.claimledger import ClaimLedger
 from podslice.agent.owner import Owner
 from podslice.api.pod.spec import from_dict
 from podslice.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
@@ -44,9 +44,9 @@ def with_memory() -> tuple[Any, PodslicePolicy]:
     return config, PodslicePolicy(claims=ClaimRules("8-15,24-31", (ClaimMemory(1, {"memory": "2Gi"}),)))
 
 
-def book_of(owner: Owner, folder: Path, notes: Notes) -> ClaimBook:
+def book_of(owner: Owner, folder: Path, notes: Notes) -> ClaimLedger:
     """The owner's book of claims."""
-    book = ClaimBook(owner.admitting, ClaimFiles(folder / "state"), CDIFiles(folder / "cdi"), notes)
+    book = ClaimLedger(owner.admitting, ClaimFiles(folder / "state"), CDIFiles(folder / "cdi"), notes)
     owner.serve_claims(book)
     return book
 
@@ -54,7 +54,7 @@ def book_of(owner: Owner, folder: Path, notes: Notes) -> ClaimBook:
 class ClaimWorld(World):
     """A world with a book of claims."""
 
-    book: ClaimBook
+    book: ClaimLedger
 
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__(folder, **{"policy": POLICY, **options})

@@ -466,7 +466,7 @@ def test_pod_the_api_server_has_not_sent_yet(tmp_path: Path) -> None:
         await task
         assert parse_bits((await world.fake.create_container(sandbox, "app")).cpus).bit_count() == 4
         late = await world.fake.run_pod("b")
-        with pytest.raises(RPCError, match="has not told"):
+        with pytest.raises(RPCError, match="has not reported"):
             await world.fake.create_container(late, "app")
         world.source.add(make_pod("b", ("app", "2")))
         assert parse_bits((await world.fake.create_container(late, "app")).cpus).bit_count() == 2

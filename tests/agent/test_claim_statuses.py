@@ -159,7 +159,7 @@ def test_what_is_not_there_yet_is_bounded() -> None:
     for number in range(3000):
         desk.statuses.tell(allocated(str(number)), PROBLEM)
     assert desk.statuses.waiting == 1024
-    assert len(desk.statuses._said) <= 1024
+    assert len(desk.statuses._reported) <= 1024
 
 
 @pytest.mark.parametrize(

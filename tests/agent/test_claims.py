@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.cgroups.reconcile import Reconciler
-from podslice.agent.dra.cdi import claimed_in, variable
+from podslice.agent.dra.cdi import read_claimed_devices, variable
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.dra.cgroups import kubelet_adds
 from podslice.dra.prepared import ClaimError, PreparedClaim
@@ -447,6 +447,8 @@ def test_state_that_was_lost(tmp_path: Path) -> None:
 
 def test_names_of_variables() -> None:
     """Only variables of the right form name a device."""
-    found = list(claimed_in([f"{variable('a-b', 3)}=x", "PODSLICE_CLAIM_=1", "PODSLICE_CLAIM_x_abc=1", "PATH=/"]))
+    found = list(
+        read_claimed_devices([f"{variable('a-b', 3)}=x", "PODSLICE_CLAIM_=1", "PODSLICE_CLAIM_x_abc=1", "PATH=/"])
+    )
     assert [(one.claim, one.index) for one in found] == [("a_b", 3)]
     assert format_bits(0) == ""

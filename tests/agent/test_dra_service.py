@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
-from podslice.agent.dra.driver import Driver, kubelets_claims, wanted_slices
+from podslice.agent.dra.driver import Driver, build_slices, read_kubelet_claims
 from podslice.agent.dra.publisher import Publisher, SliceChange
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.runtime.ttrpc import RPCError
@@ -243,7 +243,7 @@ def test_clean_up(tmp_path: Path) -> None:
 
         assert len(passes(0)) == len(passes(10_000)) == 3
         checkpoint(tmp_path, **{"uid-known": ["p"]})
-        assert kubelets_claims(tmp_path / "dra_manager_state") == {"uid-known": frozenset({"p"})}
+        assert read_kubelet_claims(tmp_path / "dra_manager_state") == {"uid-known": frozenset({"p"})}
         assert len(passes(0)) == len(passes(599)) == 3
         assert passes(1) == {"uid-known", "uid-used"}
         (tmp_path / "dra_manager_state").write_text("{")
@@ -381,7 +381,7 @@ def test_order(tmp_path: Path, order: NUMAOrder, said: str) -> None:
 def test_what_is_published(tmp_path: Path) -> None:
     """A device for each NUMA node with exactly what the policy leaves to claims."""
     desk = Desk(tmp_path)
-    (spec,) = wanted_slices(desk.owner.node, NODE)  # type: ignore[arg-type]
+    (spec,) = build_slices(desk.owner.node, NODE)  # type: ignore[arg-type]
     assert spec["pool"] == {"name": "n/podslice.io", "resourceSliceCount": 1}
     assert [device["capacity"] for device in spec["devices"]] == [
         {"podslice.io/cpu": {"value": "8", "requestPolicy": {"default": "0", "validRange": {"min": "0", "step": "1"}}}}

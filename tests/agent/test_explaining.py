@@ -13,7 +13,7 @@ from podslice.advise.explain.explain import Explainer
 from podslice.advise.trial.trial import Trial
 from podslice.agent.api_server.explaining import Explaining, best_fix, event_text
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.status.trying import fits_without, on_paper
+from podslice.agent.status.trialnode import copy_for_trial, fits_without
 from podslice.machine.devices import Device
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.devices.plugin import PluginOptions
@@ -135,4 +135,4 @@ def test_a_trial_calls_no_device_plugin(count: str, fits: bool) -> None:
     assert fits_without(node, pod, ["old"]) is fits
     assert not fits_without(node, pod, [])
     assert node.state == before
-    assert on_paper(node).pods == ("old",)
+    assert copy_for_trial(node).pods == ("old",)

@@ -319,7 +319,7 @@ class OnPaper:
         raise RecursionError("deep")
 
 
-def on_paper(kubelet: OnPaper, test: Callable[[PodsApiSource, list[str]], Coroutine[Any, Any, None]]) -> None:
+def copy_for_trial(kubelet: OnPaper, test: Callable[[PodsApiSource, list[str]], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         troubles: list[str] = []
         source = PodsApiSource(kubelet, required=True, trouble=lambda what, why: troubles.append(why))
@@ -344,7 +344,7 @@ def test_list_is_fresh_every_few_minutes() -> None:
         assert [pod.uid for pod in source.pods] == ["b"]
         assert troubles == []
 
-    on_paper(kubelet, test)
+    copy_for_trial(kubelet, test)
 
 
 def test_list_that_does_not_end_is_begun_again() -> None:
@@ -361,7 +361,7 @@ def test_list_that_does_not_end_is_begun_again() -> None:
         assert source.explain_unknown() == "no pods from the kubelet's Pods API: RecursionError: deep"
         assert 5 < len(troubles) < 15
 
-    on_paper(kubelet, test)
+    copy_for_trial(kubelet, test)
 
 
 FULL = {

@@ -22,7 +22,7 @@ from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
 from podslice.agent.api_server.topologyobject import TopologyObject
-from podslice.agent.dra.driver import wanted_slices
+from podslice.agent.dra.driver import build_slices
 from podslice.agent.dra.statuses import ClaimStatuses
 from podslice.agent.records import ReportedRefusal
 from podslice.api.pod.spec import from_dict
@@ -192,7 +192,7 @@ def test_the_drivers_rights(programs: None, tmp_path: Path) -> None:
 async def as_a_driver(config: Json, admin: Api) -> None:
     """What an agent that serves claims does at the API server."""
     nodes = [node_of(2)]
-    async with publishing(config, NODE, lambda: wanted_slices(nodes[0], NODE)) as publisher:
+    async with publishing(config, NODE, lambda: build_slices(nodes[0], NODE)) as publisher:
         await until(lambda: publisher.published)
         (first,) = stored(admin, NODE)
         nodes[0] = node_of(3)

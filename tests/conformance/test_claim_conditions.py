@@ -172,7 +172,9 @@ def test_without_the_right(programs: None, tmp_path: Path, lacking: str) -> None
         config["users"][0]["user"] = {"token": token}
         allocated(admin, "c", "n")
         (trouble,) = tell(config, admin, "n", "c", PROBLEM)
-        assert trouble.startswith("claims are not told why they cannot be prepared; deploy/manifests/dra.yaml has")
+        assert trouble.startswith(
+            "no condition is written into claims that cannot be prepared; deploy/manifests/dra.yaml has"
+        )
         assert "\n" not in trouble
         assert set(devices_of(admin, "c")) == {"gpu.example.com"}
 

@@ -20,7 +20,7 @@ from e2e.scheduling import Pods, create_node, eventually
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
-from podslice.agent.dra.driver import wanted_slices
+from podslice.agent.dra.driver import build_slices
 from podslice.agent.dra.publisher import Publisher
 from podslice.api.pod.demand import pod_requests
 from podslice.api.pod.spec import Pod, from_dict
@@ -75,7 +75,7 @@ def node(api: Api, name: str, cpus: str) -> None:
     amounts = {"cpu": cpus, "memory": "64Gi", "pods": "20"}
     api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": amounts, "allocatable": amounts}},
              "application/merge-patch+json")  # fmt: skip
-    (spec,) = wanted_slices(node_of(2), name)
+    (spec,) = build_slices(node_of(2), name)
     spec = add_accounting(spec, MAPPINGS)
     body = {"metadata": {"name": f"0-podslice.io-{name}"}, "spec": spec | {"pool": spec["pool"] | {"generation": 1}}}
     api.call("POST", SLICES, body)
@@ -123,7 +123,7 @@ def test_published(plane: ControlPlane, api: Api) -> None:
     async def main() -> None:
         for agent, writes in enumerate((1, 0)):
             server = HTTPApiServer(KubeConfig.from_dict(plane.kubeconfig("admin")).get())
-            publisher = Publisher(server, "n", lambda: wanted_slices(node_of(2), "n"), accounting=True,
+            publisher = Publisher(server, "n", lambda: build_slices(node_of(2), "n"), accounting=True,
                                   trouble=lambda what, why: troubles.append(why))  # fmt: skip
             tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
             await until(lambda: publisher.published)  # noqa: B023
@@ -391,7 +391,7 @@ def test_claims_spread(plane: ControlPlane, api: Api) -> None:
     async def publish(number: int) -> None:
         """So that claims can name it: the scheduler may hear of a pod before it hears of the slice."""
         server = HTTPApiServer(KubeConfig.from_dict(plane.kubeconfig("admin")).get())
-        wanted = wanted_slices(on, "spread", "mostFree")
+        wanted = build_slices(on, "spread", "mostFree")
         for device in wanted[0]["devices"]:
             device["attributes"]["podslice.io/writing"] = {"int": number}
         await Publisher(server, "spread", lambda: wanted, trouble=lambda what, why: None).publish(wanted)

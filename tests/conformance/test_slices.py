@@ -17,7 +17,7 @@ from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
-from podslice.agent.dra.driver import wanted_slices
+from podslice.agent.dra.driver import build_slices
 from podslice.agent.dra.publisher import Publisher
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ClaimRules, PodslicePolicy
@@ -91,7 +91,7 @@ def test_published(cluster: Cluster, admin: Api, own_node: str, token: str, numa
     node = node_of(numa)
 
     async def main() -> None:
-        wanted = wanted_slices(node, own_node)
+        wanted = build_slices(node, own_node)
         async with publishing(cluster.kubeconfig(token=token), own_node, lambda: wanted) as publisher:
             await until(lambda: publisher.published)
             assert publisher.writes == 1
@@ -112,7 +112,7 @@ def test_published(cluster: Cluster, admin: Api, own_node: str, token: str, numa
 def test_many_devices(cluster: Cluster, admin: Api, own_node: str, token: str, count: int) -> None:
     """Pools of 1 to 300 devices are as many slices as are needed, of one generation and one count, each device once; of
     fewer devices later there are fewer slices."""
-    wanted = [wanted_slices(node_of_cpus(one), own_node) for one in (count, 1)]
+    wanted = [build_slices(node_of_cpus(one), own_node) for one in (count, 1)]
 
     async def main() -> None:
         async with publishing(cluster.kubeconfig(token=token), own_node, lambda: wanted[0]) as publisher:
@@ -147,7 +147,7 @@ def test_gate_off(programs: None, tmp_path: Path, gate: str) -> None:
     machine = from_synthetic("pack:2 [numa(memory=1GiB)] core:4 pu:1")
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     rules = ClaimRules("1-7", devices="partitions" if "Partition" in gate else "perNUMANode")
-    wanted = wanted_slices(Node(machine, config, predicates=False, policy=PodslicePolicy(claims=rules)), "n")
+    wanted = build_slices(Node(machine, config, predicates=False, policy=PodslicePolicy(claims=rules)), "n")
     troubles: list[str] = []
 
     async def main(config: dict[str, Any], admin: Api) -> None:
@@ -174,7 +174,7 @@ def test_wiped_and_changed(cluster: Cluster, admin: Api, own_node: str, token: s
 
     async def main() -> None:
         config = cluster.kubeconfig(token=token)
-        async with publishing(config, own_node, lambda: wanted_slices(nodes[0], own_node)) as publisher:
+        async with publishing(config, own_node, lambda: build_slices(nodes[0], own_node)) as publisher:
             await until(lambda: publisher.published)
             first = stored(admin, own_node)
             admin.call("DELETE", slices_of(own_node))
@@ -198,7 +198,7 @@ def test_wiped_and_changed(cluster: Cluster, admin: Api, own_node: str, token: s
 def test_other_nodes(cluster: Cluster, admin: Api, own_node: str, token: str) -> None:
     """An agent writes and deletes no slice of another node, nor of another driver."""
     other = f"{own_node}-other"
-    (spec,) = wanted_slices(node_of(1), other)
+    (spec,) = build_slices(node_of(1), other)
     whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
     spec["pool"]["generation"] = 1
     theirs = admin.call("POST", SLICES, {**whole, "metadata": {"generateName": "x-"}, "spec": spec})

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.agent.status.live import LiveTelling
+from podslice.agent.status.live import LiveNodeSource
 from podslice.agent.status.local import status_of
-from podslice.agent.status.statusport import status_routes, strangers
+from podslice.agent.status.statusport import require_token, status_routes
 from podslice.api.pod.spec import pod_from_dict
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.service.http.get_server import WebServer
@@ -48,11 +48,11 @@ def live_agent(
         for pod in pods:
             with contextlib.suppress(RPCError):
                 await _run(world, tree, pod, cpusets or {})
-        live = LiveTelling(world.owner, node, dict, world.source.find)
+        live = LiveNodeSource(world.owner, node, dict, world.source.find)
         routes = status_routes(
             world.owner, CgroupTree(folder / "cgroup"), status=lambda: _status(world, node), live=live.tell
         )
-        web = WebServer(routes, refusal=strangers(token_file))
+        web = WebServer(routes, refusal=require_token(token_file))
         ports.append(await web.start(host, 0))
         started.set()
         await ready.wait()

@@ -21,7 +21,7 @@ from tools.prediction.node import NODE, OneNode
 
 from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra import service
-from podslice.agent.dra.driver import Driver, kubelets_claims
+from podslice.agent.dra.driver import Driver, read_kubelet_claims
 from podslice.agent.settings import DRASettings
 from podslice.dra.prepared import PreparedClaim
 from podslice.service.proto import dra_pb2 as api
@@ -192,7 +192,7 @@ class Place:
 
     def listed(self) -> dict[str, frozenset[str]]:
         """UIDs of pods by that of the claim, as the kubelet has written down."""
-        found = kubelets_claims(self.node.kubelet.folder / "dra_manager_state")
+        found = read_kubelet_claims(self.node.kubelet.folder / "dra_manager_state")
         assert found is not None
         return found
 
@@ -267,7 +267,7 @@ def test_a_life(place: Place) -> None:
     (claim,) = place.driver.driver.book.claims.values()
     (container,) = place.node.runtime.of_pod(uid)
     assert f"podslice.io/claim={claim.uid}-0".encode() in container.config.SerializeToString()
-    assert kubelets_claims(place.node.kubelet.folder / "dra_manager_state") == {claim.uid: frozenset({uid})}
+    assert read_kubelet_claims(place.node.kubelet.folder / "dra_manager_state") == {claim.uid: frozenset({uid})}
     assert place.cdi() == [f"podslice.io-claim_{claim.uid}.json"]
     place.delete("life")
     assert (place.held(), place.cdi()) == (set(), [])
@@ -490,6 +490,6 @@ def _answering(answer: Callable[[Any], Any], kind: Any) -> Any:
 def test_the_kubelets_list(tmp_path: Path) -> None:
     """What is no checkpoint says nothing, rather than that the kubelet has no claims."""
     path = tmp_path / "dra_manager_state"
-    assert kubelets_claims(path) is None
+    assert read_kubelet_claims(path) is None
     path.write_text(json.dumps({"Data": json.dumps({"ClaimInfoStateList": None}), "Checksum": 1}))
-    assert kubelets_claims(path) == {}
+    assert read_kubelet_claims(path) == {}

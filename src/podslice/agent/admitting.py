@@ -234,7 +234,7 @@ class Admitting:
         pod = AdmissionPod.of(default_pod(spec, gates), gates)
         owns = pod.cpus or any(container.exclusive_cpus for container in pod.containers)
         if owns and self.config.cpu_manager_policy == "static":
-            why = self.safe_mode or "the runtime has not told what runs yet"
+            why = self.safe_mode or "the runtime has not reported what runs yet"
             message = f"no exclusive CPUs while the state cannot be trusted: {why}"
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, message, spec=spec, moment=self._moment))
 

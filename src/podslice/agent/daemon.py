@@ -56,12 +56,12 @@ from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.runtime.vanished import Vanished
 from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
 from podslice.agent.statefolder import make_private, state_problem
-from podslice.agent.status.live import LiveTelling
+from podslice.agent.status.live import LiveNodeSource
 from podslice.agent.status.local import status_of
 from podslice.agent.status.metrics import Metrics
 from podslice.agent.status.report import AgentReporter
 from podslice.agent.status.requests import MoveHandlers, Send, serve_local
-from podslice.agent.status.statusport import sees_the_node, status_routes, strangers
+from podslice.agent.status.statusport import require_token, sees_the_node, status_routes
 from podslice.agent.status.systemusage import SystemUsageRecorder
 from podslice.agent.upkeep import Upkeep
 from podslice.host.boot import Boot
@@ -154,7 +154,7 @@ class Agent:
             self.owner, loaded, read or (lambda: loaded), say=self._say_policy, then=self._policy_changed
         )
         self.devices = self._devices(settings)
-        self._live = LiveTelling(self.owner, self.node_name, self._listed_devices, self.sources.find)
+        self._live = LiveNodeSource(self.owner, self.node_name, self._listed_devices, self.sources.find)
         self.web_port = 0
         self.status_port = 0
         self._stand_in: StandIn | None = None
@@ -441,7 +441,7 @@ class Agent:
         if address is None:
             return
         routes = status_routes(self.owner, self.tree, status=self.status, live=self._live.tell)
-        web = WebServer(routes, refusal=strangers(settings.status_token_file))
+        web = WebServer(routes, refusal=require_token(settings.status_token_file))
         self.status_port = await _listening("statusAddress", settings.status_address, lambda: web.start(*address))
         stack.push_async_callback(web.close)
 

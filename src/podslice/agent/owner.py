@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from podslice.agent.admitting import Admitting, refusal_of
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
-from podslice.agent.dra.book import ClaimBook
-from podslice.agent.dra.cdi import claimed_in
+from podslice.agent.dra.cdi import read_claimed_devices
+from podslice.agent.dra.claimledger import ClaimLedger
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubelet.sources import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.placing import Placing
@@ -112,7 +112,7 @@ class Owner:
         self.placing = Placing(machine, self.containers, move_strangers=move_strangers)
         self.updates = Updates(self.placing, self.containers, partial(self.contained, "update"))
         self.on_open: Callable[[Node], None] = lambda node: None
-        self.claims: ClaimBook | None = None
+        self.claims: ClaimLedger | None = None
         self._find = find
         self._told = told
         self._pod_limit = pod_limit
@@ -219,7 +219,7 @@ class Owner:
         self.pods = live
         self._tell_changes(store.followed)
 
-    def serve_claims(self, book: ClaimBook) -> None:
+    def serve_claims(self, book: ClaimLedger) -> None:
         """Prepared claims of devices are among the ledgers from now on."""
         self.claims = book
         self.placing.claimed = lambda record: book.pinning(record.claims)
@@ -248,7 +248,7 @@ class Owner:
         if self.claims is None:
             return ()
         try:
-            return self.claims.uses(pod, claimed_in(message.env))
+            return self.claims.uses(pod, read_claimed_devices(message.env))
         except RefusedError:
             if adopt:
                 return ()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from podslice.advise.explain.explain import Explainer
 from podslice.advise.trial.trial import Trial
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.status.trying import on_paper
+from podslice.agent.status.trialnode import copy_for_trial
 from podslice.api.pod.spec import Pod
 from podslice.node.node import Node
 from podslice.node.state import NodeState
@@ -95,7 +95,7 @@ class Explaining:
         if node is None:
             return None
         if self._known is None or self._known.state != node.state:
-            self._known = _Known(node.state, Explainer(Trial.of(on_paper(node)), self._too_long))
+            self._known = _Known(node.state, Explainer(Trial.of(copy_for_trial(node)), self._too_long))
         return self._known.explainer
 
     def _too_long(self) -> bool:

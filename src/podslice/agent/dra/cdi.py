@@ -1,4 +1,4 @@
-"""CDI files: how a container is told which claim it has (cluster-integration A.9).
+"""CDI files, by which a container gets the names of its claims (cluster-integration A.9).
 
 A file for each claim, a device for each device of its allocation. The runtime adds a variable to the environment of a
 container that has the device; the CPUs themselves are set by the agent when the container is created.
@@ -25,22 +25,22 @@ _NAME = re.compile(rf"{VARIABLE}([0-9A-Za-z_]{{1,63}})_([0-9]{{1,2}})\Z")
 
 
 def device_id(uid: str, index: int) -> str:
-    """What the kubelet hands to the runtime for one device of a claim."""
+    """Return the CDI name of a claim's device, which the kubelet passes to the runtime."""
     return f"{KIND}={uid}-{index}"
 
 
 def variable(uid: str, index: int) -> str:
-    """The variable of one device of a claim."""
+    """Return the environment variable of a claim's device."""
     return f"{VARIABLE}{short(uid)}_{index}"
 
 
 def short(uid: str) -> str:
-    """A UID as it is in names of variables."""
+    """Return a UID as names of variables spell it."""
     return re.sub(r"[^0-9A-Za-z]", "_", uid)
 
 
-def claimed_in(environment: Iterable[str]) -> Iterator[ClaimedDevice]:
-    """The devices that a container's environment names, which its author can write too."""
+def read_claimed_devices(environment: Iterable[str]) -> Iterator[ClaimedDevice]:
+    """Yield the devices that a container's environment names. The pod's author can write it, too."""
     for pair in environment:
         match = _NAME.match(pair.partition("=")[0])
         if match is not None:
@@ -48,17 +48,18 @@ def claimed_in(environment: Iterable[str]) -> Iterator[ClaimedDevice]:
 
 
 class CDIFiles:
-    """The files of our kind in a folder. A start makes them anew of the claims' records, so none waits for the disk."""
+    """The files of our kind in a folder. A start makes them anew from the claims' records, so none is synced to the
+    disk."""
 
     def __init__(self, folder: Path, files: RealFiles | None = None) -> None:
         self._folder = folder
         self._files = files or RealFiles(mode=0o644, durable=False)
 
     def write(self, claim: PreparedClaim, held: Iterable[Pinning]) -> None:
-        """The file of a claim whose devices have these CPUs and NUMA nodes; one that is as it should be is left alone.
-        Raises `OSError`."""
+        """Write the file of a claim. `held`: CPUs and NUMA nodes of its devices. Raises `OSError`."""
         content = msgspec.json.encode(_content(claim, held)) + b"\n"
         path = self._path(claim.uid)
+        # A start writes the files of all claims, most of which are right already.
         with contextlib.suppress(OSError):
             if path.read_bytes() == content:
                 return
@@ -66,11 +67,11 @@ class CDIFiles:
         write_atomically(path, content, self._files)
 
     def remove(self, uid: str) -> None:
-        """Raises `OSError`."""
+        """Remove a claim's file, if there is one. Raises `OSError`."""
         remove_file(self._path(uid), self._files)
 
-    def listed(self) -> set[str]:
-        """UIDs of the claims that have a file; what a killed process left half written goes."""
+    def list_uids(self) -> set[str]:
+        """Return the UIDs of claims with a file, and remove files that a killed process left half written."""
         remove_temporaries(self._folder, f"{_PREFIX}*{_SUFFIX}")
         found = self._folder.glob(f"{_PREFIX}*{_SUFFIX}")
         return {path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in found}

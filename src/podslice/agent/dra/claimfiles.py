@@ -1,8 +1,8 @@
-"""Claims that were prepared, one file each beside the state files.
+"""Files of prepared claims, one each beside the state files.
 
-A claim says how many CPUs, the state files which; that a claim has some at all is known from here, without the API
-server and over restarts of everybody. A file is there before the state names the claim's CPUs, and goes after they are
-free.
+A claim holds the number of its CPUs, the state files which they are. These files make the prepared claims known without
+the API server and over all restarts. A file is written before the state names the claim's CPUs, and removed after they
+are free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,62}\Z")
 
 
 def is_uid(text: str) -> bool:
-    """True for what may be a part of a file's name."""
+    """Whether a text has the form of a UID, and so may be part of a file's name."""
     return _UID.match(text) is not None
 
 
@@ -34,13 +34,13 @@ class ClaimFiles:
         self._settled = True
 
     def load(self) -> tuple[dict[str, PreparedClaim], list[str]]:
-        """Claims by UID, oldest first, and a line about every file that makes no sense; what a killed process left half
-        written goes. Raises `OSError`."""
+        """Read the claims as `read` does, and remove files that a killed process left half written. Raises
+        `OSError`."""
         remove_temporaries(self._folder, "*.json")
         return self.read()
 
     def read(self) -> tuple[dict[str, PreparedClaim], list[str]]:
-        """The same, and nothing is touched. Raises `OSError`."""
+        """Return the claims by UID, oldest first, and a line about every file that cannot be read. Raises `OSError`."""
         claims: dict[str, PreparedClaim] = {}
         problems = []
         paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
@@ -57,20 +57,21 @@ class ClaimFiles:
         return claims, problems
 
     def keep(self, claim: PreparedClaim) -> None:
-        """There after a kill from now on, after the machine was down once it is `settled`. Raises `OSError`."""
+        """Write a claim. It survives a kill of the agent from now on, and a power failure after `settle`. Raises
+        `OSError`."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._settled = False
         write_atomically(self._path(claim.uid), msgspec.json.encode(claim), self._files, settled=False)
 
     def settle(self) -> None:
-        """Everything kept is on the disk. Where the state was written in between, the file system has nothing left to
-        do. Raises `OSError`."""
+        """Sync everything kept to the disk; where the state was written in between, little is left to sync. Raises
+        `OSError`."""
         if not self._settled:
             self._files.sync_directory(self._folder)
             self._settled = True
 
     def drop(self, uid: str) -> None:
-        """Raises `OSError`."""
+        """Remove a claim's file, if there is one. Raises `OSError`."""
         remove_file(self._path(uid), self._files)
 
     def _path(self, uid: str) -> Path:

@@ -1,6 +1,6 @@
-"""The driver put together: claims of this node in the agent's ledgers, the kubelet's sockets, and slices.
+"""The DRA driver: wires the ledger of claims, the sockets for the kubelet, and the slices.
 
-All of it hangs on the setting `dra`; without it nothing here is made.
+Nothing of it exists without the setting `dra`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import CDIFiles
 from podslice.agent.dra.claimfiles import ClaimFiles
+from podslice.agent.dra.claimledger import ClaimLedger
 from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
 from podslice.agent.dra.service import DRAService
 from podslice.agent.dra.statuses import ClaimStatuses, ClaimStatusServer
@@ -40,7 +40,7 @@ _LARGEST_CHECKPOINT = 64 << 20
 
 
 class ClaimsServer(ClaimStatusServer, SliceServer, Protocol):
-    """What the driver asks of an API server. Every call may raise `ApiError`."""
+    """The calls that the driver makes to an API server. Every call may raise `ApiError`."""
 
     async def kubelet_version(self, node: str) -> str: ...
 
@@ -58,9 +58,9 @@ class _CheckpointFile(msgspec.Struct):
     data: str = msgspec.field(default="", name="Data")
 
 
-def kubelets_claims(path: Path) -> dict[str, frozenset[str]] | None:
-    """The claims that the kubelet has prepared, with the UIDs of their pods, as its checkpoint says; None where that
-    cannot be read (cluster-integration A.5)."""
+def read_kubelet_claims(path: Path) -> dict[str, frozenset[str]] | None:
+    """Return the claims that the kubelet has prepared, with the UIDs of their pods, from its checkpoint; None where
+    that cannot be read (cluster-integration A.5)."""
     try:
         if path.stat().st_size > _LARGEST_CHECKPOINT:
             return None
@@ -72,19 +72,19 @@ def kubelets_claims(path: Path) -> dict[str, frozenset[str]] | None:
 
 
 def claimable_amounts(node: Node, order: NUMAOrder = "numaNode") -> ClaimableAmounts | None:
-    """What of this node claims may have, None where its policy leaves them nothing."""
+    """Return the CPUs and memory of this node for claims, None where its policy has none for them."""
     view, claims = node.view, node.rules.policy.claims
     if claims is None or view.cpu_classes is None:
         return None
     classes = view.cpu_classes
     cpus, memory = CPUSet.from_bits(classes.claimable), claim_memory(claims)
-    first = offered_first(view, classes.claimable, order)
+    first = numa_order(view, classes.claimable, order)
     return ClaimableAmounts(cpus, memory, view.cpu_options.full_pcpus_only, classes.kinds, claims.devices, first)
 
 
-def offered_first(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[int, ...]:
-    """The NUMA nodes in the order in which a scheduler is to look at them, by the CPUs that claims have left there;
-    nothing where that is the order of their ids."""
+def numa_order(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[int, ...]:
+    """Return the NUMA nodes in the order in which a scheduler should consider them, by the CPUs that are free for
+    claims; empty for the order of their ids."""
     if order == "numaNode":
         return ()
     free = {numa: (cpus & claimable & view.shared).bit_count() for numa, cpus in view.topology.numa_nodes.items()}
@@ -92,16 +92,15 @@ def offered_first(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[in
     return tuple(sorted(free, key=lambda numa: (not free[numa], sign * free[numa], numa)))
 
 
-def wanted_slices(node: Node, name: str, order: NUMAOrder = "numaNode") -> list[dict[str, Any]]:
-    """Specs of the slices that this node should have, without generation."""
+def build_slices(node: Node, name: str, order: NUMAOrder = "numaNode") -> list[dict[str, Any]]:
+    """Return the specs of the slices that this node should have, without generation."""
     amounts = claimable_amounts(node, order)
     specs = [] if amounts is None else [one["spec"] for one in machine_slices(node.view.machine, name, amounts)]
     return [{**spec, "pool": {k: v for k, v in spec["pool"].items() if k != "generation"}} for spec in specs]
 
 
 class _Offer(NamedTuple):
-    """What a node offers as long as it goes by the same rules and looks at its NUMA nodes in the same order: specs of
-    slices, and names of devices."""
+    """The slices and device names that a node offers, kept while its rules and its order of NUMA nodes are the same."""
 
     node: Node
     rules: NodeRules
@@ -111,7 +110,7 @@ class _Offer(NamedTuple):
 
 
 class Driver:
-    """Claims of CPUs and memory on this node."""
+    """The DRA driver of this node, for claims of CPUs and memory."""
 
     def __init__(
         self,
@@ -130,14 +129,14 @@ class Driver:
         self._node = node
         self._now = now
         self._sleep = sleep
-        self._unseen: dict[str, float] = {}
+        self._unknown_since: dict[str, float] = {}
         self._offer: _Offer | None = None
         self._reserved: dict[str, frozenset[str]] = {}
         self._unread: set[str] = set()
         self._asked = asyncio.Event()
         cdi = CDIFiles(Path(settings.cdi))
-        self.book = ClaimBook(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
-        self.book.users = self._users
+        self.book = ClaimLedger(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
+        self.book.users = self._find_users
         owner.serve_claims(self.book)
         self.statuses = ClaimStatuses(api, node, trouble=trouble, sleep=sleep)
         self.service = DRAService(
@@ -158,14 +157,15 @@ class Driver:
         self.service.on_registered = self._on_registered
 
     async def start(self) -> None:
-        """Serve, then register. Raises `OSError`."""
+        """Serve, then register with the kubelet. Raises `OSError`."""
         await self.service.start(Path(self.settings.plugins), Path(self.settings.plugins_registry))
 
     async def close(self) -> None:
+        """Stop serving."""
         await self.service.close()
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
-        """What goes on for ever."""
+        """Yield the loops, with their names."""
         yield "resourceSlices", self.publisher.run
         yield "resourceSlices watch", self.publisher.follow
         yield "claims", self.clean
@@ -174,20 +174,20 @@ class Driver:
         yield "the kubelet's version", self.follow_kubelet
         yield "conditions of claims", self.statuses.run
 
-    def _offered(self) -> _Offer | None:
+    def _current_offer(self) -> _Offer | None:
         node = self._owner.node
         if node is None:
             return None
         known, classes, order = self._offer, node.view.cpu_classes, self.settings.order
-        first = () if classes is None else offered_first(node.view, classes.claimable, order)
+        first = () if classes is None else numa_order(node.view, classes.claimable, order)
         if known is None or (known.node, known.rules, known.first) != (node, node.rules, first):
-            slices = wanted_slices(node, self._node, order)
+            slices = build_slices(node, self._node, order)
             names = [device["name"] for spec in slices for device in spec.get("devices", ())]
             self._offer = known = _Offer(node, node.rules, first, slices, names)
         return known
 
     def _wanted(self) -> list[dict[str, Any]] | None:
-        offer = self._offered()
+        offer = self._current_offer()
         return None if offer is None else offer.slices
 
     def _own_devices(self) -> NodeDevices:
@@ -197,10 +197,10 @@ class Driver:
         topology = cpu_topology(self._owner.machine) if node is None else node.view.topology
         return node_devices(numa_nodes, topology, {} if classes is None else classes.parts)
 
-    def _users(self, uid: str) -> frozenset[str]:
-        """The pods that may use a claim: as the kubelet's list has it, or where that cannot be read as the API server
-        said last; it is asked again, and so will the runtime."""
-        known = kubelets_claims(Path(self.settings.kubelet_state))
+    def _find_users(self, uid: str) -> frozenset[str]:
+        """Return the pods that may use a claim, by the kubelet's checkpoint; where that cannot be read, by the last
+        read of the claim, which is then read again for the runtime's next try."""
+        known = read_kubelet_claims(Path(self.settings.kubelet_state))
         if known is not None:
             return known.get(uid, frozenset())
         self._unread.add(uid)
@@ -208,7 +208,7 @@ class Driver:
         return self._reserved.get(uid, frozenset())
 
     async def follow_reservations(self) -> None:
-        """Read whom claims are reserved for, when that matters, for ever."""
+        """Read the reservations of claims when they are needed, for ever."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -230,19 +230,19 @@ class Driver:
         self._reserved[uid] = reserved_pods(claim) if found and claim is not None else frozenset()
 
     def _devices(self) -> Iterator[tuple[str, str, str]]:
-        """Pool, name, and what is wrong with the device, if anything."""
-        offer, pool = self._offered(), pool_name(self._node)
+        """Yield pool, name and problem of each device; the problem is empty for a healthy one."""
+        offer, pool = self._current_offer(), pool_name(self._node)
         if offer is None:
-            problem = self._owner.safe_mode or "the runtime has not told what runs yet"
+            problem = self._owner.safe_mode or "the runtime has not reported what runs yet"
             for numa in self._owner.machine.nodes:
                 yield pool, device_name(numa_part(numa.id)), problem
             return
-        lost = self._lost(offer.node.view)
+        lost = self._offline_cpus(offer.node.view)
         for name in dict.fromkeys((*offer.names, *lost)):
             yield pool, name, f"CPUs {format_bits(lost[name])} are offline" if lost.get(name) else ""
 
-    def _lost(self, view: NodeView) -> dict[str, Bits]:
-        """CPUs of claims that are offline, by device."""
+    def _offline_cpus(self, view: NodeView) -> dict[str, Bits]:
+        """Return the offline CPUs of claims, by device."""
         lost: dict[str, Bits] = {}
         for claim in self.book.claims.values():
             held = view.owners.get(claim.holder, {})
@@ -252,13 +252,13 @@ class Driver:
         return lost
 
     async def follow_devices(self) -> None:
-        """Kubelets hear at once of a device that is ill or well again, for ever."""
-        told = list(self._devices())
+        """Report to the kubelet at once when the health of a device changes, for ever."""
+        last = list(self._devices())
         while True:
             await self._sleep(LOOK_SECONDS)
             found = list(self._devices())
-            if found != told:
-                told = found
+            if found != last:
+                last = found
                 self.service.look()
 
     def _on_registered(self) -> None:
@@ -266,8 +266,8 @@ class Driver:
         self._new_kubelet.set()
 
     async def follow_kubelet(self) -> None:
-        """What the kubelet does about claims by itself depends on its version, which the Node has some time after one
-        has registered us, for ever."""
+        """Learn from the kubelet's version whether it counts claims itself, for ever."""
+        # The Node has the version of a new kubelet only some time after that has registered us.
         while True:
             try:
                 self.book.kubelet_adds = kubelet_adds(await self._api.kubelet_version(self._node))
@@ -282,20 +282,20 @@ class Driver:
     # Clean-up
 
     async def clean(self) -> None:
-        """Give back what nobody knows any more, for ever."""
+        """Unprepare claims that no one uses any more, for ever."""
         while True:
             await self._sleep(CLEAN_SECONDS)
             self.clean_once()
 
     def clean_once(self) -> None:
-        """A claim that the kubelet has not prepared and no container uses is given back after ten minutes. Where the
-        kubelet's checkpoint cannot be read nothing is."""
-        known = kubelets_claims(Path(self.settings.kubelet_state))
+        """Unprepare claims that the kubelet has not prepared and no container has used for ten minutes; none where the
+        kubelet's checkpoint cannot be read."""
+        known = read_kubelet_claims(Path(self.settings.kubelet_state))
         stale = set() if known is None else {uid for uid in self.book.claims if uid not in known}
         stale -= {uid for uid in stale if self.book.in_use(uid)}
         now = self._now()
-        self._unseen = {uid: self._unseen.get(uid, now) for uid in stale}
-        for uid, since in list(self._unseen.items()):
+        self._unknown_since = {uid: self._unknown_since.get(uid, now) for uid in stale}
+        for uid, since in list(self._unknown_since.items()):
             if now - since >= STALE_SECONDS:
                 claim = self.book.claims[uid]
                 try:

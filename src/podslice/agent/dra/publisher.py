@@ -1,5 +1,5 @@
-"""The node's slices in the API server: written at a start, when the machine or the policy is another, and when somebody
-has taken them away, as a kubelet does when it starts (cluster-integration A.2, A.4).
+"""Publish the node's slices to the API server: at a start, when the machine or the policy changes, and when they were
+deleted, as a kubelet does when it starts (cluster-integration A.2, A.4).
 
 A slice whose fields the server drops, because a gate is off, is written once and not again and again.
 """
@@ -21,13 +21,13 @@ from podslice.service.podlist import ApiError
 Json = dict[str, Any]
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 2.0
-"""After somebody else's change: a kubelet that starts deletes one slice after the other."""
+"""Seconds to wait after a foreign change: a kubelet that starts deletes one slice after the other."""
 _MEANING = {"allowMultipleAllocations", "consumesCounters", "sharedCounters"}
-"""Without these fields devices would be others than they are: taken whole, or given away twice."""
+"""Fields without which the scheduler would allocate devices wrongly: as a whole, or twice."""
 
 
 class SliceChange(NamedTuple):
-    """One line of a watch: its kind, the slice, and the version to continue from."""
+    """An event of a watch: its kind, the slice, and the version to continue from."""
 
     kind: str
     slice: Json
@@ -35,7 +35,7 @@ class SliceChange(NamedTuple):
 
 
 class SliceServer(Protocol):
-    """What is asked of an API server. Every call may raise `ApiError`."""
+    """The calls that the publisher makes to an API server. Every call may raise `ApiError`."""
 
     async def node_uid(self, node: str) -> str: ...
     async def server_version(self) -> str: ...
@@ -48,9 +48,12 @@ class SliceServer(Protocol):
 
 
 class Publisher:
-    """Keeps the slices of node `node`; `wanted` are their specs without generation, None while there is no state.
-    `accounting`: devices say what they count for, in the form that the server knows, once it has told that. `writes`
-    counts, `dropped` names fields that the server does not keep. `look` has them compared soon."""
+    """Keeps the slices of node `node`.
+
+    `wanted`: returns their specs without generation, None while there is no state.
+    `accounting`: devices have the field by which the scheduler counts claims, in the form that the server knows.
+    `writes`: how many succeeded. `dropped`: fields that the server does not keep.
+    """
 
     def __init__(
         self,
@@ -73,23 +76,23 @@ class Publisher:
         self._accounting = accounting
         self._field = ""
         self._version = ""
-        """Of the server that was asked for the form last."""
+        """Version of the server whose schema was read last."""
         self._unanswered = asyncio.Event()
         self._slices: dict[str, Json] = {}
         self._listed = asyncio.Event()
         self._stored: dict[int, tuple[Json, Json]] = {}
         self._uid = ""
-        self._news = asyncio.Event()
+        self._due = asyncio.Event()
         self._last: list[Json] | None = None
         self._unserved: list[Json] | None = None
-        """What this server cannot keep whole, and what would mislead the scheduler if it were there."""
+        """Slices that this server cannot keep whole, and that would mislead the scheduler."""
 
     def look(self) -> None:
-        """Something may have changed."""
-        self._news.set()
+        """Compare the slices soon: something may have changed."""
+        self._due.set()
 
     async def follow(self) -> None:
-        """Hear of everybody's changes, for ever."""
+        """Follow all changes of the slices in the API server, for ever."""
 
         async def watch(version: str) -> AsyncIterator[SliceChange]:
             await self._look_for_another_server()
@@ -97,7 +100,7 @@ class Publisher:
                 async for change in changes:
                     yield change
 
-        watching = ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep)
+        watching = ListWatch(self._list, watch, self._take, failed=self._fail, sleep=self._sleep)
         await asyncio.gather(watching.run(), self._probe_again())
 
     async def _list(self) -> str:
@@ -111,7 +114,8 @@ class Publisher:
         return version
 
     async def _look_for_another_server(self) -> None:
-        """A watch ends in peace where one server of several is replaced, and the next one may be of another version."""
+        """Read the schema again where another version answers: a watch ends without error when one of several servers
+        is replaced."""
         if not self._accounting:
             return
         with contextlib.suppress(ApiError):
@@ -122,17 +126,17 @@ class Publisher:
             self._version = version
 
     async def _probe(self) -> None:
-        """The server that answers can be another one after every loss of connection. While it does not say what it
-        knows, slices are published as before."""
+        """Read from the server's schema which field for accounting it knows. While that fails, slices are published as
+        before."""
         try:
             self._field = accounting_field(await self._api.device_fields())
         except Exception as error:
-            self._failed(f"what form of accounting the API server knows cannot be read (dra.accounting): {error}")
+            self._fail(f"what form of accounting the API server knows cannot be read (dra.accounting): {error}")
             self._unanswered.set()
             return
         self._unanswered.clear()
         if not self._field:
-            self._failed(
+            self._fail(
                 "the API server knows no form of accounting that we know: claims are not counted (dra.accounting)"
             )
 
@@ -157,26 +161,26 @@ class Publisher:
         if change.kind == "DELETED" or known is None or known.get("spec") != change.slice.get("spec"):
             self.look()
 
-    def _failed(self, cause: str) -> None:
+    def _fail(self, cause: str) -> None:
         self._trouble("resourceSlices", cause)
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """Write whatever is not as it should be, for ever; after a failure later and later."""
+        """Write the slices that differ, for ever; waits grow after failures."""
         back_off = back_off or BackOff(1.0, 60.0)
         await self._listed.wait()
         while True:
-            wanted = self._counted()
-            if wanted is None or (wanted == self._last and not self._news.is_set()):
+            wanted = self._specs()
+            if wanted is None or (wanted == self._last and not self._due.is_set()):
                 await self._sleep(LOOK_SECONDS)
                 continue
             if self._last is not None and wanted == self._last:
                 await self._sleep(SETTLE_SECONDS)
-            self._news.clear()
+            self._due.clear()
             try:
                 await self.publish(wanted)
             except ApiError as error:
-                self._failed(str(error))
-                self._news.set()
+                self._fail(str(error))
+                self._due.set()
                 self.published = False
                 await self._sleep(back_off.next())
                 continue
@@ -184,16 +188,16 @@ class Publisher:
             self.published = True
             back_off.reset()
 
-    def _counted(self) -> list[Json] | None:
+    def _specs(self) -> list[Json] | None:
         wanted = self._wanted()
         return None if wanted is None else [add_accounting(one, self._field) for one in wanted]
 
     async def publish(self, wanted: list[Json]) -> None:
-        """Make the server's slices these, or none where it does not keep what they mean. Raises `ApiError`."""
+        """Make the server's slices these, or none where it drops fields that the scheduler needs. Raises `ApiError`."""
         await self._write([] if wanted == self._unserved else wanted)
         if wanted != self._unserved and any(one.rpartition(".")[2] in _MEANING for one in self.dropped):
             self._unserved = wanted
-            self._failed(
+            self._fail(
                 "nothing is offered to claims without these fields: turn the gate on, or change claims.devices in the "
                 "policy"
             )
@@ -225,7 +229,7 @@ class Publisher:
             self._say_dropped(tuple(sorted(dropped)))
 
     def _is_stored(self, index: int, wanted: Json, spec: Json) -> bool:
-        """The server has what we want, or what it made of that when we wrote it."""
+        """Whether the server has our spec, or what it stored when we wrote that."""
         if _plain(spec) == _plain(wanted):
             return True
         sent, stored = self._stored.get(index, ({}, {}))
@@ -249,12 +253,12 @@ def _version(one: Json) -> int:
 
 
 def _plain(spec: Json) -> Json:
-    """Without what changes with every writing."""
+    """Return a spec without the parts that change with every write."""
     return {**spec, "pool": {key: value for key, value in spec.get("pool", {}).items() if key == "name"}}
 
 
 def _missing(wanted: Any, stored: Any, path: str) -> set[str]:
-    """Fields that were sent and are not there, without the names of devices."""
+    """Return the paths of fields that were sent and not stored, without the names of devices."""
     if isinstance(wanted, dict) and isinstance(stored, dict):
         lost = {f"{path}.{key}".lstrip(".") for key in wanted if key not in stored}
         return lost.union(*(_missing(wanted[key], stored[key], f"{path}.{key}") for key in wanted if key in stored))

@@ -1,7 +1,7 @@
-"""The driver's sockets: services that the kubelet calls, and the one where it finds them (cluster-integration A.3).
+"""The driver's sockets: the services that the kubelet calls, and the registration (cluster-integration A.3).
 
-Whoever is registered is called, so the services listen before the registration socket is there, and that one goes first
-when the agent stops. Running containers need neither.
+The kubelet calls a driver as soon as it finds the registration socket, so the services listen before that exists, and
+it is removed first when the agent stops. Running containers need neither.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import grpc
 
-from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import device_id
+from podslice.agent.dra.claimledger import ClaimLedger
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.status.local import owner_only
 from podslice.dra.names import DRIVER
@@ -29,7 +29,7 @@ from podslice.values.errors import PodsliceError
 
 REGISTRATION = "pluginregistration.Registration"
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""As registered, the kubelet takes the first that it knows; on the wire they are in its package."""
+"""Names as registered, of which the kubelet takes the first that it knows; on the wire they have a package."""
 _PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 HEALTH = "v1alpha1.DRAResourceHealth"
 HEALTH_SECONDS = 10.0
@@ -39,19 +39,22 @@ _LONGEST_MESSAGE = 1000
 
 
 class ClaimReader(Protocol):
-    """Where claims are read. Raises `ApiError`."""
+    """Reads claims. Raises `ApiError`."""
 
     async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None: ...
 
 
 class DRAService:
-    """Answers the kubelet. `own` are the devices that claims can have been allocated; `devices` are pool, name, and
-    what is wrong with each that is offered, empty while all is well. `prepared` hears of every claim `prepared` or
-    `refused`, and the seconds; `tell` of claims that were read, and why they can never be prepared, if so."""
+    """Answers the kubelet.
+
+    `own`: returns the devices that can have been allocated to claims. `devices`: returns pool, name and problem of each
+    device that is offered. `prepared`: gets the result (`prepared`, `refused`) and the seconds of every claim.
+    `tell`: gets claims that were read, each with the error if it can never be prepared.
+    """
 
     def __init__(
         self,
-        book: ClaimBook,
+        book: ClaimLedger,
         claims: ClaimReader,
         node: str,
         *,
@@ -65,7 +68,7 @@ class DRAService:
         self.registered = False
         self.why_not = "the kubelet has not asked yet"
         self.on_registered: Callable[[], None] = lambda: None
-        """A kubelet that has just started may have deleted the slices."""
+        """Is called when a kubelet registers the driver; one that has just started may have deleted the slices."""
         self._endpoint = ""
         self._book = book
         self._claims = claims
@@ -94,9 +97,9 @@ class DRAService:
         )
         await self._serve(endpoint, services | {HEALTH: {"NodeWatchResources": watch}})
         self._endpoint = str(endpoint)
-        told = {"GetInfo": _unary(self._info, api.InfoRequest),
-                "NotifyRegistrationStatus": _unary(self._notified, api.RegistrationStatus)}  # fmt: skip
-        await self._serve(registry / f"{DRIVER}-reg.sock", {REGISTRATION: told})
+        calls = {"GetInfo": _unary(self._info, api.InfoRequest),
+                "NotifyRegistrationStatus": _unary(self._notify, api.RegistrationStatus)}  # fmt: skip
+        await self._serve(registry / f"{DRIVER}-reg.sock", {REGISTRATION: calls})
 
     async def _serve(self, path: Path, services: dict[str, dict[str, Any]]) -> None:
         file = SocketFile(path)
@@ -113,7 +116,7 @@ class DRAService:
         self._servers.append((file, server))
 
     async def close(self) -> None:
-        """The registration goes first; calls in flight may end."""
+        """Stop serving, the registration first; calls in flight may end."""
         for file, server in reversed(self._servers):
             file.remove()
             with contextlib.suppress(Exception):
@@ -125,7 +128,7 @@ class DRAService:
         versions = [*SERVICES, HEALTH]
         return api.PluginInfo(type="DRAPlugin", name=DRIVER, endpoint=self._endpoint, supported_versions=versions)
 
-    async def _notified(self, request: api.RegistrationStatus, context: Any) -> api.RegistrationStatusResponse:
+    async def _notify(self, request: api.RegistrationStatus, context: Any) -> api.RegistrationStatusResponse:
         self.registered = request.plugin_registered
         self.why_not = "" if self.registered else request.error[:_LONGEST_MESSAGE]
         if self.registered:
@@ -137,7 +140,7 @@ class DRAService:
     # Claims
 
     async def prepare(self, request: api.NodePrepareResourcesRequest, context: Any) -> api.NodePrepareResourcesResponse:
-        """Every claim that was asked for is in the answer."""
+        """Prepare the claims of a request, at once. The answer must have every claim of the request."""
         asked = list(request.claims)[:_MOST]
         answers = await asyncio.gather(*(self._prepare(one) for one in asked))
         return api.NodePrepareResourcesResponse(claims={one.uid: got for one, got in zip(asked, answers, strict=True)})
@@ -153,17 +156,18 @@ class DRAService:
             claim = await self._prepare_read(asked)
             return api.NodePrepareResourceResponse(devices=_devices(claim))
         except PodsliceError as error:
-            return api.NodePrepareResourceResponse(error=self._failed(str(error)))
+            return api.NodePrepareResourceResponse(error=self._fail(str(error)))
         except Exception as error:
             text = f"claim {asked.namespace}/{asked.name}: {type(error).__name__}: {str(error)[:200]}"
-            return api.NodePrepareResourceResponse(error=self._failed(text))
+            return api.NodePrepareResourceResponse(error=self._fail(text))
 
-    def _failed(self, text: str) -> str:
+    def _fail(self, text: str) -> str:
         self._trouble("claims", text)
         return text
 
     async def _prepare_read(self, asked: api.Claim) -> PreparedClaim:
-        """From the API server; one that was prepared before is known without. Raises `ClaimError`."""
+        """Read a claim from the API server and prepare it; one that was prepared before needs no API server. Raises
+        `ClaimError`."""
         who = f"claim {asked.namespace}/{asked.name}"
         known = self._book.claims.get(asked.uid)
         try:
@@ -187,7 +191,7 @@ class DRAService:
     async def unprepare(
         self, request: api.NodeUnprepareResourcesRequest, context: Any
     ) -> api.NodeUnprepareResourcesResponse:
-        """From what is known here, without the API server."""
+        """Unprepare the claims of a request, without the API server."""
         answers = {one.uid: self._unprepare(one) for one in list(request.claims)[:_MOST]}
         return api.NodeUnprepareResourcesResponse(claims=answers)
 
@@ -196,16 +200,16 @@ class DRAService:
             self._book.unprepare(asked.uid)
             return api.NodeUnprepareResourceResponse()
         except Exception as error:
-            return api.NodeUnprepareResourceResponse(error=self._failed(str(error)[:_LONGEST_MESSAGE]))
+            return api.NodeUnprepareResourceResponse(error=self._fail(str(error)[:_LONGEST_MESSAGE]))
 
     # Health
 
     def look(self) -> None:
-        """Something about the devices may have changed."""
+        """Send the health of the devices soon: something may have changed."""
         self._changed.set()
 
     async def watch(self, request: Any, context: Any) -> AsyncIterator[api.NodeWatchResourcesResponse]:
-        """All devices, again and again: what is not repeated is unknown to the kubelet."""
+        """Yield the health of all devices at intervals: the kubelet forgets a device that is not repeated."""
         while True:
             self._changed.clear()
             yield self._health()

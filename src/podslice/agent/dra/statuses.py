@@ -1,7 +1,7 @@
-"""Conditions in the status of claims that can never be served here, written beside the answers to the kubelet.
+"""Write conditions into the status of claims that can never be prepared here, in the background.
 
-Nothing waits for it. A claim is written when what its status says is not what there is to say, one claim a second; a
-server that does not let the agent do it is told apart from one that is away, said once, and left in peace.
+A claim is written where its status differs from the condition, one claim a second. A server that refuses the right is
+distinguished from one that is away: it is reported once, and left alone for a while.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from podslice.service.podlist import ApiError
 
 PAUSE_SECONDS = 1.0
 LEFT_ALONE_SECONDS = 600.0
-"""After a server has said that the right is missing."""
+"""Seconds without writes after a server has refused the right."""
 _MOST = 1024
 _MOST_TRIES = 10
 _CHANGED = (409, 422)
-"""The claim is not as it was read; or it is, and the server refuses its devices to the agent."""
+"""The claim has changed since it was read; or it has not, and the server refuses its devices to the agent."""
 
 
 class ClaimStatusServer(ClaimReader, Protocol):
-    """Where conditions are written."""
+    """Writes conditions."""
 
     async def patch_claim_status(self, namespace: str, name: str, patch: Patch) -> None:
-        """By JSON patch. Raises `ApiError`, `AnswerError`."""
+        """Patch a claim's status by JSON patch. Raises `ApiError`, `AnswerError`."""
 
 
-class _Word(NamedTuple):
-    """What is to be said of a claim as it was read. `said`: it was told a problem before, which it may not show."""
+class _Report(NamedTuple):
+    """A condition to write into a claim as it was read. `said`: a problem was written before, which may not show
+    yet."""
 
     claim: ResourceClaim
     problem: ImpossibleClaimError | None
@@ -47,8 +48,10 @@ class _Word(NamedTuple):
 
 
 class ClaimStatuses:
-    """What is to be said of claims on node `node`, and a loop that says it. `writes` counts what the server took;
-    `now` is Unix time, `clock` any time that goes on."""
+    """Writes conditions of claims on node `node`: `tell` queues them, `run` writes.
+
+    `now`: Unix time. `clock`: monotonic time. `writes`: how many succeeded.
+    """
 
     def __init__(
         self,
@@ -67,61 +70,63 @@ class ClaimStatuses:
         self._now = now
         self._clock = clock
         self._sleep = sleep
-        self._wanted: dict[str, _Word] = {}
-        self._said: set[str] = set()
-        """UIDs of claims that were told a problem, and nothing better since."""
+        self._waiting: dict[str, _Report] = {}
+        self._reported: set[str] = set()
+        """UIDs of claims with a problem that was queued, and no success since."""
         self._left_alone_until = 0.0
-        self._news = asyncio.Event()
+        self._due = asyncio.Event()
 
     @property
     def waiting(self) -> int:
-        """How many claims there is something to say of."""
-        return len(self._wanted)
+        """How many claims wait to be written."""
+        return len(self._waiting)
 
     def tell(self, claim: ResourceClaim, problem: ImpossibleClaimError | None) -> None:
-        """`claim` as it was read is prepared, or has a problem that stays."""
+        """Queue the condition of a claim as it was read: prepared, or with a problem that stays."""
         uid = claim.metadata.uid
-        told = _Word(claim, problem, uid in self._said)
-        self._wanted.pop(uid, None)
-        if not self._patch(told) or len(self._wanted) >= _MOST or self._clock() < self._left_alone_until:
+        report = _Report(claim, problem, uid in self._reported)
+        self._waiting.pop(uid, None)
+        if not self._patch(report) or len(self._waiting) >= _MOST or self._clock() < self._left_alone_until:
             return
-        if len(self._said) >= _MOST:
-            self._said.clear()
+        if len(self._reported) >= _MOST:
+            self._reported.clear()
         if problem is None:
-            self._said.discard(uid)
+            self._reported.discard(uid)
         else:
-            self._said.add(uid)
-        self._wanted[uid] = told
-        self._news.set()
+            self._reported.add(uid)
+        self._waiting[uid] = report
+        self._due.set()
 
-    def _patch(self, told: _Word) -> Patch:
-        return status_patch(told.claim, told.problem, pool=self._pool, now=rfc3339(self._now()), reported=told.said)
+    def _patch(self, report: _Report) -> Patch:
+        return status_patch(
+            report.claim, report.problem, pool=self._pool, now=rfc3339(self._now()), reported=report.said
+        )
 
     async def run(self) -> None:
-        """Write what there is to say, for ever."""
+        """Write the queued conditions, for ever."""
         back_off = BackOff(PAUSE_SECONDS, 60.0)
         while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._wanted:
+            await self._due.wait()
+            self._due.clear()
+            while self._waiting:
                 done = await self.write_first()
                 if done:
                     back_off.reset()
                 await self._sleep(PAUSE_SECONDS if done else back_off.next())
 
     async def write_first(self) -> bool:
-        """Write what has waited longest; False where it is to be tried again."""
-        uid, told = next(iter(self._wanted.items()))
-        again = await self._write(told)
-        if self._wanted.get(uid) is told:
-            del self._wanted[uid]
+        """Write the condition that has waited longest. Return False where it must be tried again."""
+        uid, report = next(iter(self._waiting.items()))
+        again = await self._write(report)
+        if self._waiting.get(uid) is report:
+            del self._waiting[uid]
             if again is not None:
-                self._wanted[uid] = again
+                self._waiting[uid] = again
         return again is None
 
-    async def _write(self, told: _Word) -> _Word | None:
-        """What is to be tried again."""
-        patch, where = self._patch(told), told.claim.metadata
+    async def _write(self, report: _Report) -> _Report | None:
+        """Write a condition. Return it where it must be tried again, else None."""
+        patch, where = self._patch(report), report.claim.metadata
         try:
             if patch:
                 await self._api.patch_claim_status(where.namespace, where.name, patch)
@@ -130,38 +135,39 @@ class ClaimStatuses:
             if error.code == 403:
                 self._leave_alone(str(error))
             elif error.code in _CHANGED:
-                return await self._changed(told, str(error))
+                return await self._read_again(report, str(error))
             elif error.code != 404:
-                return self._again(told, str(error))
+                return self._retry(report, str(error))
         except ApiError as error:
-            return self._again(told, str(error))
+            return self._retry(report, str(error))
         return None
 
-    async def _changed(self, told: _Word, why: str) -> _Word | None:
-        """The same of the claim as it is now, None where there is none with this UID, or it is as it was."""
-        where = told.claim.metadata
+    async def _read_again(self, report: _Report, why: str) -> _Report | None:
+        """Return the condition for the claim as it is now, None where it is gone or has not changed."""
+        where = report.claim.metadata
         try:
             claim = await self._api.read_claim(where.namespace, where.name)
         except ApiError:
-            return self._again(told, why)
+            return self._retry(report, why)
         if claim is None or claim.metadata.uid != where.uid:
             return None
         if claim.metadata.resource_version == where.resource_version:
             self._leave_alone(why)
             return None
-        return self._again(told._replace(claim=claim), why)
+        return self._retry(report._replace(claim=claim), why)
 
-    def _again(self, told: _Word, why: str) -> _Word | None:
-        if told.tries + 1 < _MOST_TRIES:
-            return told._replace(tries=told.tries + 1)
+    def _retry(self, report: _Report, why: str) -> _Report | None:
+        if report.tries + 1 < _MOST_TRIES:
+            return report._replace(tries=report.tries + 1)
         self._trouble("claimStatus", f"the status of a claim cannot be written: {why}")
         return None
 
     def _leave_alone(self, why: str) -> None:
         self._left_alone_until = self._clock() + LEFT_ALONE_SECONDS
-        self._wanted.clear()
-        self._said.clear()
+        self._waiting.clear()
+        self._reported.clear()
         self._trouble(
             "claimStatus",
-            f"claims are not told why they cannot be prepared; deploy/manifests/dra.yaml has the rights: {why}",
+            "no condition is written into claims that cannot be prepared; deploy/manifests/dra.yaml has the rights: "
+            f"{why}",
         )

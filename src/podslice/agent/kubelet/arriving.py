@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.owner import Found, Owner
 from podslice.agent.records import PodRecord, ReportedRefusal
-from podslice.agent.status.trying import fits_without
+from podslice.agent.status.trialnode import fits_without
 from podslice.api.pod.spec import Pod
 from podslice.service.identity import Identity
 from podslice.service.podlist import KnownPod

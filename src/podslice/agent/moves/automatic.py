@@ -17,7 +17,7 @@ from podslice.agent.moves.moving import MovesRefusedError, Moving
 from podslice.agent.moves.movingmemory import Aside
 from podslice.agent.owner import Owner
 from podslice.agent.seam import failure_of
-from podslice.agent.status.trying import on_paper
+from podslice.agent.status.trialnode import copy_for_trial
 from podslice.api.pod.spec import Pod
 from podslice.node.holding import digest
 from podslice.node.node import Node
@@ -64,7 +64,7 @@ class Automatic:
             return None
         state, most = digest(node.state).named, self._moving.left_this_hour
         try:
-            plan = await self._aside(_plan, on_paper(node), wants, most) if most else None
+            plan = await self._aside(_plan, copy_for_trial(node), wants, most) if most else None
             if plan is None or not plan.fits or not plan.moves:
                 return None
             return await self._moving.carry_out(MoveRequest(state, plan.moves))

@@ -19,7 +19,7 @@ from podslice.agent.moves.movingmemory import Aside
 from podslice.agent.moves.running_move import RunningMoves
 from podslice.agent.owner import Owner
 from podslice.agent.resize.actuating import POLL_SECONDS
-from podslice.agent.status.trying import on_paper
+from podslice.agent.status.trialnode import copy_for_trial
 from podslice.host.state.resize_store import ResizeStore
 from podslice.node.holding import digest
 from podslice.values.errors import PodsliceError
@@ -105,7 +105,7 @@ class Moving:
         if request.state != before:
             raise MovesRefusedError(f"{stale}: plan anew")
         self._check_hour(request, rules.max_moves_per_hour)
-        problem = await self._aside(problem_in_moves, Trial.of(on_paper(store.node)), request.moves)
+        problem = await self._aside(problem_in_moves, Trial.of(copy_for_trial(store.node)), request.moves)
         if problem:
             raise MovesRefusedError(problem)
         if self._digest() != before:

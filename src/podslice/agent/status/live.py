@@ -1,7 +1,7 @@
 """The node as it is now, as one document: enough to decide elsewhere what the agent would decide here.
 
-It says what a decision is made of, and nothing else about a pod: names, amounts, restart policies, priority, and the
-annotations under podslice.io that a policy reads. No environment, image, label or other annotation leaves the node.
+Of a pod it holds only the input of decisions: names, amounts, restart policies, priority, and the annotations under
+podslice.io that a policy reads. No environment, image, label or other annotation leaves the node.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from podslice.values.errors import InputError
 KIND = "LiveNode"
 
 
-class LiveTelling:
-    """Tells of one node, which has this name; `devices` are its plugins' by resource."""
+class LiveNodeSource:
+    """Makes the document of the node with this name. `devices`: returns those of plugins, by resource."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LiveTelling:
         self._machine: tuple[Machine, dict[str, Any]] | None = None
 
     def tell(self) -> dict[str, Any]:
-        """The node as it is now."""
+        """Return the document of the node as it is now."""
         if self._machine is None or self._machine[0] is not self._owner.machine:
             self._machine = self._owner.machine, to_data(self._owner.machine)
         return live_node(self._owner, self._name, self._devices(), self._machine[1], self._find)
@@ -54,14 +54,17 @@ def live_node(
     machine: Mapping[str, Any],
     find: Callable[[Identity], Pod | None] = lambda identity: None,
 ) -> dict[str, Any]:
-    """Machine, configuration, pods, state files and plugin devices. `machine` is the owner's as plain data: making it
-    takes tens of milliseconds, and it seldom changes. `find` knows what pods say by now.
-    `problem` says why nothing can be decided, as in safe mode; pods and files are then missing."""
+    """Return the document: machine, configuration, pods, state files and plugin devices.
+
+    `machine`: the owner's as plain data, since making that takes tens of milliseconds and it seldom changes.
+    `find`: returns the present specification of a pod.
+    The field `problem` holds why nothing can be decided, as in safe mode; pods and files are then missing.
+    """
     node = owner.node
     facts: dict[str, Any] = {
         "node": name,
         "profile": owner.admitting.profile,
-        "problem": "" if node is not None else owner.safe_mode or "the runtime has not told what runs yet",
+        "problem": "" if node is not None else owner.safe_mode or "the runtime has not reported what runs yet",
         "machine": machine,
         "configuration": owner.config.document(),
         "policy": msgspec.to_builtins(owner.admitting.policy),
@@ -80,7 +83,7 @@ def _resource(name: str, devices: tuple[Device, ...]) -> dict[str, Any]:
 
 
 def movable_now(owner: Owner, pod: Pod, find: Callable[[Identity], Pod | None]) -> Pod:
-    """A pod of the node with what it says by now of being moved; as it was admitted where nobody knows."""
+    """Return a pod with its present annotation about moves, unchanged where its present specification is not known."""
     record = owner.pods.get(pod.metadata.uid)
     try:
         found = None if record is None else find(record.identity)
@@ -102,7 +105,7 @@ def _annotations(owner: Owner, pod: Pod, find: Callable[[Identity], Pod | None])
 
 
 def _pod(pod: Pod, annotations: dict[str, str]) -> dict[str, Any]:
-    """What decides, and the names."""
+    """Return the names of a pod and the fields that decide."""
     spec = msgspec.structs.replace(map_containers(pod.spec, _bare), node_selector=None, ephemeral_containers=())
     names = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
     return {"metadata": names, "spec": _short(msgspec.to_builtins(spec, enc_hook=str)), "annotations": annotations}
@@ -113,7 +116,7 @@ def _bare(container: Container) -> Container:
 
 
 def _short(data: Any) -> Any:
-    """Without empty fields, which mean what missing ones mean; an empty map does not."""
+    """Return the data without empty fields, which mean the same as missing ones. Empty maps stay: theirs differs."""
     if isinstance(data, list):
         return [_short(item) for item in data]
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""The agent's local socket as a file that only root may open, and the status that is read there."""
+"""The agent's local socket, which only root may open, and the status that is read there."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ BACKLOG = 16
 
 
 def bind_private(file: SocketFile) -> socket.socket:
-    """A listening Unix socket that only its owner may open; replaces a socket a dead agent left. Raises `OSError`, also
-    where a living one listens."""
+    """Return a listening Unix socket that only its owner may open. Replaces the socket of a dead agent. Raises
+    `OSError`, also where a running agent listens."""
     file.clear()
     path = file.path
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ def bind_private(file: SocketFile) -> socket.socket:
 
 @contextlib.contextmanager
 def owner_only() -> Iterator[None]:
-    """Sockets made inside have mode 0600 from the first moment."""
+    """Give sockets made inside mode 0600 from the first moment, which a chmod afterwards would not."""
     before = os.umask(0o177)
     try:
         yield
@@ -58,7 +58,7 @@ def owner_only() -> Iterator[None]:
 
 
 def status_of(owner: Owner, drifts: Iterable[Drift], **facts: Any) -> AgentStatus:
-    """Pods, sets, pools, drift, and the map beside the agent's own facts."""
+    """Return the agent's status: pods, pools, drift and the map. `facts`: further fields of `AgentStatus`."""
     node = owner.node
     return AgentStatus(
         **facts,
@@ -73,7 +73,7 @@ def status_of(owner: Owner, drifts: Iterable[Drift], **facts: Any) -> AgentStatu
 
 
 def _conditions(owner: Owner) -> Iterator[str]:
-    """What the machine lacks, of what it had."""
+    """Yield messages about what the machine has lost."""
     node = owner.node
     if node is None:
         return
@@ -89,8 +89,8 @@ def _conditions(owner: Owner) -> Iterator[str]:
         yield f"memoryOvercommitted: pods hold {short} bytes on NUMA node {numa} more than it has"
 
 
-def _lost(owner: Owner, uid: str) -> Iterator[str]:
-    """Containers of a pod that own CPUs which are offline, a line for each."""
+def _lost_cpus(owner: Owner, uid: str) -> Iterator[str]:
+    """Yield a line for each container of the pod that owns offline CPUs."""
     for record in owner.containers.values():
         lost = owner.placing.lost(record) if record.pod_uid == uid else 0
         if lost:
@@ -151,7 +151,7 @@ def pod_statuses(owner: Owner) -> Iterator[PodReport]:
             refused=bool(pod.refusals),
             findings=(
                 *findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid)),
-                *_lost(owner, uid),
+                *_lost_cpus(owner, uid),
             ),
             refusals=tuple(_refusal(pod, unit, refusal) for unit, refusal in pod.refusals.items()),
             containers=tuple(containers),

@@ -17,7 +17,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from podslice.agent.owner import Owner
-from podslice.agent.status.metrichelp import HELP
 from podslice.api.pod.memory_demand import container_memory
 from podslice.machine.delta import ConsequenceKind
 from podslice.node.checkpoints.guard_files import Guard
@@ -39,7 +38,7 @@ _CLASS_CPUS = "podslice_class_cpus"
 _GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA, _CLASS_CPUS})
 _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Those of the kubelet's client library; ours has other ones."""
+"""Default buckets of the kubelet's client library, which differ from ours."""
 _RESIZE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0)
 _PREPARE_BUCKETS = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 45.0)
 """The goal is 10 ms, a kubelet gives up after 45 s."""
@@ -64,20 +63,52 @@ _ALWAYS = tuple(
     )
 )
 
+_ENDPOINT = "kubelet_pod_resources_endpoint"
+_HELP = {
+    "kubelet_container_aligned_compute_resources_count": "Containers that are aligned, by boundary and scope.",
+    "kubelet_container_aligned_compute_resources_failure_count": "Containers that could not be aligned.",
+    "kubelet_cpu_manager_allocation_per_numa": "CPUs that containers have for themselves, by NUMA node.",
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count": "CPUs that containers have for themselves.",
+    "kubelet_cpu_manager_pinning_errors_total": "Containers that wanted CPUs for themselves and got none.",
+    "kubelet_cpu_manager_pinning_requests_total": "Containers that wanted CPUs for themselves.",
+    "kubelet_cpu_manager_shared_pool_size_millicores": "Size of the node's shared pool in thousandths of a CPU.",
+    "kubelet_memory_manager_pinning_errors_total": "Containers that wanted memory of NUMA nodes and got none.",
+    "kubelet_memory_manager_pinning_requests_total": "Containers that wanted memory of NUMA nodes.",
+    "kubelet_topology_manager_admission_errors_total": "Pods that could not be aligned and were refused.",
+    "kubelet_topology_manager_admission_requests_total": "Pods that were to be aligned.",
+    f"{_ENDPOINT}_errors_get": "Calls of Get that failed.",
+    f"{_ENDPOINT}_errors_get_allocatable": "Calls of GetAllocatableResources that failed.",
+    f"{_ENDPOINT}_errors_list": "Calls of List that failed.",
+    f"{_ENDPOINT}_requests_get": "Calls of Get.",
+    f"{_ENDPOINT}_requests_get_allocatable": "Calls of GetAllocatableResources.",
+    f"{_ENDPOINT}_requests_list": "Calls of List.",
+    f"{_ENDPOINT}_requests_total": "Calls of PodResources, by version of the API.",
+    "podslice_class_cpus": "CPUs by class, and by who has them: owned, shared, reserved, offline.",
+    "podslice_class_fallbacks_total": "Containers that started on shared CPUs of none of their classes.",
+    "podslice_plugin_errors_total": "Answers of plugins of the CPU Manager that broke their contract.",
+    "podslice_scored_merges_total": "Merges that weighed resources against each other, and whether upstream agrees.",
+    "podslice_memory_overcommitted_bytes": "Memory that pods hold on a NUMA node beyond what it has now.",
+    "resource_manager_allocation_errors_total": "Allocations that failed, by resource and source.",
+    "resource_manager_allocations_total": "Allocations, by resource and source.",
+    "podslice_container_assignments": "Running containers with resources of their own, by what they have.",
+    "resource_manager_container_assignments": "Containers that were given resources of their own, by what they got.",
+}
+"""`# HELP` texts of the metrics of the managers."""
+
 
 def rejection_label(reason: str) -> str:
-    """The value of `kubelet_admission_rejections_total{reason}` (memory-device 3.5)."""
+    """Return the value of `kubelet_admission_rejections_total{reason}` (memory-device 3.5)."""
     if reason in _REASONS:
         return reason
     return "OutOfExtendedResources" if is_out_of(reason) else "Other"
 
 
-def _counted(counts: Mapping[PlanOutcome, int], fate: PlanOutcome) -> float:
+def _outcome_count(counts: Mapping[PlanOutcome, int], fate: PlanOutcome) -> float:
     return float(counts.get(fate, 0))
 
 
 class Metrics:
-    """One registry."""
+    """The metrics of an agent, in a registry of their own."""
 
     def __init__(self, owner: Owner, clock: Callable[[], float] = time.time) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -121,13 +152,13 @@ class Metrics:
         self.admission: Histogram | None = None
         self.pod_pinning_errors: Counter | None = None
         if self._owner.admitting.profile != "kubelet-1.36":
-            self._as_the_kep_says()
+            self._of_the_kep()
         self.rejections = self._counter("kubelet_admission_rejections", "Pods refused, by reason.", "reason")
         self.rejected = self._counter("podslice_pods_rejected", "Refused pods that were marked Failed.")
         self.failures = self._counter("podslice_pod_failures", "Errors that ended a step of one pod, by step.", "step")
 
-    def _as_the_kep_says(self) -> None:
-        """What KEP-5526 names and v1.36.2 does not have."""
+    def _of_the_kep(self) -> None:
+        """Add the metrics that KEP-5526 names and v1.36.2 does not have."""
         self.admission = self._histogram(
             "kubelet_topology_manager_admission_duration_seconds",
             "Duration in seconds to serve a pod admission request.",
@@ -167,7 +198,7 @@ class Metrics:
     def _of_guards(self) -> None:
         self.guard_writes = self._counter("podslice_guard_writes", "Kernel files written by guards.", "guard", "result")
         self.guard_contested = self._counter(
-            "podslice_guard_contested", "Kernel files left to somebody who kept changing them.", "guard"
+            "podslice_guard_contested", "Kernel files left to another program that kept changing them.", "guard"
         )
         self.guard_open = self._gauge(
             "podslice_guard_open_files", "Kernel files that let exclusive CPUs be used.", "guard"
@@ -202,7 +233,9 @@ class Metrics:
         )
         for change in get_args(ConsequenceKind):
             self.machine_changes.labels(change)
-        self._gauge("podslice_degraded_containers", "Containers that own CPUs which are offline.", read=self._degraded)
+        self._gauge(
+            "podslice_degraded_containers", "Containers that own CPUs which are offline.", read=self._count_degraded
+        )
         self._gauge(
             "podslice_safe_mode", "1 while the state cannot be trusted.", read=lambda: float(bool(owner.safe_mode))
         )
@@ -221,12 +254,12 @@ class Metrics:
         )
         plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
         for fate in get_args(PlanOutcome)[1:]:
-            plans.labels(fate).set_function(functools.partial(_counted, journal.binding_outcomes, fate))
+            plans.labels(fate).set_function(functools.partial(_outcome_count, journal.binding_outcomes, fate))
 
     def _count(self, isolation: str) -> float:
         return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))
 
-    def _degraded(self) -> float:
+    def _count_degraded(self) -> float:
         placing = self._owner.placing
         return float(sum(placing.lost(record) != 0 for record in self._owner.containers.values()))
 
@@ -240,10 +273,10 @@ class Metrics:
         return max(0.0, self._clock() - max(times)) if times else 0.0
 
     def text(self) -> bytes:
-        """The whole page."""
+        """Return the page of `/metrics`."""
         node = self._owner.node
         running = ((record.unit, record.member) for record in self._owner.containers.values())
-        texts = [manager_metrics(node, running), overcommitted_memory(node)] if node is not None else []
+        texts = [manager_metrics(node, running), memory_overcommitment(node)] if node is not None else []
         served: dict[str, dict[Labels, float]] = {}
         for key, value in self.pod_resources.items():
             name, _, version = key.partition("/")
@@ -265,7 +298,7 @@ _POD_RESOURCES = (
 
 
 def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
-    """What the managers counted, as Prometheus text; `running` are the containers by pod UID and name."""
+    """Return the managers' counters in Prometheus' text format. `running`: containers by pod UID and name."""
     counted: dict[str, dict[Labels, float]] = {}
     view = node.view
     for one, value in (*dict.fromkeys((*_ALWAYS, *_initial(view)), 0).items(), *node.counters.items()):
@@ -282,8 +315,8 @@ def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
     return "".join(_family(_full_name(name), kinds[name], counted[name]) for name in sorted(counted))
 
 
-def overcommitted_memory(node: Node) -> str:
-    """Bytes that pods hold and a NUMA node, whose memory went away, has not."""
+def memory_overcommitment(node: Node) -> str:
+    """Return the metric of bytes that pods hold beyond the memory of a NUMA node, some of which went away."""
     if not node.view.binds_memory:
         return ""
     short = node.state.memory.short
@@ -294,7 +327,8 @@ def overcommitted_memory(node: Node) -> str:
 
 
 def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:
-    """Running containers by what they have now, under the names of the counter beside it, which never falls."""
+    """Yield the running containers by their present resources, with the labels of upstream's counter, which never
+    falls."""
     found: Counted[tuple[str, str]] = Counted()
     for uid, name in set(running):
         pod = view.pods.get(uid)
@@ -319,7 +353,7 @@ def _assignment(*, own: bool, of_pod: bool) -> str:
 
 
 def _initial(view: NodeView) -> Iterator[Series]:
-    """Series that are 0 from the start (cpu-topology 10.1, 10.2)."""
+    """Yield the series that are 0 from the start (cpu-topology 10.1, 10.2)."""
     for kind in ("count", "failure_count"):
         if view.pins_cpus:
             yield series(f"container_aligned_compute_resources_{kind}", boundary="physical_cpu", scope="container")
@@ -338,7 +372,7 @@ def _initial(view: NodeView) -> Iterator[Series]:
 
 
 def _per_numa(view: NodeView) -> Iterable[tuple[Labels, float]]:
-    """Assigned CPUs by NUMA node; unlike upstream a node without any goes back to 0 (cpu-topology 11.16)."""
+    """Yield the assigned CPUs by NUMA node. Unlike upstream a node without any goes back to 0 (cpu-topology 11.16)."""
     assigned = view.assigned
     for numa in view.machine.nodes:
         cpus = bits_of(thread for core in numa.cores or () for thread in core.threads)
@@ -346,7 +380,7 @@ def _per_numa(view: NodeView) -> Iterable[tuple[Labels, float]]:
 
 
 def _per_class(view: NodeView, classes: CPUClasses) -> Iterable[tuple[Labels, float]]:
-    """CPUs by class and by who has them."""
+    """Yield the CPUs by class and state."""
     states = {
         "owned": view.owned & ~view.offline,
         "shared": view.assignable,
@@ -365,4 +399,4 @@ def _full_name(name: str) -> str:
 def _family(full: str, kind: str, values: Mapping[Labels, float]) -> str:
     texts = {labels_text(labels): value for labels, value in values.items()}
     lines = [f"{full}{labels} {float(value)}" for labels, value in sorted(texts.items())]
-    return "\n".join((f"# HELP {full} {HELP[full]}", f"# TYPE {full} {kind}", *lines)) + "\n"
+    return "\n".join((f"# HELP {full} {_HELP[full]}", f"# TYPE {full} {kind}", *lines)) + "\n"

@@ -1,4 +1,4 @@
-"""Telling people: the log as JSON lines, metrics, and Kubernetes Events on the pods concerned."""
+"""Reports of the agent: the log as JSON lines, metrics, and Kubernetes Events on the pods concerned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RESIZE_EVENTS = {
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a line of a logger pass once in `seconds`, with how many like it were left out."""
+    """Passes a log line once in `seconds`, with the number of equal ones that were left out."""
 
     def __init__(self, seconds: float = 10.0, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class RepeatFilter(logging.Filter):
         self._left_out: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False for one that is left out."""
+        """Return False for a line to leave out."""
         line, now = str(record.msg).partition("\n")[0][:200], self._clock()
         if now - self._passed.get(line, -self._seconds) < self._seconds:
             self._left_out[line] = self._left_out.get(line, 0) + 1
@@ -61,7 +61,7 @@ _MOST_LINES = 256
 
 
 def configure_log(level: str = "info") -> None:
-    """JSON lines on standard error, one per event. What asyncio says again and again is said once in a while."""
+    """Log JSON lines to standard error, one per event; repeated lines of asyncio now and then."""
     asyncio_log = logging.getLogger("asyncio")
     if not any(isinstance(one, RepeatFilter) for one in asyncio_log.filters):
         asyncio_log.addFilter(RepeatFilter())
@@ -77,30 +77,30 @@ def configure_log(level: str = "info") -> None:
     )
 
 
-_BAD_NEWS = ("only-reserved", "no-shared-cpus", "reserved-offline", "memory-overcommitted", "node-gone", "rebuilt")
+_WARNINGS = ("only-reserved", "no-shared-cpus", "reserved-offline", "memory-overcommitted", "node-gone", "rebuilt")
 _POD_EVENTS = {
     "rebuilt": ("Normal", "PodsliceCPUsReplaced"),
     "replaced": ("Warning", "PodsliceCPUsReplaced"),
     "returned": ("Normal", "PodsliceCPUsReturned"),
 }
-"""What containers without CPUs of theirs hear is `PodsliceCPUsLost`."""
+"""Events by kind of consequence; for containers that lost their CPUs it is `PodsliceCPUsLost`."""
 
 
 class EventSink(Protocol):
-    """Takes an event about a pod, or about the node."""
+    """Receiver of events about pods and the node."""
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None: ...
     def emit_node(self, kind: str, reason: str, message: str) -> None: ...
 
 
 class NoEvents:
-    """For nodes without API server: the log has everything as well."""
+    """Drops events, on nodes without API server: the log has everything as well."""
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
-        return None
+        """Do nothing."""
 
     def emit_node(self, kind: str, reason: str, message: str) -> None:
-        return None
+        """Do nothing."""
 
 
 class AgentReporter:
@@ -113,16 +113,18 @@ class AgentReporter:
         self.events: EventSink = events or NoEvents()
         self.log = structlog.get_logger()
         self.explains = False
-        """Refusals of whole pods become events later, with what would help."""
+        """Events about refused pods are sent later, with what would help."""
         self._failures: OrderedDict[tuple[str, PodFailure], None] = OrderedDict()
 
     def decided(self, seconds: float) -> None:
+        """Report the duration of a decision."""
         if self.metrics is not None:
             self.metrics.admission_ms.observe(int(seconds * 1000))
             if self.metrics.admission is not None:
                 self.metrics.admission.observe(seconds)
 
     def admitted(self, identity: Identity, decision: Decision, node: Node) -> None:
+        """Report an admitted pod."""
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
         self._eligibility(identity, decision, node)
@@ -131,7 +133,7 @@ class AgentReporter:
             self.events.emit(identity, event.type, event.reason, event.message)
 
     def _eligibility(self, identity: Identity, decision: Decision, node: Node) -> None:
-        """Who could own CPUs, what became of it, and which rule keeps the others from it (KEP-5526, Mitigations)."""
+        """Log which containers own CPUs, and which rule keeps the others from it (KEP-5526, Mitigations)."""
         if not self.log.is_enabled_for(logging.DEBUG):
             return
         view = node.view
@@ -149,6 +151,7 @@ class AgentReporter:
         )
 
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
+        """Report a refused pod or container."""
         reason, message, why = refusal.reason, refusal.message, refusal.why
         if self.metrics is not None:
             self.metrics.rejections.labels(rejection_label(reason)).inc()
@@ -160,20 +163,20 @@ class AgentReporter:
             self.events.emit(identity, "Warning", reason, event_text(refusal, ""))
 
     def explained(self, identity: Identity, refusal: ReportedRefusal, fix: str) -> None:
-        """What became of a refused pod, and what would help."""
+        """Report whether a refused pod waits or is rejected, and what would help."""
         waits = list(refusal.waits_for)
         self.log.info("explained", pod=str(identity), uid=identity.uid, reason=refusal.reason, fix=fix, waits_for=waits)
         kind, reason = ("Normal", "PodsliceWaiting") if waits else ("Warning", refusal.reason)
         self.events.emit(identity, kind, reason, event_text(refusal, fix))
 
     def rejected(self, identity: Identity, refusal: ReportedRefusal) -> None:
-        """The pod is marked Failed."""
+        """Report that a pod is marked Failed."""
         if self.metrics is not None:
             self.metrics.rejected.inc()
         self.log.warning("rejected", pod=str(identity), uid=identity.uid, reason=refusal.reason)
 
     def failed(self, identity: Identity, failure: PodFailure) -> None:
-        """Counted each time, said once."""
+        """Report a failure: counted each time, logged once."""
         if self.metrics is not None:
             self.metrics.failures.labels(failure.step).inc()
         key = (identity.uid, failure)
@@ -186,12 +189,14 @@ class AgentReporter:
         self.events.emit(identity, "Warning", "PodsliceFailed", f"{failure.step}: {failure}")
 
     def resized(self, identity: Identity, container: str, text: str) -> None:
+        """Report a requested resize that is not applied."""
         if self.metrics is not None:
             self.metrics.resizes.inc()
         self.log.warning("resize", pod=str(identity), uid=identity.uid, container=container, text=text)
         self.events.emit(identity, "Warning", "PodsliceResizeNotApplied", text)
 
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
+        """Report the result of a requested resize."""
         if self.metrics is not None:
             self.metrics.answered.labels(news.operation, news.result).inc()
             if news.result == "applied":
@@ -205,6 +210,7 @@ class AgentReporter:
         self.events.emit(identity, kind, _RESIZE_EVENTS[news.result], news.text)
 
     def moved(self, identity: Identity, news: MoveNews) -> None:
+        """Report the result of a move."""
         if self.metrics is not None:
             self.metrics.moves.labels(news.result).inc()
         self.log.info(
@@ -219,7 +225,7 @@ class AgentReporter:
             self.metrics.machine_changes.labels(kind).inc()
         if identity is None:
             self.log.warning("machine", kind=kind, text=text)
-            self.events.emit_node("Warning" if kind in _BAD_NEWS else "Normal", "PodsliceMachineChanged", text)
+            self.events.emit_node("Warning" if kind in _WARNINGS else "Normal", "PodsliceMachineChanged", text)
             return
         name = consequence.container
         self.log.warning("machine", pod=str(identity), uid=identity.uid, container=name, kind=kind, text=text)
@@ -227,13 +233,14 @@ class AgentReporter:
         self.events.emit(identity, level, reason, text)
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
+        """Report a container that was created without the agent."""
         if self.metrics is not None:
             self.metrics.strangers.inc()
         self.log.warning("stranger", pod=str(identity), uid=identity.uid, container=container, why=why)
         self.events.emit(identity, "Warning", "PodsliceStranger", f"Container {container}: {why}")
 
     def trouble(self, what: str, message: str) -> None:
-        """Counted each time; the same one is logged once in five minutes."""
+        """Report a trouble: counted each time, the same one logged once in five minutes."""
         if self.metrics is not None:
             self.metrics.troubles.labels(what).inc()
         now, key = self._clock(), (what, message[:LONGEST_MESSAGE])
@@ -245,10 +252,11 @@ class AgentReporter:
         self.log.error("trouble", what=what, message=message[:LONGEST_MESSAGE])
 
     def event(self, reason: str, message: str) -> None:
-        """A warning about the node."""
+        """Send a warning about the node."""
         self.events.emit_node("Warning", reason, message)
 
     def drift(self, drift: Drift) -> None:
+        """Report a difference between a decision and a cgroup."""
         if self.metrics is not None:
             self.metrics.drift.labels(drift.kind).inc()
             if drift.repaired:
@@ -265,5 +273,6 @@ class AgentReporter:
         )
 
     def hook(self, name: str, seconds: float) -> None:
+        """Report the duration of a call of the runtime."""
         if self.metrics is not None:
             self.metrics.hooks.labels(name).observe(seconds)

@@ -1,12 +1,12 @@
-"""The agent's local socket (root, mode 0600): whoever opens it and says nothing reads the status; whoever sends one
-line of JSON is answered in lines of JSON.
+"""The agent's local socket (root, mode 0600): a client that sends nothing gets the status; one that sends a line of
+JSON gets lines of JSON.
 
     {"request": "node"}                           all that decides on the node, a LiveNode
     {"request": "moves", "moves": {...}}          a MoveRequest: moves of running containers
     {"request": "undo"}                           those of the last one, back
 
-Lines `{"progress": ...}` come first, the last one is `{"answer": ...}`, a document, or `{"error": ...}`. Who asks is
-known from the kernel; one request is one connection.
+Lines `{"progress": ...}` come first, the last one is `{"answer": ...}`, a document, or `{"error": ...}`. The kernel
+reports the client's user; one connection is one request.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from podslice.values.document import document
 from podslice.values.errors import InputError
 
 SILENCE = 2.0
-"""Seconds after which whoever says nothing wants the status, without ending its side as our own clients do. On a busy
-node a client needs some of them between connecting and asking."""
+"""Seconds after which a silent client gets the status; our own clients end their side at once. On a busy node a client
+needs some of them between connecting and sending its request."""
 _PATIENCE = 5.0
 _CREDENTIALS = struct.Struct("3i")
 
 Send = Callable[[dict[str, Any]], None]
-"""Sends a line. Raises `ConnectionError` where nobody reads any more."""
+"""Sends a line. Raises `ConnectionError` where the client has hung up."""
 Handler = Callable[[Mapping[str, Any], Send], Awaitable[dict[str, Any]]]
-"""From a request to the document that answers it. Raises `InputError`."""
+"""From a request to the document of its answer. Raises `InputError`."""
 
 
 async def serve_local(
@@ -57,11 +57,13 @@ async def serve_local(
     *,
     trouble: Callable[[str, str], None] = lambda what, message: None,
 ) -> asyncio.Server:
-    """Serve until closed; an error that nobody expects is an answer, and `trouble`. Raises `OSError`."""
+    """Serve until closed. An unexpected error is sent as an answer and reported to `trouble`. Raises `OSError`."""
 
-    async def answered(line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+    async def answer_or_refuse(
+        line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> dict[str, Any]:
         try:
-            return await _answered(line, reader, writer, handlers)
+            return await _answer_request(line, reader, writer, handlers)
         except ConnectionError:
             raise
         except Exception as error:
@@ -75,7 +77,7 @@ async def serve_local(
             if line is None:
                 writer.write(msgspec.json.encode(document(status())))
             else:
-                writer.write(_line(await answered(line, reader, writer)))
+                writer.write(_line(await answer_or_refuse(line, reader, writer)))
             async with asyncio.timeout(_PATIENCE):
                 await writer.drain()
         except (TimeoutError, ConnectionError):
@@ -91,7 +93,7 @@ async def serve_local(
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes | None:
-    """The line that somebody sends, None where nobody does. Raises `TimeoutError`, `ConnectionError`."""
+    """Read the client's line, None for a silent client. Raises `TimeoutError`, `ConnectionError`."""
     first = b""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SILENCE):
@@ -107,10 +109,10 @@ async def _request(reader: asyncio.StreamReader) -> bytes | None:
             return b""
 
 
-async def _answered(
+async def _answer_request(
     line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler]
 ) -> dict[str, Any]:
-    """The last line of the answer."""
+    """Handle a request and return the last line of the answer."""
 
     def send(data: dict[str, Any]) -> None:
         if reader.at_eof() or writer.is_closing():
@@ -130,7 +132,7 @@ async def _answered(
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """Raises `InputError`."""
+    """Decode a request. Raises `InputError`."""
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -142,7 +144,7 @@ def _line(data: dict[str, Any]) -> bytes:
 
 
 def check_peer(peer: socket.socket) -> None:
-    """Only root and the agent's own user may ask for something, whatever the socket's mode became. Raises
+    """Check that the client is root or the agent's own user, whatever the socket's mode is by now. Raises
     `InputError`."""
     _, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid not in (0, os.geteuid()):
@@ -150,20 +152,20 @@ def check_peer(peer: socket.socket) -> None:
 
 
 class MoveHandlers:
-    """What is asked about moves."""
+    """Handlers of the requests about moves."""
 
     def __init__(self, moving: Moving) -> None:
         self._moving = moving
 
     async def moves(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
-        """Carry out what is asked for. Raises `InputError`."""
+        """Make the requested moves. Raises `InputError`."""
         wanted = request.get("moves")
         if not isinstance(wanted, dict):
             raise InputError("is missing", path="moves")
         return await self._carry_out(read_request(wanted), send)
 
     async def undo(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
-        """Go back. Raises `InputError` where nothing is known to go back to."""
+        """Undo the last moves. Raises `InputError` where none are known."""
         if self._moving.last is None:
             raise InputError(
                 "this agent has carried out no plan since it started", remedy="give the result: --undo RESULT"

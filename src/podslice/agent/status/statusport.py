@@ -1,7 +1,7 @@
-"""What `kubectl podslice` reads of an agent: `/status`, `/node` and `/audit`, as JSON, on a listener of its own.
+"""The listener for `kubectl podslice`: `/status`, `/node` and `/audit`, as JSON.
 
-Names of pods and where they run are no tenant's business. So the listener is on a loopback address, which in a pod's
-own network means: through a port-forward, by those who may make one. Anywhere else whoever asks must know a token.
+Users must not read which pods run where. So the listener is on a loopback address, which in a pod's own network can be
+reached by a port-forward alone, by users who may make one. On any other address a client must send a token.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from podslice.values.errors import InputError
 TOKEN_HEADER = "x-podslice-token"
 _JSON = "application/json"
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""The kernel's fixed number of the namespace that every process id of the node is in."""
+"""The kernel's fixed number of the initial PID namespace, which has all processes of the node."""
 
 
 def status_routes(
     owner: Owner, tree: CgroupTree, *, status: Callable[[], AgentStatus], live: Callable[[], dict[str, Any]]
 ) -> dict[str, Route]:
-    """One audit runs at a time, in a thread: it reads a file or two for every container."""
+    """Return the routes of the listener."""
+    # An audit reads a file or two for every container, so it runs in a thread, and only one at a time.
     auditing = asyncio.Lock()
 
     async def tell_status() -> HTTPAnswer:
@@ -55,14 +56,14 @@ def status_routes(
     return {"/status": tell_status, "/node": tell_node, "/audit": tell_audit}
 
 
-def strangers(token_file: str) -> Refusal:
-    """Turns away who does not know the token in the file, which is read each time because secrets are replaced;
-    without a file, who did not ask for localhost."""
+def require_token(token_file: str) -> Refusal:
+    """Return a refusal of requests without the token in the file; without a file, of requests not for localhost."""
 
     def refusal(headers: Mapping[str, str]) -> HTTPAnswer | None:
         if not token_file:
             local = is_local_host(headers.get("host", ""))
             return None if local else plain(403, "this listener answers only to localhost\n")
+        # Read for every request: a mounted Secret is replaced in place.
         try:
             token = read_access_token(token_file)
         except InputError as error:

@@ -1,4 +1,5 @@
-"""What the system beside the pods uses, a sample a minute, for `podslice reserve --measured` (docs/reserve.md)."""
+"""Record the CPU and memory of the system beside the pods every minute, for `podslice reserve --measured`
+(docs/reserve.md)."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _TICKS = 100
 
 
 class SystemUsageRecorder:
-    """Samples while the policy says `reservation.measure`. What was recorded before goes on; a file that cannot be read
-    is begun anew, and one that cannot be written is a trouble and nothing more."""
+    """Samples while the policy has `reservation.measure`. The recording of earlier agents is continued; a file that
+    cannot be read is begun anew, and one that cannot be written is reported."""
 
     def __init__(
         self,
@@ -45,12 +46,13 @@ class SystemUsageRecorder:
         self.usage: SystemUsage | None = None
 
     async def run(self) -> None:
+        """Sample every minute, for ever."""
         while True:
             self.sample()
             await asyncio.sleep(_MINUTE)
 
     def sample(self) -> None:
-        """One look, where the policy asks for it."""
+        """Take a sample, if the policy has it."""
         node = self._owner.node
         if node is None or not node.view.policy.reservation.measure:
             self._last = None
@@ -70,7 +72,7 @@ class SystemUsageRecorder:
             self.save()
 
     def save(self) -> None:
-        """What was recorded since the last time."""
+        """Write the recording, if there is anything new."""
         if self.usage is None or not self._unsaved:
             return
         try:

@@ -1,8 +1,8 @@
-"""Claims in the owner's ledgers: prepared, used by containers, given back.
+"""The ledger of claims: prepared, used by containers, unprepared.
 
-Preparing writes the claim's record, then the state with its CPUs, then its CDI file, and only then anybody hears of it;
-giving back undoes this in the other order. So whoever is killed in between leaves a claim that is known, whose CPUs are
-its own, and which is prepared or given back once more.
+Preparing writes the claim's record, then the state with its CPUs, then its CDI file, and answers the kubelet only then;
+unpreparing undoes this in the other order. So an agent that is killed in between leaves a claim that is known, whose
+CPUs are its own, and which is prepared or unprepared once more.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, bits_of, format_bits, union
 
 
-class ClaimBook:
-    """Prepared claims by UID. `in_use` names the containers that run on a claim's CPUs, by the claim's UID; `changed`
-    is told when the shared pool is another."""
+class ClaimLedger:
+    """Prepared claims by UID. `in_use`: returns the containers that run on a claim's CPUs, by the claim's UID.
+    `changed`: is called with the old shared pool when that changes."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ClaimBook:
         self.claims: dict[str, PreparedClaim] = {}
         self.in_use: Callable[[str], list[str]] = lambda uid: []
         self.users: Callable[[str], frozenset[str]] = lambda uid: frozenset()
-        """UIDs of the pods that may use a claim, as far as is known."""
+        """Returns the UIDs of the pods that may use a claim, as far as is known."""
         self.kubelet_adds: bool | None = None
         """Whether the kubelet counts claims in its cgroups itself; None while its version is not known."""
         self.changed: Callable[[Bits], None] = lambda before: None
@@ -54,7 +54,9 @@ class ClaimBook:
     # Start
 
     def load(self) -> list[Pod]:
-        """What holds the CPUs of claims that were prepared before, for a node that starts. Raises `OSError`."""
+        """Load the claims that were prepared before. Return the pods that hold their CPUs, for a node that starts.
+        Raises
+        `OSError`."""
         claims, problems = self._files.load()
         for problem in problems:
             self._reporter.trouble("claims", problem)
@@ -65,14 +67,14 @@ class ClaimBook:
         return [pod for claim in claims.values() if (pod := claim.holder_pod()) is not None]
 
     def lost(self, claim_uid: str, why: str) -> None:
-        """The node that started could not give a claim its CPUs again: it is as if it had never been prepared."""
+        """Forget a claim whose CPUs a starting node could not restore, as if it had never been prepared."""
         claim = self._drop(claim_uid)
         self._reporter.trouble("claims", f"claim {claim or claim_uid} lost its CPUs: {why}")
         self._remove_files(claim_uid)
 
     def opened(self) -> None:
-        """The node runs: every claim has its CDI file again, and no other has one."""
-        for uid in self._cdi.listed() - self.claims.keys():
+        """Write the CDI files of all claims, and remove all others, once the node runs."""
+        for uid in self._cdi.list_uids() - self.claims.keys():
             self._attempt("a CDI file without claim", partial(self._cdi.remove, uid))
         for claim in self.claims.values():
             self._attempt(f"the CDI file of claim {claim}", partial(self._write, claim))
@@ -83,15 +85,15 @@ class ClaimBook:
         except OSError as error:
             self._reporter.trouble("claims", f"{what}: {error.strerror or error}")
 
-    # Prepare and give back
+    # Prepare and unprepare
 
     def prepare(self, claim: PreparedClaim) -> PreparedClaim:
-        """Give a claim what it was allocated; one that has it keeps it. Raises `ClaimError`."""
+        """Prepare a claim as it was allocated; one that is prepared keeps its CPUs. Raises `ClaimError`."""
         if not is_uid(claim.uid):
             raise ClaimError(f"claim {claim} has a UID that is none")
         known = self.claims.get(claim.uid)
         if known is not None and known.devices == claim.devices:
-            return self._again(known, claim)
+            return self._prepare_again(known, claim)
         if known is not None:
             self._check_unused(known, f"claim {claim} is allocated anew while")
             self.unprepare(claim.uid)
@@ -100,7 +102,7 @@ class ClaimBook:
         try:
             self._hold(claim)
             self._put(claim)
-            self._tell(claim)
+            self._publish(claim)
         except ClaimError:
             self._remove_files(claim.uid)
             raise
@@ -108,14 +110,14 @@ class ClaimBook:
             raise ClaimError(f"the files of claim {claim} cannot be written: {error.strerror or error}") from None
         return claim
 
-    def _again(self, known: PreparedClaim, claim: PreparedClaim) -> PreparedClaim:
-        """The pod that may use it can be another one by now."""
+    def _prepare_again(self, known: PreparedClaim, claim: PreparedClaim) -> PreparedClaim:
+        """Prepare a known claim again: another pod may use it by now."""
         try:
             if claim.pods and claim.pods != known.pods:
                 self._files.keep(claim)
                 self._put(claim)
                 known = claim
-            self._tell(known)
+            self._publish(known)
         except OSError as error:
             raise ClaimError(f"claim {claim} cannot be written: {error.strerror or error}") from None
         return known
@@ -125,7 +127,7 @@ class ClaimBook:
         if self._admitting.store is not None and policy is None:
             raise ImpossibleClaimError("NotOffered", f"claim {claim}: the policy of this node has nothing for claims")
         if self._admitting.store is None or policy is None:
-            why = self._admitting.safe_mode or "the runtime has not told what runs yet"
+            why = self._admitting.safe_mode or "the runtime has not reported what runs yet"
             raise ClaimError(f"claim {claim} cannot be prepared while the state of the node cannot be trusted: {why}")
         check_memory(claim, self.claims.values(), claim_memory(policy))
 
@@ -139,7 +141,7 @@ class ClaimBook:
         pod = claim.holder_pod()
         if pod is None:
             return
-        before = self._shared()
+        before = self._shared_pool()
         try:
             self._admitting.hold(pod)
         except RefusedError as error:
@@ -147,11 +149,15 @@ class ClaimBook:
         self.changed(before)
 
     def _refusal(self, claim: PreparedClaim, refusal: ReportedRefusal) -> ClaimError:
-        """The amount, the NUMA node, what is free there and who has the rest; for good where all of it is less."""
+        """Return the error for a claim that got no CPUs: the amount, the place, the free CPUs and the owners of the
+        others.
+
+        It is an `ImpossibleClaimError` where all CPUs for claims would not be enough.
+        """
         view = self._view()
         if view is None or view.cpu_classes is None or not refusal.final:
             return ClaimError(f"claim {claim}: {refusal.message}")
-        said = []
+        parts = []
         for place, device in enumerate(claim.devices):
             claimable = view.cpu_classes.grantable.get(holder_cpu_class(claim.container(place)), 0)
             if device.cpus > claimable.bit_count():
@@ -162,23 +168,25 @@ class ClaimBook:
                 )
             free = (claimable & view.shared).bit_count()
             if device.cpus > free:
-                owners = ", ".join(_holders(view, claimable)) or "nobody"
-                said.append(
+                owners = ", ".join(_holders(view, claimable)) or "no one"
+                parts.append(
                     f"{device.cpus} CPUs {_where(device)}, where {free} of {claimable.bit_count()} for "
                     f"claims are free (held by {owners})"
                 )
-        return ClaimError(f"claim {claim} wants {' and '.join(said)}" if said else f"claim {claim}: {refusal.message}")
+        return ClaimError(
+            f"claim {claim} wants {' and '.join(parts)}" if parts else f"claim {claim}: {refusal.message}"
+        )
 
     def unprepare(self, uid: str) -> None:
-        """Take back what a claim has; one that is not known has nothing. Raises `ClaimError` where that cannot be
-        written; it is then asked again."""
+        """Free a claim's resources; an unknown claim has none. Raises `ClaimError` where that cannot be written; then
+        the kubelet calls again."""
         if not is_uid(uid):
             return
         claim = self.claims.get(uid)
         try:
             self._cdi.remove(uid)
             if claim is not None:
-                before = self._shared()
+                before = self._shared_pool()
                 self._admitting.release(claim.holder)
                 self.changed(before)
             self._files.drop(uid)
@@ -194,35 +202,38 @@ class ClaimBook:
     # Containers
 
     def of_pod(self, pod: str) -> list[PreparedClaim]:
-        """The claims that a pod may use."""
+        """Return the claims that a pod may use."""
         return [claim for claim in self.claims.values() if pod in claim.pods]
 
     def is_used_by(self, uid: str, devices: Iterable[ClaimedDevice]) -> bool:
-        """True when one of the devices is the claim's."""
+        """Whether one of the devices is the claim's."""
         return any(self._short.get(one.claim) == uid for one in devices)
 
     def uses(self, pod: str, devices: Iterable[ClaimedDevice]) -> tuple[ClaimedDevice, ...]:
-        """Of the devices that a container's environment names those of claims that its pod may use: the environment
-        alone proves nothing. Raises `RefusedError` for a claim of ours that is another pod's."""
+        """Return the devices that a container's environment names and its pod may use.
+
+        Raises `RefusedError` for a claim of ours that is another pod's: the pod's author can write the environment.
+        """
         found = []
         for one in devices:
             claim = self.claim_of(one.claim)
             if claim is None or one.index >= len(claim.devices):
                 continue
-            if pod not in claim.pods and not self._passed_on(claim, pod):
+            if pod not in claim.pods and not self._pass_on(claim, pod):
                 raise RefusedError(ReportedRefusal("ClaimOfAnotherPod", f"claim {claim} is not reserved for this pod"))
             found.append(one)
         return tuple(found)
 
-    def _passed_on(self, claim: PreparedClaim, pod: str) -> bool:
-        """A claim that the kubelet keeps prepared is used by the next pod without a word."""
+    def _pass_on(self, claim: PreparedClaim, pod: str) -> bool:
+        """Give a claim to the next pod that may use it, which the kubelet does not report for a claim that it keeps
+        prepared. Return whether the pod may use it."""
         if self.in_use(claim.uid) or pod not in self.users(claim.uid):
             return False
-        self._attempt(f"claim {claim}", partial(self._again, claim, replace(claim, pods=(pod,))))
+        self._attempt(f"claim {claim}", partial(self._prepare_again, claim, replace(claim, pods=(pod,))))
         return True
 
     def pinning(self, devices: Iterable[ClaimedDevice], view: NodeView | None = None) -> Pinning | None:
-        """What a container with these devices has of them: CPUs, and the NUMA nodes of memory; None for nothing."""
+        """Return the CPUs and NUMA nodes that a container gets with these devices, None for none."""
         view = view or self._view()
         held = [part for one in devices if (part := self._part(one, view)) is not None]
         if not held:
@@ -235,11 +246,11 @@ class ClaimBook:
         claim = self.claim_of(one.claim)
         if claim is None or one.index >= len(claim.devices):
             return None
-        return _held(claim, view)[one.index]
+        return _device_pinnings(claim, view)[one.index]
 
     def limits(self, pod: Pod | None, container: str, devices: Iterable[ClaimedDevice]) -> ClaimedLimits | None:
-        """What a container with these devices has of them, where the kubelet leaves that to us; None while that is not
-        known."""
+        """Return the limits that a container gets with these devices; none where the kubelet adds them itself, None
+        while its version is not known."""
         if self.kubelet_adds is not False:
             return NOTHING if self.kubelet_adds else None
         known = [(self.claim_of(one.claim), one.index) for one in devices]
@@ -247,20 +258,20 @@ class ClaimBook:
         return claimed_limits(pod, container, parts)
 
     def added_memory(self, pod: Pod) -> int:
-        """The bytes by which all claims of a pod, each once, raise its limit."""
+        """Return the bytes by which all claims of a pod, each once, raise its limit."""
         claims = self.of_pod(pod.metadata.uid) if self.kubelet_adds is False else []
         return counted_memory(pod, ((claim, device) for claim in claims for device in claim.devices))
 
     def held(self, claim: PreparedClaim) -> list[Pinning]:
-        """What each device of the claim has."""
-        return _held(claim, self._view())
+        """Return the CPUs and NUMA nodes of each device of the claim."""
+        return _device_pinnings(claim, self._view())
 
     def claim_of(self, short_uid: str) -> PreparedClaim | None:
-        """The claim whose UID variables write so."""
+        """Return the claim by its UID as variables spell it."""
         return self.claims.get(self._short.get(short_uid, ""))
 
-    def _tell(self, claim: PreparedClaim) -> None:
-        """What is known is on the disk before a container can hear of it."""
+    def _publish(self, claim: PreparedClaim) -> None:
+        """Write the claim's CDI file, once its record is on the disk."""
         self._files.settle()
         self._write(claim)
 
@@ -286,13 +297,13 @@ class ClaimBook:
         store = self._admitting.store
         return None if store is None else store.node.view
 
-    def _shared(self) -> Bits:
+    def _shared_pool(self) -> Bits:
         view = self._view()
         return 0 if view is None else view.shared
 
 
-def _held(claim: PreparedClaim, view: NodeView | None) -> list[Pinning]:
-    """What each device of the claim has."""
+def _device_pinnings(claim: PreparedClaim, view: NodeView | None) -> list[Pinning]:
+    """Return the CPUs and NUMA nodes of each device of the claim."""
     own: Mapping[str, Bits] = {} if view is None else view.owners.get(claim.holder, {})
     offline = 0 if view is None else view.offline
     return [
@@ -307,7 +318,7 @@ def _where(device: PreparedDevice) -> str:
 
 
 def _holders(view: NodeView, claimable: Bits) -> Iterator[str]:
-    """Who has some of these CPUs, and which."""
+    """Yield the owners of these CPUs, each with its own."""
     for uid, named in view.owners.items():
         cpus = union(named.values()) & claimable
         if cpus:

@@ -1,6 +1,6 @@
-"""What would be: decisions on a copy of the node, of which nothing real hears.
+"""Trial decisions on a copy of the node, without effects.
 
-Device plugins are programs that prepare devices when they are asked, so on the copy others stand in for them.
+Device plugins are programs that prepare devices when they are called, so simulated ones take their places on the copy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from podslice.node.devices.plugin import SimulatedPlugin
 from podslice.node.node import Node
 
 
-def on_paper(node: Node) -> Node:
-    """A copy that calls nobody."""
+def copy_for_trial(node: Node) -> Node:
+    """Return a copy of the node whose decisions call no plugin."""
     copy = node.copy()
     state = copy.state
     device = state.device
@@ -30,8 +30,8 @@ def on_paper(node: Node) -> Node:
 
 
 def fits_without(node: Node, pod: Pod, units: Iterable[str]) -> bool:
-    """True when the node would admit the pod once these pods, by UID, are gone."""
-    copy = on_paper(node)
+    """Whether the node would admit the pod once the pods with these UIDs are gone."""
+    copy = copy_for_trial(node)
     for unit in units:
         copy.remove(unit)
     return copy.admit(pod).admitted
