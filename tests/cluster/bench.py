@@ -84,8 +84,8 @@ def wire_service(
 
 
 class Bench:
-    """`placing` beside hollow nodes whose journals reach it at once; `binding_outcomes` and `disputes` are what it was
-    told of."""
+    """Placements beside hollow nodes whose journals reach them at once. `binding_outcomes` and `disputes` record
+    reports of nodes."""
 
     def __init__(self, *names: str, heard: bool = True, policy: PlanPolicy = "compare") -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""What the service asks of an API server, over a line of its own making."""
+"""The service's calls to an API server, over a connection in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def status(code: int, message: str = "", **headers: Any) -> bytes:
 
 
 def try_bind(answers: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple[Exception | None, list[bytes]]:
-    """How a Binding ends with these answers, and what was sent."""
+    """Return the result of a Binding with these answers, and the requests that were sent."""
     monkeypatch.setattr(apiclient, "_AGAIN", (0.0, 0.0, 0.0))
     monkeypatch.setattr(apiclient, "_LONGEST_WAIT", 0)
     server = Server(answers)
@@ -68,7 +68,7 @@ def test_busy_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_busy_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a few tries the answer is what is told."""
+    """After a few tries the server's answer is raised."""
     error, sent = try_bind([status(503, "no leader")] * 4, monkeypatch)
     assert isinstance(error, AnswerError)
     assert (error.code, len(sent)) == (503, 4)
@@ -83,7 +83,7 @@ def test_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_conflict_with_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conflict after a call of which nobody knows what became is not a no: the pod may be bound as it was asked."""
+    """A conflict after a call with an unknown outcome is not a refusal: the pod may be bound by that call."""
     error, sent = try_bind([status(500, "etcd timed out"), status(409, "already assigned")], monkeypatch)
     assert isinstance(error, ApiError)
     assert not isinstance(error, AnswerError)

@@ -1,4 +1,4 @@
-"""Pods of a cluster in a few bytes each: nothing that is asked gets lost, whoever comes and goes."""
+"""Pods of a cluster in a few bytes each: no field that is read gets lost, while pods come and go."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_packed_table_is_a_dictionary(seed: int) -> None:
 
 
 def test_what_is_there_is_met_while_others_come() -> None:
-    """Whoever walks through a table that grows meanwhile misses nothing."""
+    """Iteration over a table that grows meanwhile misses nothing."""
     table = PackedTable()
     first = {pack_uid(f"first-{number}") for number in range(200)}
     for key in first:
@@ -60,7 +60,7 @@ def test_what_is_too_long_for_a_table() -> None:
 
 
 def test_uids_are_packed_and_unpacked() -> None:
-    """Of any form; different ones stay different, and a set has its members and nobody else."""
+    """UIDs of any form; different ones stay different, and a set contains its members and no others."""
     r = Random(1)
     uids = {uid_of(r) for _ in range(300)}
     uids |= {"0" * 36, "AAAAAAAA-0000-0000-0000-000000000000", "a" * 16, "a" * 17, "----------", "é" * 36}
@@ -74,7 +74,7 @@ def test_uids_are_packed_and_unpacked() -> None:
 
 
 def test_numbers_are_used_again() -> None:
-    """When nobody has a value any more."""
+    """The number of a value without users is used again."""
     numbered: Numbered[str] = Numbered()
     assert [numbered.take(one) for one in ("a", "b", "a")] == [0, 1, 0]
     numbered.release(0)

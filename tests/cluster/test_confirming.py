@@ -1,4 +1,4 @@
-"""Who stands for a node: its own stream, as long as it is heard. What that changes for pods that wait."""
+"""Confirmation of nodes by their own stream, as long as it is alive, and what it changes for pods that wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def beat(scene: LyingScene, name: str) -> None:
 
 
 def confirm_all(scene: LyingScene) -> None:
-    """What the service does twice a second."""
+    """Do what the service does twice a second."""
     asyncio.run(scene.service.placing.confirm_all(scene.journals.is_fresh))
 
 
@@ -71,7 +71,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
 
 
 def test_heard_as_before_is_no_news() -> None:
-    """Nobody is asked again as long as nothing changes."""
+    """No line is tried again as long as nothing changes."""
     scene, rooms = LyingScene(), list[int]()
     scene.service.placing.events.room_freed.add(lambda: rooms.append(1))
     for name in (GOOD, BAD):

@@ -1,4 +1,4 @@
-"""Which nodes a pending pod is nominated to: labels, taints and cordons, and pods that are not nominated at all."""
+"""Nodes to which a pending pod may be nominated: labels, taints and cordons, and pods that are not nominated at all."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def node(name: str = "n", labels: dict[str, str] | None = None, **spec: Any) -> 
     ],
 )
 def test_taints(tolerations: list[dict[str, str]], tolerated: bool) -> None:
-    """A taint keeps out who does not tolerate it by key, value and effect; a preference keeps nobody out."""
+    """A taint excludes pods that do not tolerate its key, value and effect; a preference excludes none."""
     terms = scheduled_pod(pod_object("p", tolerations=tolerations)).terms
     assert is_eligible(node(taints=[GPU]), terms) is tolerated
     assert is_eligible(node(taints=[GPU | {"effect": "PreferNoSchedule"}]), terms)
 
 
 def test_cordons_and_labels() -> None:
-    """A cordoned node takes nobody but who tolerates that; a selector wants every label."""
+    """A cordoned node takes only pods that tolerate it; a selector needs every label."""
     plain, selecting = (
         scheduled_pod(pod_object("p")).terms,
         scheduled_pod(pod_object("q", nodeSelector={"a": "1", "b": "2"})).terms,
@@ -91,8 +91,8 @@ def test_all_nodes_need_no_list() -> None:
     ],
 )
 def test_pods_that_are_not_nominated(spec: dict[str, Any]) -> None:
-    """Whose place depends on other objects goes the ordinary way; so does a pod with a host port, and one that wants
-    nothing for itself."""
+    """A pod that depends on other objects goes the ordinary way; so does one with a host port, and one without
+    exclusive resources."""
     bench = Bench("a")
     assert bench.placing.can_nominate(scheduled_pod(pod_object("p")))
     assert not bench.placing.can_nominate(scheduled_pod(pod_object("p", **spec)))
@@ -105,7 +105,7 @@ def test_pods_that_are_not_nominated(spec: dict[str, Any]) -> None:
 
 
 def test_many_terms_are_not_looked_at() -> None:
-    """A pod with more tolerations or labels than anybody needs is left to its scheduler: no node is chosen ahead."""
+    """A pod with very many tolerations or labels is left to its scheduler: no node is chosen ahead."""
     many = [{"key": f"k{number}", "operator": "Exists"} for number in range(MOST_TERMS + 1)]
     told = scheduled_pod(pod_object("p", tolerations=many)).terms
     assert (told.simple, told.excess) == (

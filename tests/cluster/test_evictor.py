@@ -82,8 +82,8 @@ def playing(scene: Scene, test: Callable[[Scene], Awaitable[None]]) -> None:
 
 
 def test_least_important_leave_and_room_is_kept() -> None:
-    """The pod that matters least leaves, asked before it is told; its room is nobody else's, and once it is free the
-    pod is nominated and bound there."""
+    """The pod of the lowest priority leaves, after a dry run; no other pod gets its room, and once it is free the pod
+    is nominated and bound there."""
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 5), q=("8", 3))
@@ -107,7 +107,7 @@ def test_least_important_leave_and_room_is_kept() -> None:
 
 
 def test_who_never_leaves() -> None:
-    """Pods of the same or a higher priority, and static pods, stay; and nobody leaves for a pod that may not preempt,
+    """Pods of the same or a higher priority, and static pods, stay; and no pod leaves for one that may not preempt,
     that was not refused yet, or that its scheduler makes room for."""
 
     async def test(scene: Scene) -> None:
@@ -128,8 +128,8 @@ def test_who_never_leaves() -> None:
 
 
 def test_budgets_of_disruption() -> None:
-    """A budget that keeps one victim spares the others too, and the next choice does without it; where all are kept
-    nobody leaves and nothing is held."""
+    """A budget that keeps one victim spares the others too, and the next choice does without it; where all are kept no
+    pod leaves and nothing is held."""
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 2))
@@ -170,7 +170,7 @@ def test_nobody_leaves_in_vain() -> None:
 
 
 def test_who_leaves_anyway() -> None:
-    """A pod that is on its way out is waited for, and nobody else is evicted."""
+    """A pod that is being deleted is waited for, and no other is evicted."""
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 30))
@@ -202,7 +202,7 @@ def test_victims_that_take_their_time() -> None:
 
 
 def test_server_that_does_not_answer() -> None:
-    """Nobody leaves, nothing is held, and it is tried again after a rest."""
+    """No pod leaves, nothing is held, and it is tried again after a rest."""
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 1), q=("8", 2))

@@ -107,7 +107,7 @@ def test_pods_that_want_nothing() -> None:
 
 
 def test_full_nodes() -> None:
-    """Where no node takes the pod each has its reason, in the half that spares a useless preemption."""
+    """Where no node takes the pod each has its reason, in the field that spares a useless preemption."""
     asked = Asked()
     answer = json.loads(asked.ask("filter", filter_body(pod_object("p", "9"), ["a", "b"])).body)
     assert answer["NodeNames"] == []
@@ -118,8 +118,8 @@ def test_full_nodes() -> None:
 
 @pytest.mark.parametrize("broken", ["refused", "conflict", "away"])
 def test_bind_that_fails(broken: str) -> None:
-    """What the API server refuses is the error, and nothing is held for the pod any more; where nobody knows what it
-    did, or it has the pod somewhere already, the pod stays held until the watch tells."""
+    """A refusal by the API server is the error, and the hold ends; where the outcome is unknown, or the pod is bound
+    already, the hold stays until the watch shows it."""
     asked = Asked()
     asked.bench.watch_pod(pod_object("p"))
     (node,) = json.loads(asked.ask("filter", filter_body(pod_object("p"), ["a", "b"])).body)["NodeNames"]

@@ -1,4 +1,4 @@
-"""What goes wrong between a Binding and the node's word: who leaves, who comes first, other versions."""
+"""Faults between a Binding and the node's report: pods that leave, pods that come first, other versions."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_a_pod_leaves_while_others_are_bound(order: tuple[int, int], leaves: int
 
 def test_another_takes_the_room_of_a_bound_pod() -> None:
     """A static pod comes between the Binding and the start and takes the room: the bound pod stays on its way, because
-    the node decides; nobody else is let in beside it meanwhile. The node refuses it: that is counted and told, such
-    pods stay away for a minute, and then go there again once there is room."""
+    the node decides; no other pod is held there meanwhile. The node refuses it: that is counted and reported, such pods
+    stay away for a minute, and then go there again once there is room."""
     bench = Bench(NODE)
     bench.watch_pod(pod_object("runs", "7", NODE))
     coming = bind_pod(bench, "p", "8")
@@ -87,8 +87,8 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
 
 @pytest.mark.parametrize("first", ["watch", "node"])
 def test_bound_elsewhere(first: str) -> None:
-    """A pod is held on one node and was bound to another, by a service that is gone: whichever tells first, the watch
-    or that node, nothing stays held."""
+    """A pod is held on one node and was bound to another, by a service that is gone: whether the watch or that node
+    reports first, nothing stays held."""
     bench = Bench(NODE, "b")
     bench.watch_pod(pod_object("p"), node_hears=False)
     assert bench.placing.filter(filter_request(pod_object("p"), [NODE])).nodes == [NODE]
@@ -103,8 +103,8 @@ def test_bound_elsewhere(first: str) -> None:
 
 @pytest.mark.parametrize("first", ["watch", "node"])
 def test_static_pods(first: str) -> None:
-    """A static pod has one UID at its node and its mirror another at the API server: it counts once, from whichever
-    tells first, and nothing is held for the mirror once the node has spoken, nor after it is gone."""
+    """A static pod has one UID at its node and its mirror another at the API server: it counts once, whichever reports
+    first, and nothing is held for the mirror once the node has reported it, nor after it is gone."""
     bench = Bench(NODE)
     own = pod_object("hash", "4", NODE)
     mirror = mirror_object("uid-hash", "mirror", "4", NODE)
@@ -160,8 +160,7 @@ def test_another_version() -> None:
 
 
 def test_the_clock_jumps() -> None:
-    """An hour that passes at once lets go of what nobody came back for, and of nothing that is bound: bind lets the
-    other pod in again."""
+    """An hour that passes at once expires the holds of unbound pods and no others: bind holds the other pod again."""
     bench = Bench(NODE)
     coming = bind_pod(bench, "bound", "4")
     bench.watch_pod(pod_object("held", "4"))

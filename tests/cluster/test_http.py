@@ -75,7 +75,7 @@ def test_kept_connection() -> None:
 
 
 def test_standard_client() -> None:
-    """Python's client is served too, and told where nothing is."""
+    """Python's client is served too, and gets 404 for an unknown path."""
 
     async def main() -> None:
         async with serving(echo=echo) as (_, port):
@@ -108,7 +108,7 @@ def test_standard_client() -> None:
     ],
 )
 def test_no_request(sent: bytes, status: int) -> None:
-    """What is no request gets its status and the connection ends."""
+    """A malformed request gets its status, and the connection ends."""
 
     async def main() -> None:
         async with serving(echo=echo) as (server, port):
@@ -124,7 +124,7 @@ def test_no_request(sent: bytes, status: int) -> None:
 
 
 def test_failing_handler() -> None:
-    """A handler that raises, at once or later, is status 500 and told; the connection goes on."""
+    """A handler that raises, at once or later, is status 500 and reported; the connection goes on."""
 
     def broken(body: bytes) -> PostAnswer:
         raise ValueError("x")
@@ -145,7 +145,7 @@ def test_failing_handler() -> None:
 
 
 def test_client_that_leaves() -> None:
-    """Whoever hangs up in the middle of a call ends it, and nothing is left."""
+    """A client that disconnects during a call ends the call, and nothing is left."""
     ended: list[str] = []
 
     async def waits(body: bytes) -> PostAnswer:
@@ -172,8 +172,8 @@ def test_client_that_leaves() -> None:
 
 
 def test_too_many_connections() -> None:
-    """Whoever opens very many connections loses the oldest that have asked nothing; one that has asked stays, and a new
-    one is let in."""
+    """A client that opens very many connections loses the oldest that have sent nothing; one that has sent a request
+    stays, and a new one is accepted."""
 
     async def main() -> None:
         async with serving(echo=echo) as (server, port):
@@ -199,7 +199,7 @@ def test_too_many_connections() -> None:
 
 @pytest.mark.parametrize("steps", range(5))
 def test_a_client_that_came_while_it_closed_is_hung_up_on(steps: int) -> None:
-    """Nobody stays connected to a server that is closed, at whatever step of coming in it was met."""
+    """No client stays connected to a server that is closed, at whatever step of connecting it was."""
 
     async def main() -> bytes:
         server = PostServer({}, largest=1000, failed=lambda path, error: None)

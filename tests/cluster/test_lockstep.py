@@ -36,7 +36,7 @@ def test_every_fault_is_survived() -> None:
 
 
 def test_a_broken_promise_is_seen() -> None:
-    """A replica that is not its node any more, and a pod that nobody spoke of, are told as problems."""
+    """A replica that is not its node any more, and a pod without verdict, are reported as problems."""
     life = Life(8)
     while not life.running:
         life.step()

@@ -1,4 +1,4 @@
-"""The service's log is JSON lines with the time, whatever is told."""
+"""The service's log is JSON lines with the time, whatever the fields are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_levels(level: LogLevel, written: int) -> None:
 
 
 def test_anything_can_be_told() -> None:
-    """What is no JSON is told as Python writes it, and half a character does not lose the line."""
+    """A value that is no JSON is written as Python writes it, and half a character does not lose the line."""
     stream = io.StringIO()
     log = LogLines(stream=stream)
     log.info("x", where=Path("/a"), what="\udc80")

@@ -86,7 +86,7 @@ class LyingScene:
         return pod
 
     def honest(self) -> None:
-        """What is known of the honest node is the truth, and it is trusted."""
+        """Check that the honest node's state is the true one, and confirmed."""
         node, model = self.nodes[GOOD], self.service.placing.model
         assert self.journals.is_fresh(GOOD)
         assert self.journals.nodes[GOOD].replica.digest == digest(node.node.state)
@@ -109,7 +109,7 @@ async def nobody(token: str) -> str:
 
 
 def whole_state_of(node: Node, epoch: int) -> Stamped:
-    """What an agent of such a node would say at its start."""
+    """Return the state that an agent of such a node would send at its start."""
     return Journal(node.rules, node.state, epoch=epoch, version=VERSION).whole_state()
 
 
@@ -144,8 +144,8 @@ def other_nodes_pods(scene: LyingScene, uid: str) -> Iterator[object]:
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.slow
 def test_about_pods_of_other_nodes(which: int) -> None:
-    """A pod on its way to the honest node stays so, bound or not, whatever another agent says became of it: nobody else
-    is promised its CPUs, and it is confirmed by its own node."""
+    """A pod on its way to the honest node stays so, bound or not, whatever another agent reports of it: its CPUs are
+    promised to no other pod, and its own node confirms it."""
     scene = LyingScene()
     pod = scene.held("p")
     scene.held("q")
@@ -190,8 +190,8 @@ def test_a_told_admission_of_anothers_pod() -> None:
 
 
 def test_more_resources_than_there_are() -> None:
-    """A state with thousands of resources, of other names each time, takes no more room than one: names that nobody has
-    any more are forgotten, and of one node so many count."""
+    """A state with thousands of resources, of other names each time, takes no more memory than one: unused names are
+    dropped, and the resources of one node are limited."""
     scene = LyingScene()
     table = scene.service.placing.model.verdicts.table
     for turn in range(6):
@@ -279,7 +279,7 @@ def test_memory_does_not_grow(which: str) -> None:
 
 
 def test_what_was_told_is_counted() -> None:
-    """What pods that left and resources that went had told counts no more; beyond the bound a state is due, and counts
+    """Events of pods that left and resources that went count no more; beyond the bound a state is due, and counts
     alone."""
     size, pod = ReplicaSize(), scheduled_pod(pod_object("p")).pod
     for _ in range(3):
@@ -297,8 +297,8 @@ def test_what_was_told_is_counted() -> None:
 
 
 def test_pods_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that takes one pod after the other and lets none go is asked for its state when more was told than fits,
-    is not trusted before it comes, and is afterwards."""
+    """A node that takes one pod after the other and lets none go is asked for its state once its events exceed the
+    bound, is unconfirmed before it comes, and confirmed afterwards."""
     scene = LyingScene()
     monkeypatch.setattr(replica_size, "MOST_REPLICA", 20_000)
     node, replica = scene.nodes[BAD], scene.journals.nodes[BAD].replica
@@ -319,7 +319,7 @@ ODD = (None, True, 0, -1, 1 << 62, 1 << 64, 1 << 70, 1 << 14000, 0.5, "", "x", "
 
 
 def leaf(draw: Random, value: object) -> object:
-    """A JSON value with something of it replaced by something nobody expects."""
+    """Return a JSON value with a part replaced by an unexpected one."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(sorted(value))
         return {**value, key: leaf(draw, value[key])}

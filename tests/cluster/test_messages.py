@@ -72,7 +72,7 @@ def test_answers() -> None:
     ],
 )
 def test_no_filter_request(body: bytes, text: str) -> None:
-    """What is no request is one line that says why."""
+    """A malformed request is one line with the reason."""
     with pytest.raises(MessageError) as error:
         read_filter(body)
     assert text in str(error.value)

@@ -1,4 +1,4 @@
-"""What alerts ask for is what the service counts."""
+"""Alerts and dashboards ask for metrics that the service has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRIC = re.compile(r"\b(?:podslice_cluster|process)_[a-z_]+")
 
 
 def read_samples() -> list[Sample]:
-    """What the service has from its start, once it was asked something."""
+    """Return the metrics that the service has from its start, once it was called."""
     service = wire_service(FakeClusterApi(), Bench("a").journals)
     for verb in ("filter", "prioritize", "preempt", "bind"):
         service.metrics.record_call(verb, 0.001, "one")

@@ -1,4 +1,4 @@
-"""Who says of a pod that it is the mirror of another."""
+"""Pods that claim to be the mirror of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _holds(bench: Bench, uid: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["annotation", "complete"])
 @pytest.mark.parametrize("first", ["victim", "claim"])
 def test_a_claim_moves_and_drops_no_hold(kind: str, first: str) -> None:
-    """The victim's hold stays where it is while the tenant's pod comes and goes, whichever was told first."""
+    """The victim's hold stays where it is while the tenant's pod comes and goes, whichever came first."""
     bench = Bench("a", "b")
     claim = _claim(kind, "b")
     if first == "claim":

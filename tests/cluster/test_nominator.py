@@ -115,7 +115,8 @@ def test_not_too_far_ahead() -> None:
 
 
 def test_refused_nominations() -> None:
-    """A pod that is gone or bound is let go without a word; a server that is away is told, and the pod waits again."""
+    """A pod that is gone or bound is dropped without a failure; a server that is away is reported, and the pod waits
+    again."""
 
     async def test(line: Line) -> None:
         line.api.refuse = 422
@@ -138,7 +139,7 @@ def test_refused_nominations() -> None:
 
 
 def test_pods_that_leave() -> None:
-    """Who is gone from a line is not nominated, and a line without pods is forgotten."""
+    """A pod that left its line is not nominated, and a line without pods is dropped."""
 
     async def test(line: Line) -> None:
         line.add("a-1")

@@ -27,7 +27,7 @@ def pod(name: str, node: str = "", **status: Any) -> Json:
 
 
 class Watched:
-    """A table of pods of an API server on paper, and what it told."""
+    """A table of pods of an API server in memory, and the changes that it reported."""
 
     def __init__(self) -> None:
         self.api = FakeClusterApi()
@@ -71,7 +71,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def test_come_and_go() -> None:
-    """A list of several pages, then changes; each is told once and the table has what is there."""
+    """A list of several pages, then changes; each is reported once and the table has what is there."""
 
     async def test(watched: Watched) -> None:
         for number in range(7):
@@ -91,7 +91,8 @@ def test_come_and_go() -> None:
 
 
 def test_too_old() -> None:
-    """After a 410 the list is read again; what went meanwhile is told as gone, what came as new, and nothing twice."""
+    """After a 410 the list is read again; objects that went meanwhile are reported as gone, new ones as new, and none
+    twice."""
 
     async def test(watched: Watched) -> None:
         watched.api.put(PODS, "stays", pod("stays"))
@@ -114,7 +115,7 @@ def test_too_old() -> None:
 
 
 def test_unreadable_objects() -> None:
-    """An object that cannot be read is counted and told; it hides no other."""
+    """An object that cannot be read is counted and reported; it hides no other."""
 
     async def test(watched: Watched) -> None:
         watched.api.put(PODS, "bad", {"metadata": {"uid": "../x", "name": "bad"}})
@@ -148,7 +149,7 @@ def test_specification_is_decoded_once() -> None:
 
 
 def test_heartbeats_are_no_news() -> None:
-    """Of nodes only what decides about pods is told."""
+    """Of nodes only changes that decide about pods are reported."""
     told: list[ScheduledNode | None] = []
 
     async def main() -> None:
@@ -169,7 +170,7 @@ def test_heartbeats_are_no_news() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"metadata":{"name":"a/b"}}', b'{"metadata":{"name":"\xff"}}'])
 def test_no_object(data: bytes) -> None:
-    """What is no object is a typed error of one line."""
+    """Anything but an object is a typed error of one line."""
     for read in (read_pod, read_node):
         with pytest.raises(ApiError) as error:
             read(data)

@@ -117,7 +117,7 @@ def test_fit_is_what_nodes_say() -> None:
 
 
 def test_labels_taints_and_what_is_not_looked_at(site: ServedCluster, cluster: PageCluster) -> None:
-    """A selector that nobody meets is said in the scheduler's words; what other objects decide is noted."""
+    """A selector that no node meets is reported in the scheduler's words; what other objects decide is noted."""
     cluster.node("tainted", taints=[{"key": "gpu", "value": "a", "effect": "NoSchedule"}])
     found = fit(site, "2", nodeSelector={"zone": "a"}, affinity={"nodeAffinity": {}})
     assert [(one["reason"], one["count"]) for one in found["refused"]] == [
@@ -182,8 +182,8 @@ def test_lower_priority_leaves_first(cluster: PageCluster) -> None:
 
 
 def test_pending_pods_have_the_cheapest_way_out(site: ServedCluster, cluster: PageCluster) -> None:
-    """Who is refused everywhere has a reason counted by node and a way out; equal pods are counted; one that fits only
-    waits, one that is held names its node; the most important comes first."""
+    """A pod that is refused everywhere has a reason counted by node and a way out; equal pods are counted; one that
+    fits only waits, one that is held names its node; the highest priority comes first."""
     for name in ("empty", "cordoned"):
         cluster.node(name, 7, 7)
         cluster.runs(f"{name}-0", name)
@@ -235,7 +235,7 @@ def tiles(found: Json) -> dict[str, list[str]]:
 
 
 def test_small_maps(site: ServedCluster, cluster: PageCluster) -> None:
-    """Each CPU is told once, in the order of cores; what is promised to a pod on its way is not free any more."""
+    """Each CPU is there once, in the order of cores; CPUs promised to a pod on its way are not free any more."""
     found = answer(site, "nodes", "ClusterNodes")
     assert found["whole"]
     assert tiles(found)["empty"] == ["0 1r 7f", "1 8f"]
@@ -251,8 +251,8 @@ def test_small_maps(site: ServedCluster, cluster: PageCluster) -> None:
 
 
 def test_only_changes_are_told(site: ServedCluster, cluster: PageCluster) -> None:
-    """Who has the latest revision gets nothing, by ETag not even a body; a node that left is named; another process'
-    revision, one from the future and nonsense get everything."""
+    """A client with the latest revision gets nothing, by ETag not even a body; a node that left is named; another
+    process' revision, one from the future and nonsense get everything."""
     first = answer(site, "nodes", "ClusterNodes")
     same = answer(site, f"nodes?since={first['revision']}", "ClusterNodes")
     assert (same["whole"], same["items"], same["gone"]) == (False, [], [])
@@ -272,7 +272,7 @@ def test_only_changes_are_told(site: ServedCluster, cluster: PageCluster) -> Non
 
 
 def test_maps_after_a_life_are_those_from_scratch() -> None:
-    """Whoever applies all changes one after the other has what one who asks for everything gets."""
+    """A client that applies all changes one after the other has what one that asks for everything gets."""
     r, cluster = Random(7), PageCluster()
     known: dict[str, NodeTile] = {}
     revision = ""
@@ -303,7 +303,7 @@ def test_maps_after_a_life_are_those_from_scratch() -> None:
 
 
 def test_a_node_drawn_large(site: ServedCluster) -> None:
-    """The picture of a node has its pods; of one that nobody stands for there is none."""
+    """The picture of a node has its pods; of an unknown node there is none."""
     with urllib.request.urlopen(site.url + "node?name=scattered", timeout=60) as reply:
         text = reply.read().decode()
     assert "<svg" in text
@@ -315,7 +315,7 @@ def test_a_node_drawn_large(site: ServedCluster) -> None:
 
 
 def test_fragmentation(site: ServedCluster, cluster: PageCluster) -> None:
-    """Counted by NUMA node for each size, without nodes that take nobody; free and owned CPUs are all there are."""
+    """Counted by NUMA node for each size, without nodes that take no pods; free and owned CPUs are all there are."""
     cluster.node("silent")
     cluster.placing.model.confirm_node("silent", confirmed=False)
     found = answer(site, "fragmentation", "ClusterFragmentation")
@@ -356,7 +356,7 @@ def test_no_nodes() -> None:
 
 
 def test_others_have_their_turn(cluster: PageCluster) -> None:
-    """A survey lets go of the event loop after every step that fills a slice, so whoever else has work gets on."""
+    """A survey gives way after every step that fills a slice, so that other work goes on."""
     turns = 0
     times = iter(range(10_000))
 
@@ -386,8 +386,8 @@ def page(cluster: PageCluster, loop: asyncio.AbstractEventLoop, token: str = "")
 
 
 def test_strangers(cluster: PageCluster) -> None:
-    """Without a token another host's name is refused; with one, whoever does not know it. A header, a cookie and the
-    page's address will do, and the last becomes a cookie that only travels over TLS. Nothing can be changed."""
+    """Without a token another host's name is refused; with one, every client that does not know it. A header, a cookie
+    and the page's address will do, and the last becomes a cookie that only travels over TLS. Nothing can be changed."""
     loop, token = asyncio.new_event_loop(), "0123456789abcdef"
     local, guarded = page(cluster, loop), page(cluster, loop, token)
     for path in ("/", "/nodes", "/pending", "/fit", "/node", "/fragmentation"):

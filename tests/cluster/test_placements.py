@@ -1,5 +1,5 @@
-"""What the service decides: exact answers while events and calls come in any order, and nothing for nodes that nobody
-stands for."""
+"""The decisions of the service: exact answers while events and calls come in any order, and none for unconfirmed
+nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_held_node_first() -> None:
 
 
 def test_a_pod_on_its_way_counts() -> None:
-    """Between filter and the node's word nobody else gets the same CPUs."""
+    """Between filter and the node's report no other pod gets the same CPUs."""
     bench = Bench("a")
     for name in ("p", "q"):
         bench.watch_pod(pod_object(name, "8"))
@@ -70,8 +70,8 @@ def test_a_pod_on_its_way_counts() -> None:
 
 
 def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
-    """Nobody knows whether a Binding came through, so it is tried again: though CPUs have become free since, the node
-    is told the same CPUs as before, which no pod has that was bound in between, and gives both what was planned."""
+    """The outcome of a Binding is unknown, so it is tried again: though CPUs have become free since, the node gets the
+    same plan as before, which overlaps with no pod that was bound in between, and gives both what was planned."""
     bench = Bench("a", policy="honour")
     bench.watch_pod(pod_object("runs", "2", "a"))
     plans = {}
@@ -95,8 +95,8 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
 
 
 def test_plans_of_a_service_before() -> None:
-    """With `honour` a pod that is bound and has not started takes what another service told its node: where that is
-    nobody knows here, so no other pod is let in until the node has spoken."""
+    """With `honour` a pod that is bound and has not started uses a plan of another service, which is unknown here: no
+    other pod is held there until the node has reported it."""
     bench = Bench("a", policy="honour")
     bench.watch_pod(pod_object("p", "4"))
     bench.placing.filter(filter_request(pod_object("p", "4"), ["a"]))
@@ -116,8 +116,8 @@ def test_plans_of_a_service_before() -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_started_while_no_service_listened(again: bool) -> None:
-    """A pod whose start nobody heard is in the state that its node tells next, to the same service or to one that was
-    started since: what it has is taken and nothing is held for it, and it gets no verdict, neither good nor bad."""
+    """A pod that started while no service listened is in the state that its node sends next, to the same service or to
+    one that was started since: its CPUs are taken and nothing is held for it, and it gets no verdict, good or bad."""
     bench = Bench("a")
     bench.placing.filter(filter_request(pod_object("p", "8"), ["a"]))
     bench.watch_pod(pod_object("p", "8"))
@@ -192,7 +192,7 @@ def test_lost_and_doubled_events() -> None:
 
 
 def test_silent_node() -> None:
-    """A node that nobody hears takes no pod that wants something, not even at bind; heard again, it does."""
+    """A silent node takes no pod with exclusive resources, not even at bind; heard again, it does."""
     bench = Bench("a")
     bench.watch_pod(pod_object("p"))
     assert bench.placing.filter(filter_request(pod_object("p"), ["a"])).nodes == ["a"]
@@ -203,7 +203,7 @@ def test_silent_node() -> None:
 
 
 def test_node_that_goes_and_comes() -> None:
-    """A node that is deleted takes nothing; one that comes again is told of anew."""
+    """A node that is deleted takes nothing; one that comes again is added anew."""
     bench = Bench("a")
     node = bench.placing.places.nodes["a"]
     bench.placing.node_changed(node, None)
@@ -216,7 +216,7 @@ def test_node_that_goes_and_comes() -> None:
 
 
 def test_refusal_by_the_node() -> None:
-    """A node that refuses what was sent is told of, and not sent such a pod again for a while."""
+    """A refusal by a node is reported, and such pods are not sent there again for a while."""
     bench = Bench("a")
     bench.watch_pod(pod_object("p", "8"))
     assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]

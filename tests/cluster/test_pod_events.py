@@ -74,7 +74,7 @@ def test_what_was_expected_is_not_told(fate: OutcomeKind) -> None:
 
 
 def test_a_storm_is_cut() -> None:
-    """Of very many disputes at once only the first are told; the rest is counted."""
+    """Of very many disputes at once only the first become Events; the rest is counted."""
 
     pods = [scheduled_pod(pod_object(f"p{number}")) for number in range(100)]
 

@@ -1,4 +1,5 @@
-"""Pods that nobody nominates, once there is room that only journals show: who is woken, how soon, and how rarely."""
+"""Requeues of pods that are not nominated, once there is room that only journals show: which, how soon, and how
+rarely."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def picky(name: str, cpus: str = "8", **spec: Any) -> Json:
 
 
 class Scene:
-    """A service beside nodes of 7 and 8 CPUs on two NUMA nodes. `troubles` are what it was told of."""
+    """A service beside nodes of 7 and 8 CPUs on two NUMA nodes. `troubles` are the failures that it reported."""
 
     def __init__(self, *names: str, heard: Sequence[str] | None = None, **settings: Any) -> None:
         self.now = 0.0
@@ -61,7 +62,7 @@ class Scene:
         self.nodes.pod_news(None if old is None or not old.node else old, new)
 
     def ask(self, document: Json, *names: str) -> list[str]:
-        """What the scheduler is told of these nodes, or of all."""
+        """Return the nodes that the scheduler gets of these, or of all."""
         answer: Any = self.service.extender.filter(filter_body(document, list(names or self.names)))
         found: list[str] = json.loads(answer.body)["NodeNames"]
         return found
@@ -77,7 +78,7 @@ class Scene:
             self.watch_pod(pod_object(f"fill-{node}", "8", node))
 
     def leave(self, node: str) -> None:
-        """The pod that fills it is gone as its journal says, and nobody else."""
+        """Remove the pod that fills it, by its journal alone."""
         self.nodes.tell(node, encode(self.nodes.nodes[node].remove(f"uid-fill-{node}")))
 
     def come(self, node: str) -> None:
@@ -133,8 +134,8 @@ def test_room_that_only_the_journal_shows() -> None:
 
 
 def test_who_is_not_woken() -> None:
-    """A pod that wants nothing for itself, one that is nominated ahead, of another scheduler, or gone has nobody say
-    anything; nor has one for which the scheduler never asked about that node."""
+    """No Node is annotated for a pod without exclusive resources, one that is nominated ahead, of another scheduler, or
+    gone; nor for one that was never refused by that node."""
 
     async def test(scene: Scene) -> None:
         scene.fill()
@@ -158,7 +159,7 @@ def test_who_is_not_woken() -> None:
 
 @pytest.mark.parametrize("settings", [{"nominate": False}, {"nominate": False, "advise": True}, {"wake": False}])
 def test_settings(settings: dict[str, bool]) -> None:
-    """Without nominations every pod is woken; and none where nobody is to be."""
+    """Without nominations every pod is requeued; with `wake` off none."""
 
     async def test(scene: Scene) -> None:
         scene.fill()
@@ -185,7 +186,7 @@ def test_lines_that_are_full() -> None:
 
 
 def test_a_hold_that_falls() -> None:
-    """What was kept for a pod for which nobody came back is room."""
+    """An expired hold is room."""
 
     async def test(scene: Scene) -> None:
         scene.watch_pod(picky("first"))
@@ -198,7 +199,7 @@ def test_a_hold_that_falls() -> None:
 
 
 def test_a_node_that_is_heard_again() -> None:
-    """A node for whose state nobody stood, and one of which nothing was known before its state came."""
+    """A node that was unconfirmed, and one that was unknown before its state came, are room."""
 
     async def test(scene: Scene) -> None:
         scene.service.placing.confirm("a", confirmed=False)
@@ -276,7 +277,7 @@ def test_no_storm() -> None:
 
 
 def test_a_crowd() -> None:
-    """Where thousands wait the scheduler has the time to try all of them before any is woken again."""
+    """With thousands of waiting pods the scheduler has the time to try all of them before the next requeue."""
 
     async def test(scene: Scene) -> None:
         scene.service.nominator._line_of |= dict.fromkeys(map(str, range(20_000)), "others")
@@ -314,8 +315,8 @@ def test_refused_before_the_service_began() -> None:
 
 
 def test_a_server_that_does_not_do_it() -> None:
-    """It is told, tried again later, more and more rarely, and done once it can be; that a node is gone is no
-    trouble."""
+    """It is reported, tried again later, more and more rarely, and done once it can be; a node that is gone is no
+    failure."""
 
     async def test(scene: Scene) -> None:
         scene.fill()

@@ -1,4 +1,4 @@
-"""What `podslice cluster` refuses to start with: listeners that others reach and nobody guards."""
+"""Options that `podslice cluster` refuses: listeners that others reach without authentication."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_beyond_the_loopback(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
 def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
-    """Beyond the loopback nothing is said without TLS; on it nobody needs a certificate."""
+    """Beyond the loopback metrics need TLS; on it no certificate is needed."""
     made = make(tmp_path)
     tls = Certificate(str(made.certificate), str(made.key))
     assert check(ClusterOptions(tls=tls)).listening.metrics_tls is None
@@ -127,8 +127,8 @@ async def nobody(token: str) -> str:
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
 def test_the_page_is_served_beside_the_service(tmp_path: Path) -> None:
-    """Over TLS to who knows the token in the file, also a new one; how scattered CPUs are is remembered meanwhile, and
-    after it is closed nobody is let in."""
+    """Over TLS to clients with the token in the file, also a new one; fragmentation is sampled meanwhile, and after it
+    is closed no client is served."""
     made, token = make(tmp_path), tmp_path / "token"
     token.write_text("0123456789abcdef")
     cluster = PageCluster()
@@ -175,7 +175,8 @@ def test_without_what_claims_need() -> None:
 
 
 def test_what_a_running_service_does_not_import() -> None:
-    """What is not needed takes no memory: the page, logs and terminals for people, YAML, clients for configurations."""
+    """Modules that are not needed take no memory: the page, logs and terminals for people, YAML, clients for
+    configurations."""
     unwanted = ["rich", "structlog", "yaml", "lightkube", "httpx2", "google.protobuf", "podslice.advise",
                 "podslice.cluster.page.app", "podslice.kubectl", "podslice.agent.settings"]  # fmt: skip
     code = (

@@ -36,7 +36,7 @@ class Plugin:
 
 
 def stored(name: str, **status: Any) -> dict[str, Any]:
-    """One of the pods as the API server has it, on the agent's node."""
+    """Return one of the pods as the API server has it, on the agent's node."""
     pod = next(one for one in PODS if one["metadata"]["name"] == name)
     spec = {**pod["spec"], "nodeName": NODE}
     return {**pod, "spec": spec, "status": {"phase": "Running", "qosClass": "Guaranteed", **status}}

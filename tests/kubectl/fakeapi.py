@@ -236,8 +236,8 @@ def switch(handler: BaseHTTPRequestHandler) -> None:
 
 
 def execute(handler: _Handler, command: list[str]) -> None:
-    """A kubelet's side of `v5.channel.k8s.io`: what the client gives until it closes that channel, then what is said,
-    and how it ended. A command that nobody runs is one that is not in the container."""
+    """A kubelet's side of `v5.channel.k8s.io`: read stdin until the client closes it, then send output and exit status.
+    An unknown command is one that is not in the container."""
     assert handler.headers["Sec-WebSocket-Protocol"] == "v5.channel.k8s.io"
     switch(handler)
     given = b""

@@ -126,7 +126,7 @@ def test_nothing_moves_by_itself(plugin: Plugin, cluster: FakeAPI, tmp_path: Pat
 def test_commands_that_make_no_sense(
     plugin: Plugin, cluster: FakeAPI, tmp_path: Path, arguments: tuple[str, ...], problem: str
 ) -> None:
-    """One line, exit code 2, and nobody is asked."""
+    """One line, exit code 2, and no question."""
     path = pod(tmp_path, "8")
     answer = plugin("defrag", "--node", "n8", *(path if one == "POD" else one for one in arguments))
     assert (answer.code, answer.out) == (2, "")

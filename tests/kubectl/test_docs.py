@@ -1,4 +1,4 @@
-"""docs/kubectl.md: the commands it shows, on the cluster it tells of, print what it shows."""
+"""docs/kubectl.md: the commands it shows, on the cluster it describes, print what it shows."""
 
 from __future__ import annotations
 

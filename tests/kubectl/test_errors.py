@@ -49,7 +49,7 @@ def test_no_configuration(plugin: Plugin, monkeypatch: pytest.MonkeyPatch, tmp_p
     (("--request-timeout", "-1s"), "--request-timeout: '-1s' is negative"),
 ])  # fmt: skip
 def test_wrong_names(plugin: Plugin, api: FakeAPI, arguments: tuple[str, ...], part: str) -> None:
-    """What the kubeconfig does not have is named, with what it has."""
+    """A name that the kubeconfig does not have is reported with those that it has."""
     assert part in fails(plugin, "top", *arguments)
 
 
@@ -82,7 +82,7 @@ def test_broken_kubeconfig(plugin: Plugin, api: FakeAPI, config: dict[str, Any],
 
 
 def test_expired_token(plugin: Plugin, api: FakeAPI) -> None:
-    """What the API server answers to a token it does not know."""
+    """The API server's answer to an unknown token."""
     api.tokens = {"other"}
     line = fails(plugin, "top")
     assert "does not accept the credentials of user ann: Unauthorized" in line
@@ -134,13 +134,13 @@ def test_no_such_things(plugin: Plugin, api: FakeAPI) -> None:
     (("pending", "--agent-namespace", "A"), "--agent-namespace: 'A' is no name of a namespace"),
 ])  # fmt: skip
 def test_names_that_are_none(plugin: Plugin, api: FakeAPI, arguments: tuple[str, ...], part: str) -> None:
-    """What cannot be a name never becomes part of a request."""
+    """An invalid name never becomes part of a request."""
     assert part in fails(plugin, *arguments)
     assert not any(name in path for path in api.asked for name in (" ", "%", "..", "?x"))
 
 
 def test_an_agent_behind_a_kubelet_that_is_down(plugin: Plugin, api: FakeAPI, agent_port: int) -> None:
-    """It is told with its node and a remedy, and in a list in its row, also where it is the only one."""
+    """It is reported with its node and a remedy, and in a list in its row, also where it is the only one."""
     api.add("n8", 0)
     api.unreachable.add("podslice-agent-n8")
     line = fails(plugin, "node", "n8")
@@ -157,7 +157,7 @@ def test_an_agent_behind_a_kubelet_that_is_down(plugin: Plugin, api: FakeAPI, ag
 
 
 def test_a_node_that_was_asked_for(plugin: Plugin, api: FakeAPI, agent_port: int) -> None:
-    """Where a pod is to be tried on a node that is not there, or has no agent, that is the answer."""
+    """A node to try a pod on that does not exist, or has no agent, is the answer."""
     api.add(NODE, agent_port)
     api.add_pod(stored("web"))
     assert "there is no node n9" in fails(plugin, "pod", "default/web", "--node", "n9")
@@ -178,7 +178,7 @@ def test_an_agent_that_crashes(plugin: Plugin, api: FakeAPI) -> None:
 
 
 def test_an_agent_that_does_not_listen(plugin: Plugin, api: FakeAPI) -> None:
-    """A port that nobody listens on behind the port-forward, and behind the proxy."""
+    """A port without listener behind the port-forward, and behind the proxy."""
     name = api.add(NODE, 1)
     assert "error trying to reach service" in plugin("node", NODE, "--via", "proxy").err
     del api.ports[name]
@@ -191,7 +191,7 @@ def test_an_agent_that_does_not_listen(plugin: Plugin, api: FakeAPI) -> None:
     "body", [b"", b"not json", b"[" * 100_000, b'{"kind": "Other"}', b'{"apiVersion": 1, "node": []}']
 )
 def test_whatever_answers_in_place_of_an_agent(plugin: Plugin, api: FakeAPI, body: bytes) -> None:
-    """Another program at the agent's port is told as such."""
+    """Another program at the agent's port is reported as such."""
     api.add(NODE, 0)
     api.body = None
     list_of_agents = json.dumps({"items": api.agents}).encode()
@@ -217,7 +217,7 @@ def test_whatever_answers_in_place_of_an_api_server(plugin: Plugin, api: FakeAPI
 
 
 def test_unreachable(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens, nobody answers, nobody has that name, somebody hangs up."""
+    """No listener, no answer, no such host, a connection that breaks."""
 
     def use(server: str) -> None:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server)))
@@ -266,8 +266,8 @@ def test_certificates(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.process
 def test_credential_plugin(plugin: Plugin, api: FakeAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program beside the kubeconfig prints the token, and is asked again when that is not accepted any more; one that
-    fails, is missing or prints something else is told, with its own hint."""
+    """A program beside the kubeconfig prints the token, and runs again when that is rejected; one that fails, is
+    missing or prints something else is reported, with its own hint."""
     program, count = tmp_path / "login", tmp_path / "count"
 
     def use(script: str, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which cluster, as whom, in which namespace: what kubectl makes of its files."""
+"""Cluster, user and namespace as kubectl finds them in its files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
 
 
 def test_only_what_is_used_must_make_sense(tmp_path: Path) -> None:
-    """Another cluster's broken entry keeps nobody from this one."""
+    """A broken entry of another cluster does no harm."""
     path = write(
         tmp_path / "c", **{"current-context": "c"},
         clusters=[cluster("k", "https://k"), {"name": "broken", "cluster": {"server": 1}}],

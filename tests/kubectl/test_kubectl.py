@@ -34,7 +34,7 @@ def node(api: FakeAPI, agent_port: int) -> FakeAPI:
 
 
 def documents(plugin: Plugin, kind: str, *arguments: str, code: int = 0) -> dict[str, object]:
-    """What it prints for programs; YAML says the same as JSON."""
+    """Return the documents that it prints for programs; YAML is the same as JSON."""
     answers: list[Answer] = [plugin(*arguments, "-o", form) for form in ("json", "yaml")]
     assert [answer.code for answer in answers] == [code, code]
     document = read_document(answers[0].out, kind)
@@ -147,7 +147,7 @@ def test_a_pod_without_node(plugin: Plugin, node: FakeAPI) -> None:
 
 
 def test_a_pod_whose_agent_is_gone(plugin: Plugin, node: FakeAPI) -> None:
-    """What the API server knows is shown all the same, and who may not read Events is told in their place."""
+    """The API server's part is shown all the same, and a missing right to read Events is reported in their place."""
     node.agents.clear()
     node.forbidden = ("/api/v1/namespaces/default/events",)
     answer = plugin("pod", "default/web")
@@ -213,7 +213,7 @@ def test_a_token_goes_every_way(plugin: Plugin, api: FakeAPI, tmp_path: Path, vi
 
 
 def test_without_the_proxy_right_a_port_is_forwarded(plugin: Plugin, api: FakeAPI, tmp_path: Path) -> None:
-    """Who may not use the proxy, but may forward ports, gets the same answer."""
+    """Without the right to the proxy, but to port-forward, the answer is the same."""
     file = tmp_path / "token"
     file.write_text("0123456789abcdef")
     with live_agent(tmp_path / "agent", [], token_file=str(file)) as port:

@@ -28,7 +28,7 @@ Run = Callable[..., Answer]
 
 
 def crowded_cluster() -> PageCluster:
-    """Two nodes: one is scattered, one full; two pods that nobody takes wait, and one that fits."""
+    """Return two nodes, one scattered, one full, with two pending pods that no node takes, and one that fits."""
     cluster = PageCluster()
     cluster.node("n7", 4, 4)
     cluster.node("n8", 7, 7)
@@ -169,8 +169,8 @@ def test_through_the_proxy(plugin: Plugin, api: FakeAPI) -> None:
 
 
 def test_replicas(plugin: Plugin, api: FakeAPI) -> None:
-    """The first replica that answers will do; where none does the first one's trouble is told, and without any where
-    it was looked for."""
+    """The first replica that answers will do; where none does the first one's error is reported, and without any where
+    they were searched."""
     assert "podslice cluster does not run in namespace podslice" in plugin("pending").err
     api.add_service("podslice-cluster-0", 9)
     api.add_service("podslice-cluster-1", 9, phase="Pending")
@@ -183,7 +183,7 @@ def test_replicas(plugin: Plugin, api: FakeAPI) -> None:
 
 
 def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
-    """An address where nobody listens, one that is none, and one where something else answers."""
+    """An address without listener, one that is none, and one where something else answers."""
     for url, text in (
         ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
         ("ftp://x", "'ftp://x' is not an address"),
@@ -199,7 +199,7 @@ def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
 
 
 def test_with_a_token(podslice: Shell, tmp_path: Path) -> None:
-    """`podslice cluster` shows the token of a file, and is told where it is missing."""
+    """`podslice cluster` reads the token from a file, and reports where it is missing."""
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
     with serve(crowded_cluster(), token=lambda: TOKEN) as site:

@@ -1,4 +1,4 @@
-"""What an agent that tells ever other machines and pods makes the service keep, with the real bounds."""
+"""What the service keeps of an agent that sends ever other machines and pods, with the real bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MACHINE = "pack:4 numa:2(memory={}kiB) core:16 pu:2"
 
 @pytest.mark.slow
 def test_rules_go_with_their_replica() -> None:
-    """Of a hundred machines that were told the rules of the last few are kept, and those that somebody has."""
+    """Of a hundred machines that were sent the rules of the last few are kept, and those that a replica uses."""
     rulebook = Rulebook(kept=4)
     seen = []
     for number in range(12):

@@ -1,4 +1,4 @@
-"""How often agents say that they are there, by how many they are."""
+"""The interval of beats, by the number of agents."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def test_an_agent_keeps_the_pace_it_is_told(
 
 
 class Wire:
-    """Between an agent and the service, until it is cut and nothing passes any more, nor is anybody told."""
+    """A connection between an agent and the service, until it is cut and nothing passes any more, without notice to
+    either."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -24,7 +24,7 @@ from tests.replica.lives import VERSION, Life
 
 
 def planned(node: Node, uid: str, cpus: str = "2") -> Holding:
-    """What a pod would get here."""
+    """Return the holding that a pod would get here."""
     return holding_of(decide(node.rules, node.state, make_pod(uid, ("c", cpus))).state, uid)
 
 
@@ -72,7 +72,7 @@ def test_the_answer_names_what_the_pod_was_given() -> None:
     ],
 )
 def test_a_plan_that_breaks_a_promise_is_declined(cpus: str, why: str) -> None:
-    """What the plan names is not taken where it is not free, or worse than what the node would give."""
+    """A plan is not used where it is not free, or worse than what the node would give."""
     node = make_node()
     other = with_cpus(planned(node, "other"), "4,5")
     assert admit_as_planned(node, make_pod("other", ("c", "2")), other).moved

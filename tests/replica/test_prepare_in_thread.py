@@ -31,7 +31,7 @@ async def nobody(token: str) -> str:
 
 
 class Line:
-    """What an agent says on its stream, as the service reads it."""
+    """The messages of an agent on its stream, as the service reads them."""
 
     def __init__(self, *said: bytes) -> None:
         self._said = [*said, grpc.aio.EOF]
@@ -131,7 +131,7 @@ def test_what_comes_too_late_counts_for_nothing(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_state_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong with it is found beside the loop too, and costs its own node's replica its trust."""
+    """A bad state is found in the thread too, and its own node's replica is no longer trusted."""
     scene = Scene(monkeypatch)
     scene.may.set()
     _, said = life(1, 0)

@@ -86,7 +86,7 @@ def disturbed(events: list[Stamped], rng: random.Random) -> list[Stamped]:
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**9), profile=st.sampled_from(PROFILES))
 def test_lost_doubled_and_moved_events_are_noticed_and_healed(seed: int, profile: str) -> None:
-    """What is lost is asked for, what is doubled is passed over; while it is proven, the replica is right."""
+    """Lost events are requested, doubled ones are skipped; while it is proven, the replica is right."""
     life, other, rng = Life(seed, profile), replica(), random.Random(seed)
     events = list(life.steps(20))
     digests = {one.sequence: one.digest for one in events}
@@ -181,7 +181,7 @@ def test_another_version_is_not_predicted() -> None:
 
 
 def test_who_is_far_behind_gets_the_state() -> None:
-    """A journal remembers so many events; whoever misses earlier ones gets everything."""
+    """A journal remembers so many events; a reader that misses earlier ones gets the whole state."""
     node = make_node()
     journal = Journal(node.rules, node.state, epoch=1, version=VERSION, kept=3)
     for number in range(4):
@@ -193,7 +193,7 @@ def test_who_is_far_behind_gets_the_state() -> None:
 
 
 def test_what_nobody_told_is_found() -> None:
-    """A change of the node that was not told, told or not before the next event, comes as a whole state."""
+    """A change of the node that was not recorded comes as a whole state, also right before the next event."""
     node, journal = node_and_journal()
     other = replica()
     other.apply(journal.whole_state())
@@ -242,7 +242,7 @@ def test_a_changed_machine_is_followed() -> None:
     ],
 )
 def test_a_state_nobody_can_be_in_breaks_its_own_replica_only(change: object) -> None:
-    """What a lying agent says ends as a mismatch of its node, without an exception and without a loop."""
+    """The messages of a lying agent end as a mismatch of its node, without an exception and without a loop."""
     _, journal = node_and_journal()
     true = journal.whole_state()
     assert isinstance(true.event, WholeState)
@@ -271,7 +271,7 @@ def test_what_is_no_event_is_an_input_error(data: bytes) -> None:
 
 
 def test_too_large_an_event_is_refused() -> None:
-    """Nobody decodes more bytes than agreed."""
+    """No more bytes are decoded than agreed."""
     with pytest.raises(InputError, match="too many"):
         decode(b" " * 101, limit=100)
 
@@ -293,8 +293,8 @@ def test_quantities_keep_what_decides(text: str) -> None:
 
 
 def test_where_two_states_part_is_told_in_few_lines() -> None:
-    """Pods with other CPUs, memory or devices are named with both; equal states have nothing to tell, and many
-    differences are a bounded number of lines."""
+    """Pods with other CPUs, memory or devices are named with both; equal states give no line, and many differences a
+    bounded number of lines."""
     one, other = Life(3), Life(3)
     assert differences(one.node.state, other.node.state) == ()
     for life, number in ((one, 4), (other, 60)):

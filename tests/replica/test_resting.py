@@ -1,4 +1,4 @@
-"""Replicas that nobody asks for are some bytes, and what nodes have in common is there once."""
+"""Replicas that are not read are a few bytes, and values that nodes have in common are there once."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_equal_parts_are_one_object() -> None:
 
 
 def test_the_same_is_read() -> None:
-    """What is read with common parts is what is read without, events and beats too, each field of a whole state."""
+    """Decoding with shared values gives the same as without, for events, beats, and each field of a whole state."""
     stamped, common = told_node("a"), SharedValues()
     assert isinstance(stamped.event, WholeState)
     stamped = replace(stamped, event=replace(stamped.event, observed=True))
@@ -168,7 +168,7 @@ _HEAD = b'{"kind":"Event","epoch":1,"sequence":1,"allocation":"","named":"","eve
     "data", [b"", b"[]", b'{"kind":"Event"}', _HEAD + b"{}}", _HEAD + b'{"type":"State","version":"1","setup":1}}']
 )
 def test_nonsense(data: bytes) -> None:
-    """What is no event is an `InputError`, as ever."""
+    """Anything but an event is an `InputError`, as before."""
     with pytest.raises(InputError):
         SharedValues().decode(data)
 

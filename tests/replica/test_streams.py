@@ -86,7 +86,7 @@ class Service:
         )
 
     async def restart(self) -> None:
-        """Another process, which knows nothing."""
+        """Start another service, which knows nothing."""
         await self.journals.close()
         self.journals = self._new()
         await self.start()
@@ -313,8 +313,8 @@ def test_a_lying_agent_breaks_its_own_node_only(
 def test_a_flood_waits_at_its_sender(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that says more than is worked off is read no faster: what it wants to say stays with it and fills nobody
-    else's memory, and meanwhile another agent is heard as ever."""
+    """An agent that sends more than is processed is read no faster: its messages stay with it and fill no memory here,
+    and meanwhile another agent is read as before."""
     monkeypatch.setattr(module, "_REST", 1e9)
     flood = encode_message(Stamped(7, 1, "", "", PodRefused("u", "r", "x" * 100_000)))
     written: list[int] = []
@@ -390,7 +390,7 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
 
 
 def test_a_large_message_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who tells a large state keeps nobody waiting while it is read; a small one is read at once."""
+    """A large state delays no other work while it is decoded; a small one is decoded at once."""
     readers: list[int] = []
     decoded = module._decode
 
@@ -435,7 +435,7 @@ def test_every_replica_of_the_service_is_told(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name with several addresses has a stream to each; one that goes is forgotten, one that cannot be resolved is
-    told as a trouble."""
+    reported as a trouble."""
     other = Service(certificates)
 
     async def test(service: Service) -> None:

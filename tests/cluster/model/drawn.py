@@ -1,4 +1,4 @@
-"""Small drawn clusters: real nodes with pods on them, and the model that is told of them."""
+"""Small random clusters: real nodes with pods on them, and the model that is fed with their states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def named_pod(pod: Pod, uid: str) -> Pod:
 
 
 def admits(node: Node, pod: Pod) -> bool:
-    """What the node itself would say; a kubelet that crashes admits nobody."""
+    """Whether the node itself would admit the pod; a kubelet that crashes admits none."""
     try:
         decision = node.try_admit(pod)
     except UpstreamDefectError:
@@ -55,7 +55,7 @@ class DrawnCluster:
             self.model.add_node(name, node.rules, node.state, policy=policy)
 
     def pod(self, drawer: PodDrawer | None = None) -> Pod:
-        """A pod that nobody has seen."""
+        """Return a pod that no cache has seen."""
         self.count += 1
         drawer = drawer or self.r.choice(self.drawers)
         drawn = drawer.pod(pod_level=self.r.random() < 0.2)

@@ -22,8 +22,8 @@ POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour", "observe")
 
 
 class Life:
-    """A cluster that lives: pods are chosen, filtered, bound, started in any order, deleted and removed. Kubelets
-    decide by themselves (`compare`), with nobody else on the way (`observe`), or follow plans (`honour`)."""
+    """A life of a cluster: pods are chosen, filtered, bound, started in any order, deleted and removed. Kubelets decide
+    by themselves (`compare`), with one pod at a time on its way (`observe`), or follow plans (`honour`)."""
 
     def __init__(self, seed: int, policy: PlanPolicy, profile: str) -> None:
         self.r = Random(seed)
@@ -84,8 +84,8 @@ class Life:
         self.binding_outcomes[heard(name, uid, node.state, self.now).kind] += 1
 
     def remove(self) -> None:
-        """A pod leaves. What becomes free can change where a kubelet puts the next pods, so in these lives nobody
-        leaves while others that are bound have yet to start."""
+        """Remove a pod. Freed CPUs can change where a kubelet puts the next pods, so in these lives no pod leaves while
+        others that are bound have yet to start."""
         name, node = self.r.choice(list(self.cluster.nodes.items()))
         if node.pods and not any(other == name for other, _ in self.bound.values()):
             uid = self.r.choice(node.pods)
@@ -99,12 +99,12 @@ class Life:
             self.model.apply_deletion(uid, self.now)
 
     def restart(self) -> None:
-        """The node's agent starts again and tells its state."""
+        """Restart the node's agent, which sends its state."""
         name, node = self.r.choice(list(self.cluster.nodes.items()))
         self.model.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
 
     def check(self) -> None:
-        """The model is what one that is told everything from scratch would be."""
+        """Compare the model with one that is built from scratch."""
         truth = ClusterModel(self.model.limits)
         for name, node in self.cluster.nodes.items():
             truth.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)

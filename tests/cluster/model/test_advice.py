@@ -1,4 +1,4 @@
-"""Advice without a decision: a pod is held on every node that has points, until somebody else has chosen one."""
+"""Advice without a decision: a pod is held on every node that has points, until its scheduler has chosen one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def cluster(*taken: str) -> tuple[ClusterModel, dict[str, Node]]:
 
 
 def test_points() -> None:
-    """Where least is left beside the pod (3 CPUs of 7 before 4 of 8) there are ten points, equal nodes have equal ones,
-    and who is not among the best has none."""
+    """The node with least left beside the pod (3 CPUs of 7 before 4 of 8) has ten points, equal nodes have equal ones,
+    and nodes that are not among the best have none."""
     model, _ = cluster("0", "4", "4", "0")
     assert model.advise(make_pod("p", ("c", "4")), NAMES, 0.0) == {"n0": 10, "n1": 9, "n2": 0, "n3": 10}
     assert model.advise(make_pod("large", ("c", "16")), NAMES, 0.0) == dict.fromkeys(NAMES, 0)
@@ -31,7 +31,8 @@ def test_points() -> None:
 
 
 def test_held_everywhere_until_bind() -> None:
-    """What any of the nodes would give the pod is nobody else's; with its Binding the others are free again."""
+    """What any of the nodes would give the pod is promised to no other; with its Binding the other nodes are free
+    again."""
     model, nodes = cluster("4", "4", "4", "4")
     fresh = {name: model.node(name).state for name in NAMES}
     pod = make_pod("p", ("c", "4"))
@@ -60,7 +61,7 @@ def test_the_scheduler_binds_by_itself() -> None:
 
 
 def test_what_falls_falls_everywhere() -> None:
-    """Time, a deletion, another question and a node that goes: nothing stays held that nobody will come for."""
+    """Time, a deletion, another filter and a node that goes leave no hold behind."""
     model, _ = cluster("4", "4", "4", "4")
     fresh = {name: model.node(name).state for name in NAMES}
     pod = make_pod("p", ("c", "4"))

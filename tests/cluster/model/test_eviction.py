@@ -1,4 +1,4 @@
-"""Which pods leave so that another fits."""
+"""The choice of victims."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MACHINE = "pack:2 numa:1(memory=64GB) core:4 pu:2"
 
 @pytest.mark.slow
 def test_drawn_nodes() -> None:
-    """On drawn nodes: without the victims the pod is admitted, with any one of them back it is not, nobody of the same
-    priority leaves, and where none are found no set of pods of lower priority would help."""
+    """On random nodes: without the victims the pod is admitted, with any one of them back it is not, no pod of the same
+    priority leaves, and where there are no victims no set of pods of lower priority would help."""
     helped = hopeless = 0
     for seed in range(12):
         cluster = DrawnCluster(Random(seed), "podslice", nodes=2, fill=7)
@@ -68,7 +68,7 @@ def test_the_cheapest_node() -> None:
 
 
 def test_room_is_kept() -> None:
-    """The pod that evicts is held for its node at once: what its victims leave is its own and nobody else's."""
+    """The node is held for the pod that evicts at once: no other pod gets what its victims leave."""
     node = make_node(MACHINE, topology_manager_policy="single-numa-node")
     other = make_node(MACHINE, topology_manager_policy="single-numa-node")
     for uid, one in (("a", node), ("b", node), ("c", other), ("d", other)):

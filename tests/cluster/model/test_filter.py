@@ -92,8 +92,7 @@ def test_pods_without_wishes_pass() -> None:
 
 
 def test_fails_closed() -> None:
-    """A node that nobody stands for takes no pod with exclusive CPUs, and none may be bound to it; when somebody does
-    again, it does."""
+    """An unconfirmed node takes no pod with exclusive CPUs, and none may be bound to it; confirmed again, it does."""
     model, pod = cluster(make_node()), make_pod("p", ("c", "2"))
     assert model.choose(pod, 0.0) == "n0"
     model.confirm_node("n0", confirmed=False)

@@ -1,4 +1,4 @@
-"""What first fit, which sees every node, places, the model places too."""
+"""The model places every pod that first fit places, which sees every node."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def single() -> Node:
 
 
 def starts(model: ClusterModel, node: Node, pod: Pod, name: str = "n0", now: float = 1.0) -> str:
-    """The kubelet starts a pod and the journal tells; its fate."""
+    """Start a pod on its kubelet, and return the outcome that its journal gives."""
     uid = pod.metadata.uid
     if node.admit(pod).admitted:
         return model.apply_admission(name, uid, node.state, now).kind
@@ -56,7 +56,7 @@ def test_the_way_of_a_pod() -> None:
 
 
 def test_later_pods_see_holds() -> None:
-    """What is held is taken: the same CPUs are never promised twice, and are there again when the hold falls."""
+    """The same CPUs are never promised twice, and are free again when the hold ends."""
     model = cluster(single())
     for number in range(3):
         assert model.choose(make_pod(f"p{number}", ("c", "4")), 0.0) == "n0"
@@ -67,7 +67,7 @@ def test_later_pods_see_holds() -> None:
 
 
 def test_time_limit() -> None:
-    """A hold that nobody comes back for falls after its time, one of a group later, one that is bound never."""
+    """A hold expires after its time, one of a group later, one of a bound pod never."""
     model = cluster(single(), single(), single())
     model.choose(make_pod("alone", ("c", "2")), 0.0, names=["n0"])
     model.choose(make_pod("member", ("c", "2")), 0.0, names=["n1"], group="g")
@@ -101,8 +101,8 @@ def test_a_group_begins_again() -> None:
 
 
 def test_a_group_falls_together() -> None:
-    """Where a member finds no node, or one is deleted, what is held for all that are not bound falls together, so
-    that others have room; a member that is bound stays, and one that is bound after all is let in again."""
+    """Once a member finds no node, or one is deleted, the holds of all unbound members end together, so that others
+    have room; a bound member stays, and one that is bound after all is held again."""
     model = cluster(single())
     for uid in ("a", "b", "c"):
         assert model.filter(make_pod(uid, ("c", "2")), ["n0"], 0.0, group="g").nodes == ["n0"]
@@ -119,8 +119,8 @@ def test_a_group_falls_together() -> None:
 
 
 def test_a_group_without_room_makes_way() -> None:
-    """A group of which a member found no node keeps nobody else out, however often it is tried; one that found nodes
-    for all does."""
+    """A group with a member that found no node blocks no other pod, however often it is tried; one that found nodes for
+    all does."""
     model = cluster(single())
     half = str(len(single().assignable_cpus) // 2)
     for _ in range(3):
@@ -318,8 +318,8 @@ def test_plans(profile: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [103, 262, 5266, 5398])
 def test_lives_that_were_hard(seed: int) -> None:
-    """Lives in which a node once said something else than was expected: it declined a plan that was worse than its own
-    choice, and it took the plan it was told when the model expected its own choice."""
+    """Lives in which a node once did otherwise than expected: it declined a plan that was worse than its own choice,
+    and it used its plan when the model expected its own choice."""
     life = Life(seed, "honour", "podslice")
     for _ in range(200):
         life.step()

@@ -1,4 +1,4 @@
-"""Nodes that refused such pods and take them now: all of these are told, each once, and no others."""
+"""Nodes that refused such pods and take them now: all of them are returned, each once, and no others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WANTED = make_pod("wanted", ("c", "6"))
 
 
 class Life:
-    """A model that changes in every way, and who refuses as far as anybody was asked."""
+    """A model that changes in every way, and the nodes that refused as far as they were asked."""
 
     def __init__(self, seed: int) -> None:
         self.draw, self.now = Random(seed), 0.0
@@ -34,7 +34,7 @@ class Life:
         return {name for name, cause in self.model.verdicts.ask_each(self.signature, NAMES) if not cause}
 
     def ask(self) -> None:
-        """The scheduler asks about some nodes, and those that refuse are told to have."""
+        """Have the scheduler filter some nodes, and record those that refuse."""
         asked = self.draw.sample(NAMES, self.draw.randint(1, len(NAMES)))
         refused = [name for name in asked if name not in self.takes()]
         self.refusing.update(refused)
@@ -69,7 +69,7 @@ class Life:
         model.expire(self.now)
 
     def look(self) -> set[str]:
-        """Nodes that are told and take such a pod. None is told that did not refuse."""
+        """Return the changed nodes that take such a pod; all of them must have refused before."""
         told = self.openings.take_changed()
         assert len(set(told)) == len(told)
         assert set(told) <= self.refusing
@@ -95,7 +95,7 @@ def test_all_that_opened(seed: int) -> None:
 
 
 def test_nobody_heard() -> None:
-    """What was told in vain is told again, though nothing has changed since."""
+    """Nodes that were put back are returned again, though they have not changed since."""
     life = Life(0)
     node = life.nodes["n0"] = single()
     life.openings.record_refusals(NAMES)
