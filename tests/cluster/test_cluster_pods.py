@@ -37,7 +37,7 @@ def test_a_packed_table_is_a_dictionary(seed: int) -> None:
     assert len(table) == len(there)
 
 
-def test_what_is_there_is_met_while_others_come() -> None:
+def test_iteration_survives_growth() -> None:
     """Iteration over a table that grows meanwhile misses nothing."""
     table = PackedTable()
     first = {pack_uid(f"first-{number}") for number in range(200)}

@@ -70,7 +70,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     confirm_all(scene)
 
 
-def test_heard_as_before_is_no_news() -> None:
+def test_no_change_frees_no_room() -> None:
     """No line is tried again as long as nothing changes."""
     scene, rooms = LyingScene(), list[int]()
     scene.service.placing.events.room_freed.add(lambda: rooms.append(1))

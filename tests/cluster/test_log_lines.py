@@ -27,7 +27,7 @@ def test_levels(level: LogLevel, written: int) -> None:
     ][2 - written :]  # fmt: skip
 
 
-def test_anything_can_be_told() -> None:
+def test_any_value_can_be_logged() -> None:
     """A value that is no JSON is written as Python writes it, and half a character does not lose the line."""
     stream = io.StringIO()
     log = LogLines(stream=stream)

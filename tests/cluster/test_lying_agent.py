@@ -278,7 +278,7 @@ def test_memory_does_not_grow(which: str) -> None:
     assert sizes[2] - sizes[1] < 512 << 10, sizes
 
 
-def test_what_was_told_is_counted() -> None:
+def test_kept_bytes_are_counted() -> None:
     """Events of pods that left and resources that went count no more; beyond the bound a state is due, and counts
     alone."""
     size, pod = ReplicaSize(), scheduled_pod(pod_object("p")).pod

@@ -148,7 +148,7 @@ def test_specification_is_decoded_once() -> None:
     watching(test)
 
 
-def test_heartbeats_are_no_news() -> None:
+def test_heartbeats_are_not_reported() -> None:
     """Of nodes only changes that decide about pods are reported."""
     told: list[ScheduledNode | None] = []
 

@@ -250,7 +250,7 @@ def test_small_maps(site: ServedCluster, cluster: PageCluster) -> None:
     assert sum(int(run[:-1]) for zone in zones for run in zone.split()[1:] if run.endswith("c")) == 4
 
 
-def test_only_changes_are_told(site: ServedCluster, cluster: PageCluster) -> None:
+def test_only_changes_are_sent(site: ServedCluster, cluster: PageCluster) -> None:
     """A client with the latest revision gets nothing, by ETag not even a body; a node that left is named; another
     process' revision, one from the future and nonsense get everything."""
     first = answer(site, "nodes", "ClusterNodes")
@@ -355,7 +355,7 @@ def test_no_nodes() -> None:
 # On the loop
 
 
-def test_others_have_their_turn(cluster: PageCluster) -> None:
+def test_other_work_goes_on(cluster: PageCluster) -> None:
     """A survey gives way after every step that fills a slice, so that other work goes on."""
     turns = 0
     times = iter(range(10_000))

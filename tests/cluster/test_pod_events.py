@@ -56,7 +56,7 @@ def sent(emit: Callable[[PodEvents], None], wanted: int, *pods: ScheduledPod) ->
         ("disputed", "PodsliceDisputed", "n1 gave the pod CPUs 4-7, its model would have given CPUs 0-3"),
     ],
 )
-def test_a_dispute_is_told(fate: OutcomeKind, reason: str, message: str) -> None:
+def test_a_dispute_is_an_event(fate: OutcomeKind, reason: str, message: str) -> None:
     """One Warning on the pod that names the node, what it gave and what was expected."""
     told = BindingOutcome(fate, PodHolding(0b1111, (), ()), PodHolding(0b1111 << 4, (), ()))
     pod = scheduled_pod(pod_object("a"))
@@ -67,7 +67,7 @@ def test_a_dispute_is_told(fate: OutcomeKind, reason: str, message: str) -> None
 
 
 @pytest.mark.parametrize("fate", ["agreed", "honoured", "foreign"])
-def test_what_was_expected_is_not_told(fate: OutcomeKind) -> None:
+def test_an_expected_outcome_is_no_event(fate: OutcomeKind) -> None:
     """A pod that has what it was to have gets no event."""
     pod = scheduled_pod(pod_object("a"))
     assert sent(lambda to: to.emit_dispute(NodeReport("n1", pod.uid, BindingOutcome(fate))), 0, pod) == ([], 0)

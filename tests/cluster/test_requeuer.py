@@ -133,7 +133,7 @@ def test_room_that_only_the_journal_shows() -> None:
     playing(Scene("a", "b"), test)
 
 
-def test_who_is_not_woken() -> None:
+def test_pods_that_are_not_requeued() -> None:
     """No Node is annotated for a pod without exclusive resources, one that is nominated ahead, of another scheduler, or
     gone; nor for one that was never refused by that node."""
 

@@ -130,7 +130,7 @@ def test_what_comes_too_late_counts_for_nothing(monkeypatch: pytest.MonkeyPatch,
     assert scene.applied == []
 
 
-def test_a_state_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_state_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad state is found in the thread too, and its own node's replica is no longer trusted."""
     scene = Scene(monkeypatch)
     scene.may.set()

@@ -192,7 +192,7 @@ def test_who_is_far_behind_gets_the_state() -> None:
     assert journal.events_after(1, 4) == ()
 
 
-def test_what_nobody_told_is_found() -> None:
+def test_an_unrecorded_change_becomes_a_state() -> None:
     """A change of the node that was not recorded comes as a whole state, also right before the next event."""
     node, journal = node_and_journal()
     other = replica()
@@ -241,7 +241,7 @@ def test_a_changed_machine_is_followed() -> None:
         pytest.param(lambda s: replace(s, cpu=replace(s.cpu, loans={"p": {"c": (-4,)}})), id="a negative CPU"),
     ],
 )
-def test_a_state_nobody_can_be_in_breaks_its_own_replica_only(change: object) -> None:
+def test_an_impossible_state_breaks_its_own_replica_only(change: object) -> None:
     """The messages of a lying agent end as a mismatch of its node, without an exception and without a loop."""
     _, journal = node_and_journal()
     true = journal.whole_state()
@@ -292,7 +292,7 @@ def test_quantities_keep_what_decides(text: str) -> None:
         assert [getattr(after, name) for name in Quantity.__slots__] == [getattr(one, n) for n in Quantity.__slots__]
 
 
-def test_where_two_states_part_is_told_in_few_lines() -> None:
+def test_differences_are_few_lines() -> None:
     """Pods with other CPUs, memory or devices are named with both; equal states give no line, and many differences a
     bounded number of lines."""
     one, other = Life(3), Life(3)

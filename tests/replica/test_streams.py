@@ -389,7 +389,7 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
     assert not service.is_fresh("n1")
 
 
-def test_a_large_message_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_message_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large state delays no other work while it is decoded; a small one is decoded at once."""
     readers: list[int] = []
     decoded = module._decode
@@ -431,7 +431,7 @@ def test_a_node_of_the_cluster_that_is_gone_is_forgotten() -> None:
     assert service.nodes == {}
 
 
-def test_every_replica_of_the_service_is_told(
+def test_every_replica_of_the_service_has_a_stream(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name with several addresses has a stream to each; one that goes is forgotten, one that cannot be resolved is

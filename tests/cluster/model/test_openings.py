@@ -94,7 +94,7 @@ def test_all_that_opened(seed: int) -> None:
     assert seen > 20
 
 
-def test_nobody_heard() -> None:
+def test_nodes_put_back_come_again() -> None:
     """Nodes that were put back are returned again, though they have not changed since."""
     life = Life(0)
     node = life.nodes["n0"] = single()
