@@ -95,7 +95,7 @@ def test_vpa_recommends_for_the_pod_as_well() -> None:
 
 
 def test_vpa_leaves_out_what_no_container_requests() -> None:
-    """What the pod level alone requests stays as it is: there is nothing to derive it from."""
+    """A resource that the pod level alone requests stays as it is: there is nothing to derive it from."""
     scaled = pod(asks("1"), resources=asks("2", "1Gi"))
     assert vpa_recommendation(scaled, {}, ON).to_dict()["podLevelResources"] == {"target": {"cpu": "1"}}
 

@@ -97,7 +97,7 @@ def test_requests_beyond_64_bits() -> None:
 
 
 def test_answers_of_the_filter() -> None:
-    """What preemption could give is unschedulable, what no empty node of this size has is unresolvable."""
+    """A shortage that preemption could end is unschedulable, one on every empty node of this size is unresolvable."""
     full = insufficient_resources({"cpu": 2000}, {"cpu": 3000}, NODE, pods=1)
     assert full == [InsufficientResource("cpu", 2000, 3000, 4000)]
     assert filter_code(full) == "Unschedulable"

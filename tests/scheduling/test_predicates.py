@@ -205,7 +205,7 @@ def test_no_node():
 
 
 def test_a_refusal_carries_its_facts():
-    """What a refusal says can be read without its message; a pod too many has a code of its own."""
+    """A refusal can be read without its message; a pod too many has a code of its own."""
     refusal = check(pod(requests={"cpu": "9"})).refusal
     assert refusal is not None
     assert refusal.code == "node-total"

@@ -91,7 +91,7 @@ def test_an_ended_search_still_answers() -> None:
 
 
 def test_too_many_combinations_count_as_endless() -> None:
-    """Where upstream would score 10**18 combinations one by one, its profile says that it does not come back."""
+    """Profile `kubelet-1.36` reports a defect where upstream would score 10**18 combinations one by one."""
     topology = CPUTopology(from_synthetic("pack:2 numa:32 core:4 pu:2"))
     work = Accumulator(Packer(topology, KUBELET_1_36), topology.all_cpus, 256)
     search = Combinations(work, Distribution(256, 2), KUBELET_1_36, SearchBudget())

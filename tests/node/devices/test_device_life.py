@@ -43,7 +43,7 @@ def test_disconnected_plugin():
 
 
 def test_allocations_survive_a_disconnection():
-    """What a container holds stays its own while the plugin is away."""
+    """A container keeps its devices while the plugin is away."""
     devices = manager(gpus(0, 1))
     assert admit(devices, pod("u", {GPU: 1})) == ""
     devices.disconnect(GPU)
@@ -93,7 +93,7 @@ def test_restart_does_not_invent_devices():
 
 
 def test_pods_gone_meanwhile_are_collected_late():
-    """What a deleted pod held is free once all sources are ready."""
+    """The devices of a deleted pod are free once all sources are ready."""
     devices = manager(gpus(0))
     assert admit(devices, pod("u", {GPU: 1})) == ""
     devices.context.deactivate("u")
@@ -212,7 +212,7 @@ def test_undo_of_a_pod_leaves_no_trace(wanted, mask):
     ("quirks", "second"), [(PODSLICE, ["g1"]), (KUBELET_1_36, ["g0"])], ids=["podslice", "kubelet"]
 )
 def test_a_pod_that_comes_again_is_a_new_pod(quirks, second):
-    """What an init container had in a former life of the pod is not offered again; a kubelet hands out a device that
+    """Devices of an init container in a former life of the pod are not offered again; a kubelet hands out a device that
     has become unhealthy since."""
     devices = manager(gpus(0, 0), quirks=quirks)
     assert admit(devices, pod("u", init=({GPU: 2},))) == ""

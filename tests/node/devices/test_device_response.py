@@ -24,7 +24,7 @@ responses = st.builds(
 
 @given(responses)
 def test_round_trip(response):
-    """What was written is read back."""
+    """A response that was written is read back."""
     assert decode_response(encode_response(response)) == response
 
 

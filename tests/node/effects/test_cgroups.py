@@ -157,9 +157,9 @@ def test_page_size_of_a_resource() -> None:
 def test_sandbox() -> None:
     """The pod without overhead, and the overhead beside it."""
     one = pod(EQUAL, overhead=OVERHEAD)
-    told = sandbox(one, gates(), node(), PODSLICE)
-    assert (told.resources.cpu_shares, told.resources.cpu_quota, told.resources.memory_limit) == (1024, 100_000, GI)
-    assert (told.overhead.cpu_shares, told.overhead.memory_limit) == (256, 120 * MI)
+    found = sandbox(one, gates(), node(), PODSLICE)
+    assert (found.resources.cpu_shares, found.resources.cpu_quota, found.resources.memory_limit) == (1024, 100_000, GI)
+    assert (found.overhead.cpu_shares, found.overhead.memory_limit) == (256, 120 * MI)
     assert sandbox(pod(EQUAL), gates(), node(), PODSLICE).overhead.cpu_shares == 0
 
 
@@ -175,8 +175,8 @@ def test_sandbox_of_a_partly_limited_pod() -> None:
 def test_sandbox_update() -> None:
     """A resize announces the pod's cgroup less the overhead, computed in millicores."""
     one = pod(EQUAL, overhead=OVERHEAD)
-    told = sandbox_update(one, pod_cgroup(one, gates()), gates(), node()).resources
-    assert (told.cpu_shares, told.cpu_quota, told.cpu_period, told.memory_limit) == (1024, 100_000, 100_000, GI)
+    found = sandbox_update(one, pod_cgroup(one, gates()), gates(), node()).resources
+    assert (found.cpu_shares, found.cpu_quota, found.cpu_period, found.memory_limit) == (1024, 100_000, 100_000, GI)
     off = pod_cgroup(one, gates(), enforce_cpu_limits=False)
     assert sandbox_update(one, off, gates(), node(cfs_quota=False)).resources.cpu_quota == -25_001
 

@@ -127,7 +127,7 @@ def test_nothing_is_free() -> None:
 
 
 def test_the_last_shared_cpu() -> None:
-    """Where nothing else is left sharing containers run on the reserved CPUs, under a strict reservation until others
+    """Containers that share run on the reserved CPUs if nothing else is left, under a strict reservation until others
     come."""
     strict = {"cpu_manager_policy_options": {"strict-cpu-reservation": "true"}}
     made = node(config=strict)
@@ -217,7 +217,7 @@ def test_memory_goes() -> None:
 
 
 def test_a_numa_node_goes() -> None:
-    """Who had memory on a NUMA node that is gone is bound to the rest of its nodes, or to all there are."""
+    """A container with memory on a NUMA node that is gone is bound to the rest of its nodes, or to all there are."""
     machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2")
     config = {"memory_manager_policy": "Static", "eviction_hard": {"memory.available": "1Gi"},
               "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}),),
@@ -255,8 +255,8 @@ def test_huge_pages_change() -> None:
     assert not made.admit(wants).admitted
     first, second = machine.nodes
     more = replace(machine, nodes=(first, replace(second, hugepages=(HugePages(2048, 64),))))
-    told = made.change_machine(more)
-    assert [(one.kind, one.text) for one in told] == [
+    reports = made.change_machine(more)
+    assert [(one.kind, one.text) for one in reports] == [
         ("hugepages-changed", "NUMA node 1 has 64 pages of hugepages-2Mi, 0 before")
     ]
     assert made.change_machine(more) == ()

@@ -177,7 +177,7 @@ def test_the_same_boot(tmp_path: Path) -> None:
 
 
 def test_a_degraded_owner(tmp_path: Path) -> None:
-    """Which CPU is which is remembered of those that are offline: an owner that missed one has it after the reboot."""
+    """The places of offline CPUs are remembered too: an owner that missed a CPU has it after the reboot."""
     made = first(tmp_path)
     made.node.change_machine(without_cpus(MACHINE, 1 << 4))
     made.save()

@@ -74,7 +74,7 @@ def test_sizes(sizes: list[int], gone: str, then: int, expected: tuple[str, str]
 
 
 def test_refusals() -> None:
-    """What is refused changes nothing: an owner stays degraded, and a promise holds although some of it is lost."""
+    """A refused resize changes nothing: an owner stays degraded, and a promise holds although some of it is lost."""
     here = node()
     assert here.admit(one(4)).admitted
     assert here.admit(one(8, "b")).admitted
@@ -128,11 +128,11 @@ def test_lives(seed: int) -> None:
         action, name = random.random(), random.choice("ab")
         uid = f"uid-{name}"
         own = random.randrange(1, 8)
-        wish = make(own + random.randrange(1, 4), own, name)
+        desired = make(own + random.randrange(1, 4), own, name)
         if uid not in here.state.pods:
-            here.admit(wish)
+            here.admit(desired)
         elif action < 0.5:
-            check_resize(here, wish)
+            check_resize(here, desired)
         elif action < 0.85:
             count = random.randrange(0, 10)
             gone = bits_of(random.sample(range(1, 16), count))
@@ -145,11 +145,11 @@ def test_lives(seed: int) -> None:
         assert step >= 0
 
 
-def check_resize(here: Node, wish: Pod) -> None:
-    before, uid = here.state.cpu, wish.metadata.uid
+def check_resize(here: Node, desired: Pod) -> None:
+    before, uid = here.state.cpu, desired.metadata.uid
     was = here.state.pods[uid]
     had = before.assignments[uid].get("c0", 0)
-    decision = here.resize(wish)
+    decision = here.resize(desired)
     outcome = decision.outcome
     after, now = here.state.cpu, here.state.pods[uid]
     if outcome != "Allocated":

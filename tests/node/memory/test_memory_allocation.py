@@ -117,7 +117,7 @@ def test_init_memory_is_reused(quirks):
 
 @BOTH
 def test_init_memory_is_freed_when_the_next_container_starts(quirks):
-    """What the app did not take over is free once it starts; sidecars keep theirs."""
+    """Memory that the app did not take over is free once it starts; sidecars keep theirs."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     described = pod("u", memory("2Gi"), init=(memory("3Gi"), memory("4Gi")), sidecars=(memory("1Gi"),), order="is")
     assert admit(memory_manager, described, near(1)) == ""

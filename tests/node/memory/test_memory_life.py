@@ -213,7 +213,7 @@ def test_order_in_a_group_does_not_matter():
 
 
 def test_ledger_of_a_group_know_no_history():
-    """What a group holds is booked as if it had come first, so a pod that comes and goes leaves no trace."""
+    """The blocks of a group are charged as if they had come first, so a pod that comes and goes leaves no trace."""
     memory_manager = in_a_group(PODSLICE)
     assert used(memory_manager) == [3, 0]
     before = memory_manager.encode()
@@ -234,7 +234,8 @@ def test_ledger_of_a_kubelet_are_settled_at_start():
 
 @pytest.mark.parametrize(("quirks", "kept"), [(PODSLICE, False), (KUBELET_1_36, True)], ids=["podslice", "kubelet"])
 def test_pod_entry_without_containers(quirks, kept):
-    """What an interrupted admission wrote is dropped at start; upstream keeps it for ever (memory-device 4.9)."""
+    """An entry that an interrupted admission wrote is dropped at start; upstream keeps it for ever (memory-device
+    4.9)."""
     checkpoint = load(manager(machine(10, 9), gates=POD_LEVEL).encode(), pod_level=True)
     checkpoint.pod_entries = {"u": [Block((0,), "memory", GiB)]}
     memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL, state=encode(checkpoint, "v2"))

@@ -47,7 +47,7 @@ def test_shared_ones_nearby() -> None:
 
 
 def test_nothing_nearby() -> None:
-    """Where the NUMA nodes have no shared CPU, the shared ones of other nodes do."""
+    """A container shares CPUs of other nodes if its NUMA nodes have no shared CPU."""
     one = node(MixedCPUs(near="numa"), reserved_system_cpus="16-17")
     one.admit(pod("a", "16500m", asks="all"))
     assert (owns(one, "a"), runs_on(one, "a")) == ("0-15", "0-31")
@@ -172,7 +172,7 @@ def test_access_only() -> None:
 
 
 def test_access_that_is_ignored() -> None:
-    """Where wrong annotations are ignored, one container too many owns its CPUs and shares none; an event says so."""
+    """With wrong annotations ignored, one container too many owns its CPUs and shares none; an event reports it."""
     one = node(MixedCPUs(free=1), policy=PodslicePolicy(annotations=AnnotationRules(invalid="ignore")))
     one.admit(pod("a", "5", asks="5"))
     decision = one.admit(pod("b", "3", asks="all"))
@@ -302,6 +302,6 @@ def test_what_people_are_shown() -> None:
     drawn = to_svg(picture)
     assert "also on shared CPUs 0-1,7-15" in drawn
     assert "class default · 16-31" in drawn
-    (told,) = explain_each(node(), [asked])
-    (facts,) = told.explanation.trace.containers
+    (explained,) = explain_each(node(), [asked])
+    (facts,) = explained.explanation.trace.containers
     assert (facts.eligibility, facts.exclusive_cpus) == ("mixed", 5)

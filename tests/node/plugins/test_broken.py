@@ -166,7 +166,7 @@ def test_a_broken_plugin(point: str, answer: object, problem: str, on_error: OnE
 
 
 def test_a_broken_deallocate_gives_back_all_the_same() -> None:
-    """What a container gives back is free again, whatever a plugin does then."""
+    """Released CPUs are free again, whatever a plugin does then."""
     node = own(Broken("Deallocate", ValueError("no")))
     before = node.shared_cpus
     node.admit(make_pod("a", ("c", "2")))
@@ -193,7 +193,7 @@ def test_a_plugin_cannot_change_what_it_sees() -> None:
 
 @pytest.mark.parametrize("name", ["all_cpus", "cores", "new"])
 def test_a_plugin_cannot_change_the_machine(name: str) -> None:
-    """What all plugins of a node see of its machine stays as it was."""
+    """The machine that all plugins of a node see stays as it was."""
 
     class Moving(Base):
         def filter(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Bits:
@@ -231,9 +231,9 @@ def test_a_slow_generator_is_slow() -> None:
     node = own(Dawdling(), on_error="skip")
     assert node.rules.cpu.plugins is not None
     node.rules.cpu.plugins.watch = Stopwatch(lambda: clock.now)
-    told = [node.admit(make_pod(f"p{number}", ("c", "1"))).events for number in range(6)]
-    assert [len(events) for events in told] == [0] * 5 + [1]
-    assert told[5][0].message == 'plugin "dawdling" Select: took more than 10 ms 5 times in a row'
+    reported = [node.admit(make_pod(f"p{number}", ("c", "1"))).events for number in range(6)]
+    assert [len(events) for events in reported] == [0] * 5 + [1]
+    assert reported[5][0].message == 'plugin "dawdling" Select: took more than 10 ms 5 times in a row'
 
 
 @settings(deadline=None, max_examples=60)

@@ -74,15 +74,15 @@ class ClassLife:
         self.pods: dict[str, tuple[int, str]] = {}
         self.machine_changed = False
 
-    def pod(self, name: str, count: int, wish: str) -> Pod:
-        made: Pod = pod(name, str(count), annotation=wish)
+    def pod(self, name: str, count: int, requested: str) -> Pod:
+        made: Pod = pod(name, str(count), annotation=requested)
         return replace(made, metadata=replace(made.metadata, uid=name))
 
-    def step(self, what: str, number: int, count: int, wish: str) -> None:
+    def step(self, what: str, number: int, count: int, requested: str) -> None:
         name = f"p{number}"
         if what == "admit" and name not in self.pods:
-            if self.node.admit(self.pod(name, count, wish)).admitted:
-                self.pods[name] = count, wish
+            if self.node.admit(self.pod(name, count, requested)).admitted:
+                self.pods[name] = count, requested
         elif what == "resize" and name in self.pods:
             of = self.pod(name, count, self.pods[name][1])
             if self.node.resize(of).outcome == "Allocated":
@@ -91,7 +91,7 @@ class ClassLife:
             self.node.remove(name)
             del self.pods[name]
         elif what == "move":
-            plan = defragment(self.node, self.pod("wants", count, wish), most=2, limit=50)
+            plan = defragment(self.node, self.pod("wants", count, requested), most=2, limit=50)
             for move in plan.moves:
                 apply_move(self.node, move)
         elif what in ("offline", "online"):
@@ -105,11 +105,11 @@ class ClassLife:
     def check(self) -> None:
         view = self.node.view
         classes: Any = view.cpu_classes
-        for name, (_, wish) in self.pods.items():
+        for name, (_, requested) in self.pods.items():
             held = view.owners.get(name, {}).get("c", 0) & ~view.offline
-            if wish.endswith("!"):
-                here = parse_bits("0-15") if wish == "performance!" else parse_bits("16-23")
-                assert not held & ~here, (name, wish, ids_of(held))
+            if requested.endswith("!"):
+                here = parse_bits("0-15") if requested == "performance!" else parse_bits("16-23")
+                assert not held & ~here, (name, requested, ids_of(held))
         if not self.machine_changed:
             assert (view.shared & classes.cpus["performance"]).bit_count() >= 2
 

@@ -114,7 +114,7 @@ def test_containers_that_share() -> None:
 
 
 def test_a_pool_is_never_empty() -> None:
-    """Where a requested class is owned as a whole, its shared containers overflow."""
+    """Containers that share a class which is owned as a whole overflow."""
     every = replace(E, exclusive="always", overflow=())
     one = node((), (P, every), reserved_system_cpus="0-1")
     assert cpus(one, pod("e", "8", annotation="efficiency!")) == "16-23"
@@ -176,15 +176,15 @@ def test_a_grown_container_stays_in_its_class() -> None:
     assert one.view.owners["default.a"]["c"] == parse_bits("2-15")
 
 
-@pytest.mark.parametrize("wish", ["efficiency!", "efficiency"])
-def test_who_grows_stays_in_the_class_of_its_admission(wish: str) -> None:
+@pytest.mark.parametrize("requested", ["efficiency!", "efficiency"])
+def test_growth_stays_in_the_class_of_the_admission(requested: str) -> None:
     """Other rules count for who comes after them: a container grows in the class that its CPUs are of, where the
     rules of now would give it none of those."""
     policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
     classes = (P, replace(E, overflow=()))
     one = node(STRICT, classes, policy=policy)
     assert cpus(one, pod("a", "4")) == "2-5"
-    by_now = node((AssignRule((wish,)),), classes, policy=policy).rules.policy
+    by_now = node((AssignRule((requested,)),), classes, policy=policy).rules.policy
     one.change_policy(by_now)
     assert cpus(one, pod("b", "2")) == "18-19"
     assert one.resize(pod("a", "8")).outcome == "Allocated"
@@ -195,8 +195,8 @@ GROWS = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
 
 
 def test_the_class_of_the_admission_is_remembered() -> None:
-    """Who was given performance cores and nothing else grows in them and nothing else, whatever the rules say by then,
-    also after a restart; without the file by the rules of then."""
+    """A container that got performance cores and nothing else grows in them and nothing else, whatever the rules say by
+    then, also after a restart; without the file by the rules of then."""
     one, soft = node(STRICT, policy=GROWS), node(SOFT, policy=GROWS).rules.policy
     assert cpus(one, pod("a", "14")) == "2-15"
     one.change_policy(soft)
@@ -280,7 +280,7 @@ def test_wrong_classes(classes: tuple[CPUClass, ...], assign: tuple[AssignRule, 
     assert problem in str(error.value)
 
 
-def test_who_answers_for_classes() -> None:
+def test_answers_in_another_process() -> None:
     """Another process makes the same rules, with the machine's core types; not where rules look at pods."""
     one = node((AssignRule(("performance!",), qos=("Guaranteed",)),))
     other = build_rules(setup_of(one.rules))
@@ -289,17 +289,17 @@ def test_who_answers_for_classes() -> None:
         build_rules(setup_of(node(STRICT).rules))
 
 
-@pytest.mark.parametrize("wish", ["", "low!"])
-def test_moves_stay_in_a_class(wish: str) -> None:
+@pytest.mark.parametrize("requested", ["", "low!"])
+def test_moves_stay_in_a_class(requested: str) -> None:
     """A plan that makes room moves no container to CPUs that its required class leaves out."""
     machine = from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:1")
     halves = CPUClass("low", ClassMatch(cpus="0-3")), CPUClass("high", ClassMatch(cpus="4-7"))
     moving = PodslicePolicy(defrag=Defragmentation(movable="all"))
     one = node((), halves, machine, moving, reserved_system_cpus="0", topology_manager_policy="single-numa-node")
-    assert cpus(one, pod("a", "1", annotation=wish)) == "1"
+    assert cpus(one, pod("a", "1", annotation=requested)) == "1"
     plan = defragment(one, pod("new", "3", annotation="low!"))
-    assert plan.fits == (not wish)
-    assert [str(move.containers[0].cpus_after) for move in plan.moves] == ([] if wish else ["4"])
+    assert plan.fits == (not requested)
+    assert [str(move.containers[0].cpus_after) for move in plan.moves] == ([] if requested else ["4"])
 
 
 # Properties
@@ -339,11 +339,11 @@ def test_what_always_holds(asks: list[tuple[int, str, bool]], policy: str, isola
     one = node(SOFT, machine=machine, topology_manager_policy=policy)
     classes = one.view.cpu_classes
     assert classes is not None
-    for number, (count, wish, leaves) in enumerate(asks):
-        asked = pod(f"p{number}", str(count) if count else "", annotation=wish)
+    for number, (count, requested, leaves) in enumerate(asks):
+        asked = pod(f"p{number}", str(count) if count else "", annotation=requested)
         decision = one.admit(asked)
-        if decision.admitted and count and wish.endswith("!"):
-            assert not decision.containers[0].cpus.bits & ~classes.cpus.get(wish[:-1], 0)
+        if decision.admitted and count and requested.endswith("!"):
+            assert not decision.containers[0].cpus.bits & ~classes.cpus.get(requested[:-1], 0)
         if leaves and number % 2:
             one.remove(f"default.p{number - 1}")
         view = one.view

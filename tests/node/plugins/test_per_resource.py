@@ -30,17 +30,17 @@ def apart_of(nodes: int, *, far: int) -> dict[int, list[int]]:
 
 
 def test_each_resource_where_it_is_best() -> None:
-    """Of the article's example the CPUs come from the node that has them, the device stays where it is, and both are
-    told; explain says which set is whose."""
+    """In the article's example the CPUs come from the node that has them, the device stays where it is, and both are
+    reported; explain names the set of each."""
     node = device_node(APART, taken=(6, 0))
     asked = asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})
-    (told,) = explain_each(node, [asked])
+    (explained,) = explain_each(node, [asked])
     decision = node.admit(asked)
     (container,) = decision.containers
     assert decision.admitted
     assert (str(container.affinity), str(container.cpus), container.devices) == ("1", "10-13", {GPU: ["g0"]})
     assert {name: str(nodes) for name, nodes in container.affinities.items()} == {"cpu": "1", GPU: "0"}
-    text = to_text(told.explanation)
+    text = to_text(explained.explanation)
     assert "chosen for cpu" in text
     assert f"chosen for {GPU}" in text
 
@@ -70,8 +70,8 @@ def test_devices_follow_their_own_set(mode: Any, ids: list[str]) -> None:
 def test_near_machines_give_every_resource_its_best(
     nodes: int, free: list[int], devices: list[int], cpus: int, wanted: int, cpu_weight: int, device_weight: int
 ) -> None:
-    """Where all nodes are as near as a node is to itself, or nothing is known, each resource has a set than which none
-    is better for it; preferred winners are upstream's, and the verdict is yes."""
+    """On machines whose nodes are all as near as a node is to itself, or without distances, each resource has a set
+    than which none is better for it; preferred winners are upstream's, and the pod is admitted."""
     hints = answers(nodes, free, devices, cpus, wanted)
     numa = [(node, None) for node in range(nodes)]
     weights, every = {"cpu": cpu_weight, "devices": device_weight}, bits_of(range(nodes))

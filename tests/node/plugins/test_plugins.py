@@ -471,7 +471,7 @@ def test_moves_that_a_plugin_proposes(policy: str) -> None:
     ],
 )
 def test_moves_that_cannot_be(moves: Any, problem: str | None) -> None:
-    """What a plugin proposes can be done, or the plugin is broken; nothing moves in any case."""
+    """A plugin that proposes impossible moves is broken; nothing moves in any case."""
 
     class Proposes(NodeZeroOnly):
         def post_filter(self, ask: CPUAsk, node: CPUNode, short: Shortage) -> Remedy | None:

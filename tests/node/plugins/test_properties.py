@@ -262,7 +262,7 @@ def turned(entries):
 r = Random(11)
 names = ["balance-numa", "keep-whole", "neighbours", "pack-caches", "spread-power", "near-devices"]
 arguments = {"neighbours": [("groupLabel", "app"), ("level", "core")], "near-devices": [("devices", ["0000:*"])]}
-told = []
+decisions = []
 for life in range(25):
     profile = tuple(PluginEntry(one, arguments=turned(arguments.get(one, []))) for one in r.sample(names, 3))
     classes = (CPUClass("low", ClassMatch(cpus="0-15")), CPUClass("high")) if life % 2 else ()
@@ -273,10 +273,10 @@ for life in range(25):
         pod = make_pod(f"p{number}", ("c", str(r.randrange(1, 7))))
         labels = turned([("app", r.choice("ab")), ("tier", r.choice("xy"))])
         decision = node.admit(replace(pod, metadata=replace(pod.metadata, labels=labels)))
-        told.append([decision.admitted, decision.message, [str(one.cpus) for one in decision.containers]])
+        decisions.append([decision.admitted, decision.message, [str(one.cpus) for one in decision.containers]])
         if number % 3 == 2:
             node.remove(f"p{number - 1}")
-print(json.dumps(told))
+print(json.dumps(decisions))
 """
 
 
@@ -310,7 +310,7 @@ class ByPoints(Base):
 @given(st.sampled_from(MACHINES), st.randoms(use_true_random=False), st.integers(1, 5), st.booleans())
 @pytest.mark.slow
 def test_picks_follow_renumbered_machines(machine: str, r: Random, count: int, whole: bool) -> None:
-    """Where CPUs have other numbers, and plugins leave no ties to numbers, the same CPUs are picked."""
+    """The same CPUs are picked under other numbers, if plugins leave no ties to numbers."""
     made = from_synthetic(machine)
     ids = list(iter_bits(cpu_topology(made).all_cpus))
     shuffled = r.sample(ids, len(ids))

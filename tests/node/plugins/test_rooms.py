@@ -42,13 +42,13 @@ def node() -> Node:
     return Node(MACHINE, CONFIG, policy=POLICY)
 
 
-def classy(name: str = "classy", cpus: str = "4", wish: str = "slow!") -> Pod:
-    return asking(pod(name, cpus), "cpu-class", wish)
+def classy(name: str = "classy", cpus: str = "4", cpu_class: str = "slow!") -> Pod:
+    return asking(pod(name, cpus), "cpu-class", cpu_class)
 
 
-def both(name: str = "both", cpus: str = "5500m", wish: str = "slow!") -> Pod:
+def both(name: str = "both", cpus: str = "5500m", cpu_class: str = "slow!") -> Pod:
     """Mixed, and of a class."""
-    return asking(pod(name, cpus, asks="all"), "cpu-class", wish)
+    return asking(pod(name, cpus, asks="all"), "cpu-class", cpu_class)
 
 
 def asking(of: Pod, key: str, value: str) -> Pod:
@@ -112,7 +112,7 @@ def test_defrag() -> None:
     """Of all that could move only the mixed container may leave the class that is wanted; its own part moves, and its
     shared part stays that of its class, of which its new place has none."""
     made = Node(MACHINE, replace(CONFIG, topology_manager_policy="single-numa-node"), policy=POLICY)
-    for one in (both("m", wish="fast"), classy("x", "5", "fast!"), classy("y", "3", "slow!")):
+    for one in (both("m", cpu_class="fast"), classy("x", "5", "fast!"), classy("y", "3", "slow!")):
         assert made.admit(one).admitted
     more = classy("more", "5", "fast!")
     assert not made.admit(more).admitted
@@ -160,7 +160,7 @@ def test_fleet() -> None:
 
 
 def test_audit(tmp_path: Path) -> None:
-    """What runs as it was decided has no findings; a mixed container on CPUs of others has."""
+    """Containers that run as decided have no findings; a mixed container on CPUs of others has."""
     host = FakeHost(tmp_path)
     made = node()
     mixed = replace(both(), metadata=replace(both().metadata, uid=UID, name="app"))

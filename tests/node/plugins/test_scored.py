@@ -171,15 +171,15 @@ def test_the_table_that_explain_shows() -> None:
     """The worked example in numbers: 8, 10 and 6.5, what is chosen first, and what upstream takes; where all agree
     there is no table."""
     node = device_node(SCORED, taken=(6, 0))
-    (told,) = explain_each(node, [asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})])
-    (step,) = told.explanation.trace.steps
+    (explained,) = explain_each(node, [asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})])
+    (step,) = explained.explanation.trace.steps
     assert [(str(row.nodes), row.score / 10**6, row.upstream) for row in step.scores] == [
         ("1", 10.0, False),
         ("0", 8.0, True),
         ("0-1", 6.5, False),
     ]
-    text = to_text(told.explanation)
+    text = to_text(explained.explanation)
     assert re.search(r"^0 +3 × 1\.00 +10 × 0\.50 +8\.00 +upstream's choice$", text, re.MULTILINE)
     agreed = device_node(SCORED, taken=(4, 0))
-    (told,) = explain_each(agreed, [asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})])
-    assert "Scores for" not in to_text(told.explanation)
+    (explained,) = explain_each(agreed, [asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})])
+    assert "Scores for" not in to_text(explained.explanation)

@@ -33,8 +33,8 @@ def hiding(name: str, cpu: str, value: str = "hide", **annotations: str) -> Pod:
     from tests.node.mixed.helpers import pod
 
     made = pod(name, cpu)
-    wishes = {"podslice.io/smt": value, **{f"podslice.io/{key}": text for key, text in annotations.items()}}
-    return replace(made, metadata=replace(made.metadata, annotations=wishes))
+    annotated = {"podslice.io/smt": value, **{f"podslice.io/{key}": text for key, text in annotations.items()}}
+    return replace(made, metadata=replace(made.metadata, annotations=annotated))
 
 
 def plain(policy: PodslicePolicy = CLASSES, **fields: Any) -> Node:

@@ -449,8 +449,8 @@ class History:
         pod = self.running[uid]
         if self.random.random() < 0.2:
             return self._promised_sizes(pod)
-        wishes = (draw_sizes(self.random, pod) for _ in range(4))
-        return next((wish for wish in wishes if wish.spec != pod.spec), pod)
+        drawn = (draw_sizes(self.random, pod) for _ in range(4))
+        return next((size for size in drawn if size.spec != pod.spec), pod)
 
     def _promised_sizes(self, pod: Pod) -> Pod:
         uid = pod.metadata.uid

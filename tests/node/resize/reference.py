@@ -210,8 +210,8 @@ def masks(layout: Layout) -> list[Nodes]:
 def grow(
     layout: Layout, options: CPUPolicyOptions, policy: str, held: CPUs, assignable: CPUs, count: int
 ) -> CPUs | None:
-    """What a container on the CPUs `held` has when it grows to `count`; None where it may not. Under strict reservation
-    another container must have a CPU left to share."""
+    """Return the CPUs of a container on the CPUs `held` after it grew to `count`; None where it may not. Under strict
+    reservation another container must have a CPU left to share."""
     found = _grow(layout, options, policy, held, assignable, count)
     if found is not None and options.strict_cpu_reservation and assignable <= found:
         return None

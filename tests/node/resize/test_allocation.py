@@ -156,7 +156,7 @@ def pending(name: str, old: str, new: str, since: float | None = None, **spec: A
 
 
 def test_the_order_of_tries() -> None:
-    """Who gives back comes first, then priority, then Guaranteed pods, then who waits longest."""
+    """Resizes that free something come first, then priority, then Guaranteed pods, then the longest wait."""
     fair = PendingResize(pod(guaranteed("1", "1Gi"), name="fair"), pod(guaranteed("2", "1Gi"), name="fair"), 9.0)
     resizes = [
         pending("new", "1", "2"),

@@ -68,7 +68,7 @@ def test_sizes(others: tuple[str, ...], sizes: tuple[str, ...], config: dict[str
 
 
 def test_growth_waits_for_room() -> None:
-    """What another pod has in the way defers a growth; when it leaves, the container grows."""
+    """A growth is deferred while another pod has the CPUs it needs; when that leaves, the container grows."""
     here = node(topology_manager_policy="single-numa-node")
     here.admit(one("4"))
     here.admit(one("10", "other"))
@@ -105,7 +105,7 @@ def test_growth_waits_for_room() -> None:
     ids=["below-the-promise", "shared", "part-of-a-core", "never-aligned", "more-than-there-are"],
 )
 def test_never(size: str, config: dict[str, Any], message: str, detail: str) -> None:
-    """What no departure would make possible is Infeasible at once, and changes no byte."""
+    """A resize that no departure would make possible is Infeasible at once, and changes no byte."""
     here = node(**config)
     here.admit(one("4"))
     before = here.files
@@ -144,7 +144,7 @@ def test_the_policy_allows() -> None:
 
 
 def test_alignment_is_kept_by_whole_cores() -> None:
-    """Where a NUMA node has enough CPUs but too few whole cores, an aligned container does not spread."""
+    """An aligned container does not spread if a NUMA node has enough CPUs but too few whole cores."""
     for policy, outcome, expected in (("restricted", "Infeasible", "4-7"), ("best-effort", "Allocated", "4-17")):
         here = Node(
             from_synthetic("pack:2 numa:1 core:8 pu:2"),
@@ -170,7 +170,7 @@ def test_as_the_kep_says() -> None:
 
 
 def test_several_containers() -> None:
-    """What one container of the pod gives back, another gets in the same resize."""
+    """One container of the pod gets the CPUs that another frees in the same resize."""
     here = node(topology_manager_policy="single-numa-node")
     here.admit(pod(guaranteed("2", "1Gi"), guaranteed("2", "1Gi")))
     assert here.resize(pod(guaranteed("2", "1Gi"), guaranteed("12", "1Gi"))).outcome == "Allocated"
@@ -300,7 +300,7 @@ def test_init_containers_of_a_divided_pod() -> None:
     ],
 )
 def test_never_for_a_pod(cpu: str, own: str, detail: str, message: str) -> None:
-    """What a pod as a whole can never be given is Infeasible, and changes no byte."""
+    """A resize that a pod as a whole can never have is Infeasible, and changes no byte."""
     here = pod_node()
     here.admit(budget("8", "4"))
     before = here.files

@@ -178,7 +178,7 @@ def test_one_verdict_about_cpus_and_memory(policy: str, outcome: str, expected: 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_both_go_to_a_second_node_together(scope: str) -> None:
-    """What needs two nodes when it is alone gets two: of CPUs and of memory."""
+    """A container that needs two nodes when it is alone gets two: of CPUs and of memory."""
     here = node(topology_manager_scope=scope)
     here.admit(one("4", "2Gi"))
     assert resized(here, ("20", "12Gi")).outcome == "Allocated"
@@ -195,7 +195,7 @@ def test_both_go_to_a_second_node_together(scope: str) -> None:
     ],
 )
 def test_never(size: tuple[str, str], policy: str, detail: str) -> None:
-    """What no departure would make possible is Infeasible, and changes no byte."""
+    """A resize that no departure would make possible is Infeasible, and changes no byte."""
     here = node(topology_manager_policy=policy)
     here.admit(one("4", "2Gi"))
     before = here.files
@@ -205,7 +205,7 @@ def test_never(size: tuple[str, str], policy: str, detail: str) -> None:
 
 
 def test_containers_give_and_take() -> None:
-    """What one container gives back another one gets in the same resize."""
+    """One container gets the memory that another frees in the same resize."""
     here = node(topology_manager_policy="single-numa-node")
     here.admit(pod(guaranteed("2", "6Gi"), guaranteed("2", "2Gi")))
     assert here.resize(pod(guaranteed("2", "1Gi"), guaranteed("2", "8Gi"))).outcome == "Allocated"
@@ -262,7 +262,7 @@ def test_without_leave() -> None:
 
 
 def test_a_policy_without_a_static_cpu_manager() -> None:
-    """Where no container owns CPUs, whole and other amounts are the same."""
+    """Whole and other amounts are the same if no container owns CPUs."""
     here = node(cpu_manager_policy="none")
     here.admit(one("4", "2Gi"))
     assert resized(here, ("4500m", "3Gi")).outcome == "Allocated"
@@ -302,7 +302,7 @@ def shown(here: Node) -> tuple[Any, ...]:
     ],
 )
 def test_pods_as_a_whole(sizes: list[tuple[str, ...]], expected: tuple[Any, ...]) -> None:
-    """What a pod holds as a whole, its slices and what the others share is resized together."""
+    """The pod's memory, its slices and the memory that the others share are resized together."""
     here = pod_node(topology_manager_policy="best-effort")
     here.admit(budget("4Gi", "1Gi"))
     assert shown(here) == ("0", 4, 1, 3)

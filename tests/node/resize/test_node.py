@@ -27,7 +27,7 @@ def whole(cpu: str, **fields: Any) -> Pod:
 
 
 def test_a_resize_is_granted() -> None:
-    """What fits is granted: the node counts the new amount, and says so on the pod."""
+    """A resize that fits is granted: the node counts the new amount, and says so on the pod."""
     here = node()
     here.admit(pod(burstable("2")))
     decision = here.resize(pod(burstable("15")))
@@ -41,7 +41,7 @@ def test_a_resize_is_granted() -> None:
 
 
 def test_a_resize_waits_for_room() -> None:
-    """What does not fit is deferred, keeps what it has, and is granted when another pod leaves."""
+    """A resize that does not fit is deferred, the pod keeps what it has, and gets more when another pod leaves."""
     here = node()
     here.admit(pod(burstable("8")))
     here.admit(pod(burstable("4"), name="other"))
@@ -83,7 +83,7 @@ def test_exclusive_cpus_cannot_grow() -> None:
 
 
 def test_a_deferred_resize_leaves_the_managers_alone() -> None:
-    """What the managers took for a resize that is then refused is given back."""
+    """The managers free what they took for a resize that is then refused."""
     gates = {"InPlacePodVerticalScalingExclusiveCPUs": True}
     here = node(feature_gates=gates)
     here.admit(pod(guaranteed("2", "1Gi")))

@@ -308,8 +308,8 @@ def test_a_pod_limit_reaches_containers_without_one() -> None:
     assert update.values == LinuxValues(2, 200_000, 100_000)
 
 
-def test_the_runtime_hears_values_without_overhead() -> None:
-    """What is announced is the pod's own part of its cgroup."""
+def test_the_runtime_gets_values_without_overhead() -> None:
+    """The announcement has the pod's own part of its cgroup."""
     messages = [step.sandbox for step in actuation().plan().steps if isinstance(step, NotifyRuntime)]
     assert messages[-1].resources.cpu_quota == 200_000
     assert messages[-1].resources.cpu_shares == 2048

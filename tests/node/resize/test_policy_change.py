@@ -39,7 +39,7 @@ def owned(made: Node) -> str:
 
 
 def test_new_rules_for_new_decisions() -> None:
-    """What a new policy allows is granted from then on; what is held and what is in the files stays as it is."""
+    """A new policy decides from then on; holdings and the files stay as they are."""
     made = node(NONE)
     state, files = made.state, dict(made.files)
     assert made.resize(pod(guaranteed("6", "1Gi"))).outcome == "Infeasible"
@@ -56,7 +56,7 @@ def test_new_rules_for_new_decisions() -> None:
 
 
 def test_a_resize_that_waits_is_tried_by_the_new_rules() -> None:
-    """What is deferred under one policy is refused for good by the next try under a policy that says so."""
+    """A resize that was deferred is refused for good by the next try under a policy that says so."""
     made = node(ELASTIC)
     assert made.admit(pod(guaranteed("6", "1Gi"), name="third")).admitted
     assert made.resize(pod(guaranteed("12", "1Gi"))).outcome == "Deferred"

@@ -36,7 +36,7 @@ def test_the_best_that_contains_a_set() -> None:
 
 
 def test_enough_nodes_are_taken_from_below() -> None:
-    """Where a search must end, nodes are added by what they give; of equal ones the lower first."""
+    """A search that must end adds nodes by what they supply; of equal ones the lower first."""
     assert pick_enough(0b1111, [ONE_EACH]) == 0b0011
     assert pick_enough(0b1111, [Need({0: 1, 1: 1, 2: 3, 3: 1}, 4)]) == 0b0101
     assert pick_enough(0b0101, [Need(dict.fromkeys(range(4), 1), 3)]) == 0b0101

@@ -69,8 +69,8 @@ def test_a_proven_decision_says_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_every_rehearsal_may_search_as_long() -> None:
-    """What one try of a pod spends on searches is not taken from the next."""
+def test_every_try_may_search_as_long() -> None:
+    """The decisions that one try of a pod spends on searches are not taken from the next."""
     kubelet = node_of(40).kubelet
     left = set()
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_the_command_line_prints_it() -> None:
 
 
 def test_given_up_sizes_are_large_enough() -> None:
-    """Where the fewest nodes cannot be found in time, some that do are."""
+    """A size is large enough also if the smallest one is not found in time."""
     for seed in range(200):
         random = Random(seed)
         n = random.randint(2, 20)

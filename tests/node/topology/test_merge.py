@@ -124,8 +124,8 @@ def outcome(merger: Merger, providers: list[ProviderHints]) -> tuple[Hint, bool]
 def test_walk_equals_the_cross_product(
     problem: tuple[int, list[list[int]], list[list[Hint]]], policy: str, gap: int
 ) -> None:
-    """Where ids go beyond the distance lists, a merge that compares no two sets of one size out of reach ends as
-    every other one; otherwise it is the named defect."""
+    """With ids beyond the distance lists, a merge that compares no two sets of one size out of reach ends as every
+    other one; otherwise it is the named defect."""
     nodes, distances, lists = problem
     lists = [[Hint(hint.mask and hint.mask << gap, hint.preferred) for hint in hints] for hints in lists]
     numa = [(i + gap, distances[i]) for i in range(nodes)]
@@ -143,7 +143,7 @@ def test_walk_equals_the_cross_product(
 
 
 def test_nodes_that_are_not_there() -> None:
-    """What is held on a NUMA node the machine lacks is on no node; beside it, what is there counts."""
+    """Memory on a NUMA node that the machine lacks is on no node; nodes beside it count."""
     for policy in ("best-effort", "restricted"):
         merger = Merger(policy, [(0, None), (1, None)])
         assert merger.merge([{"memory": HintSet.only(0b100)}]).verdict == (Hint(0b11, False), policy == "best-effort")
@@ -199,8 +199,8 @@ def test_numa_limit_only_where_asked() -> None:
 
 
 def test_width_ties_go_to_the_narrower_set() -> None:
-    """Where no set is preferred by all and two widths are equally near to the widest of the narrowest hints, the
-    narrower set wins."""
+    """The narrower set wins if no set is preferred by all and two widths are equally near to the widest of the
+    narrowest hints."""
     a = [Hint(0b0011, False), Hint(0b1110, False)]
     b = [Hint(0b1001, False), Hint(0b1110, False)]
     merger = Merger("best-effort", [(node, None) for node in range(4)])
