@@ -56,7 +56,7 @@ class Cgroups:
         self.loop = Reconciler(world.owner, CgroupTree(self.tree.root))
         world.plugin._settle = self.loop.settle
         world.book.prepare(self.claim)
-        self.cpus = world.book.held(self.claim)[0].cpus
+        self.cpus = world.book.device_pinnings(self.claim)[0].cpus
 
     async def run(self, pod: Pod, **of_pod: str) -> str:
         self.tree.add("kubepods/podp", **of_pod)

@@ -306,7 +306,7 @@ def test_whole_devices(tmp_path: Path) -> None:
             answer = (await kubelet.prepare(whole))[f"uid-{name}"]
             if name == "one":
                 assert answer.error == ""
-                assert driver.book.held(driver.book.claims["uid-one"])[0].cpu_list == "8-9"
+                assert driver.book.device_pinnings(driver.book.claims["uid-one"])[0].cpu_list == "8-9"
             elif name == "two":
                 assert "wants 16 CPUs of podslice-whole-machine, where 14 of 16 for claims are free" in answer.error
                 assert "default.one: 8-9" in answer.error
@@ -365,7 +365,7 @@ def test_order(tmp_path: Path, order: NUMAOrder, said: str) -> None:
     driver = Driver(settings, desk.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
 
     def offered() -> str:
-        (spec,) = driver._wanted() or []
+        (spec,) = driver._desired_slices() or []
         return "".join(device["name"][-1] for device in spec["devices"])
 
     assert offered() == "01"

@@ -288,15 +288,15 @@ def test_what_the_kubelet_lists(tmp_path: Path) -> None:
     asks = ObservedDevices(tmp_path)
 
     async def main() -> None:
-        assert await asks.listed() == DeviceInventory()
+        assert await asks.read() == DeviceInventory()
         kubelet = FakePodResources(tmp_path / SOCKET)
         kubelet.allocatable = listed
         await kubelet.start()
         try:
-            assert await asks.listed() == found
+            assert await asks.read() == found
             kubelet.failure = (grpc.StatusCode.INTERNAL, "broken")
             with pytest.raises(InputError, match="broken"):
-                await asks.listed()
+                await asks.read()
         finally:
             await kubelet.stop()
 

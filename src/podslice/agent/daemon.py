@@ -319,7 +319,7 @@ class Agent:
             pods=lambda: list(source.pods),
             ready=lambda: source.ready,
             trouble=self.reporter.trouble,
-            devices=ObservedDevices(Path(cluster.kubelet_directory)).listed,
+            devices=ObservedDevices(Path(cluster.kubelet_directory)).read,
         )
 
     def _devices(self, settings: AgentSettings) -> DevicePlugins | None:

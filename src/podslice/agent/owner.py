@@ -205,7 +205,7 @@ class Owner:
         self.admitting.journal.begin(store.node)
         for decision in store.refused:
             if self.claims is not None and is_holder(decision.uid):
-                self.claims.lost(claim_uid_of_holder(decision.uid), decision.message)
+                self.claims.forget(claim_uid_of_holder(decision.uid), decision.message)
                 continue
             owner = live[decision.uid.partition("/")[0]]
             owner.units.discard(decision.uid)
@@ -214,7 +214,7 @@ class Owner:
             if decision.uid == owner.identity.uid:
                 owner.decided = owner.tolerated = _runs(owner, listed)
         if self.claims is not None:
-            self.claims.opened()
+            self.claims.write_files()
         self._adopt_all(live.values(), listed)
         self.pods = live
         self._tell_changes(store.followed)

@@ -39,6 +39,7 @@ def monitor_files(
     room = facts.room
     for one in sorted(holders, key=lambda one: -one.cpus.bit_count()):
         name = "-".join(filter(None, (one.uid, one.container)))
+        # A CPU is in one group of resctrl at a time, and those of other programs stay theirs.
         if "/" in name or one.cpus & others:
             continue
         folder = f"{_parent(one, made)}/{MON_GROUPS}/{OURS}{name}/"

@@ -71,6 +71,7 @@ def _whole(mine: Mapping[str, GuardedHolder], there: Mapping[str, tuple[str, Bit
     """Return the partition of the pod's cgroup, the parent of its containers'; None where it cannot be one."""
     shared = mine.get("")
     folders = {path.rpartition("/")[0] for path, _ in there.values()}
+    # Only a pod whose containers share CPUs needs its own cgroup as the partition.
     if shared is None or shared.isolation == "shared" or len(folders) != 1 or folders == {""}:
         return None
     cpus = union(one.cpus for one in mine.values())

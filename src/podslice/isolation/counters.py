@@ -175,6 +175,7 @@ def bandwidth_growth(before: CacheSample | None, after: CacheSample | None) -> d
     found = {}
     for kind in ("total", "local") if before is not None and after is not None else ():
         first, now = getattr(before, kind), getattr(after, kind)
+        # A domain that is missing in one sample could not be read then, and would count as a jump.
         common = [domain for domain in now if domain in first]
         if common:
             found[kind] = sum(max(0, now[domain] - first[domain]) for domain in common)
@@ -198,6 +199,7 @@ def _of_cpus(
     stolen, busy = _differences(before.stolen, after.stolen), _differences(before.busy, after.busy)
     if all(cpu in stolen for cpu in cpus):
         yield ("cpus_steal_seconds_total", ()), sum(stolen[cpu] for cpu in cpus)
+    # Foreign time is a difference of CPU times, which is only right while the container has had the same CPUs.
     if known.cpus == one.cpus and known.usage is not None and one.usage is not None and all(c in busy for c in cpus):
         foreign = sum(busy[cpu] for cpu in cpus) - (one.usage - known.usage)
         yield ("foreign_cpu_seconds_total", ()), foreign

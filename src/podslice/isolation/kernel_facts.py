@@ -24,6 +24,7 @@ _NANO, _MICRO = 1e-9, 1e-6
 _MOST_THREADS = 512
 _MOST_PROCESSES = 200_000
 _LONGEST = 24
+# PF_KTHREAD and PF_NO_SETAFFINITY of the kernel's include/linux/sched.h.
 _KERNEL_THREAD, _NO_AFFINITY = 0x00200000, 0x04000000
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _SWITCHES = re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
@@ -79,6 +80,7 @@ def read_isolation(
     for one in known:
         exclusive |= one.cpus
     mine = [threads_of(one.path, sources.cgroups) for one in known]
+    # Listed before the first sample: of a foreign thread that starts later only the CPU time is seen.
     strangers = list(_foreign_threads(sources.proc, exclusive, {tid for ids in mine for tid in ids or ()}))
     counting = counting_groups(sources.sys)
     groups = [counting.get(one.cpus) for one in known]
@@ -415,6 +417,7 @@ def _siblings(one: OwnedCgroup, known: list[OwnedCgroup], sources: IsolationSour
 
 def _sets_on(one: OwnedCgroup, sources: IsolationSources) -> Iterator[SetFacts]:
     for path, kind in sources.others.items():
+        # A cgroup inside the container, or around it, has its CPUs by right.
         if path == one.path or path.startswith(f"{one.path}/") or one.path.startswith(f"{path}/"):
             continue
         cpus = parse_bits_or_empty((text_or_none(sources.cgroups, f"{path}/cpuset.cpus.effective") or "").strip())

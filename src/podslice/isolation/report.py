@@ -19,6 +19,7 @@ NUMBERS: Final = {PASS: 0, WARN: 1, FAIL: 2, UNKNOWN: 3}
 """Values of the metric `podslice_isolation_grade`."""
 _WORST = (FAIL, WARN, UNKNOWN, PASS)
 _FEW = 3
+# Grades by share: pass below the first, warn below the second (docs/isolation.md).
 _NOTICEABLE, _MUCH = 0.001, 0.01
 _MANY_INTERRUPTS = 10.0
 _LITTLE_STEAL = 0.005
@@ -108,6 +109,7 @@ def _effective(one: OwnedFacts) -> IsolationCheck:
     file = "cpuset.cpus.effective"
     if one.effective is None:
         return _unknown("cpus", one.cpus, file)
+    # With `podslice.io/smt: hide` the container runs on the first threads of its cores only, which is as decided.
     allowed = {parse_bits_or_empty(one.cpus), parse_bits_or_empty(one.first_threads) or parse_bits_or_empty(one.cpus)}
     same = parse_bits_or_empty(one.effective) in allowed
     where = f"{file} is {one.effective or 'empty'}" + (f", partition {one.partition}" if one.partition else "")
@@ -133,6 +135,7 @@ def _other_sets(one: OwnedFacts) -> IsolationCheck:
 def _threads(one: OwnedFacts) -> IsolationCheck:
     if one.threads is None:
         return _unknown("threads", "none but its own", "/proc/TID/stat")
+    # Kernel threads that are bound to a CPU stay there whatever is done, so they are no defect.
     movable = [thread for thread in one.threads if not thread.fixed]
     seen = [thread for thread in movable if thread.seen]
     grade = FAIL if any(not thread.kernel for thread in seen) else WARN if movable else PASS
@@ -207,6 +210,7 @@ def _run_delay(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
     if one.run_delay is None or one.used is None:
         return _unknown("runDelay", "0", "/proc/TID/schedstat")
     share = _share(one.run_delay, max(one.used, facts.tick))
+    # A thread that waited for less than a tick in all is not worth a warning, however little it ran.
     grade = _grade_share(share) if one.run_delay > facts.tick else PASS
     remedy = "" if grade == PASS else "as many threads as CPUs, each with its own affinity; see threads"
     evidence = f"/proc/TID/schedstat: {one.run_delay * 1000:.1f} ms waited, {one.used:.2f} s run"

@@ -56,6 +56,7 @@ class ApiEvents:
         said, topic = (about[3], reason, message), (about[3], reason)
         if now - self._sent.get(said, -_REPEAT_AFTER) < _REPEAT_AFTER:
             return
+        # Noted before it is sent: an event that is dropped is not worth another try within five minutes.
         _remember(self._sent, said, now)
         wait = self._last.get(topic, -_MINUTE) + _MINUTE - now
         if about[0] != "Pod" or wait <= 0:

@@ -206,9 +206,11 @@ class ScheduledPod:
         self._data: bytes | None = data
         self._pod: Pod | None = None
         self._terms: PlacementTerms | None = None
+        # Interned texts are shared: tens of thousands of pods have few namespaces, nodes and schedulers.
         self.uid, self.namespace, self.name = metadata.uid, intern(metadata.namespace), metadata.name
         self.generation = metadata.generation
         self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
+        # The node's kubelet and its agent know a static pod by the hash of its file, not by the mirror's UID.
         static = find_mirrored_uid(metadata.annotations or {}, metadata.owner_references, spec.node_name)
         self.mirror, self.node_uid = bool(static), static or self.uid
         self.node, self.scheduler = intern(spec.node_name), intern(spec.scheduler_name)
@@ -305,6 +307,7 @@ def read_terms(data: bytes) -> PlacementTerms:
     for what, many in (("tolerations", found.tolerations), ("labels in its node selector", found.node_selector)):
         if many and len(many) > MOST_TERMS:
             return PlacementTerms(simple=False, excess=f"the pod has {len(many)} {what}; {MOST_TERMS} are looked at")
+    # These depend on other pods, or on objects that are not read here.
     elsewhere = found.affinity != _NOTHING or found.topology_spread_constraints or found.resource_claims
     ports = (port for one in (*(found.containers or ()), *(found.init_containers or ())) for port in one.ports or ())
     volumes = (one for one in found.volumes or () if (one.persistent_volume_claim, one.ephemeral) != (_NOTHING,) * 2)

@@ -68,6 +68,7 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
             raise InputError(f"{value[:80]!r} is not valid", path=f"pod.{field}")
     if not NAME_FORM.match(pod.id):
         raise InputError(f"{pod.id[:80]!r} is not valid", path="pod.id")
+    # One character more than is allowed, so that the reader of the annotation sees that it is too long.
     kept = {name: pod.annotations[name][: LARGEST_ANNOTATION + 1] for name in _KEPT if name in pod.annotations}
     kept |= policy_annotations(pod.annotations)
     cpu, overhead = pod.linux.pod_resources.cpu, pod.linux.pod_overhead.cpu

@@ -38,6 +38,7 @@ _ENDED = ("Succeeded", "Failed")
 _PREPARING = ("ContainerCreating", "PodInitializing")
 _DEEPEST = 64
 """Levels of nesting within an object that are kept."""
+# Possessive quantifiers: what they have matched is never given back, so hostile bytes take linear time.
 _PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """Everything up to the next bracket; stops at a quotation mark whose string has not wholly arrived."""
 _STRING = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
@@ -244,6 +245,7 @@ class ItemStream:
             if self._in_string:
                 position = _end(_STRING, data, position)
                 if data[position : position + 1] == b"\\":
+                    # A backslash at the end of a chunk: the character that it escapes is in the next one.
                     data, self._carry = data[:position], data[position:]
                 elif position < len(data):
                     position, self._in_string = position + 1, False
@@ -374,6 +376,7 @@ def decode_change(line: bytes | bytearray, node: str) -> Change:
     event = _decode(line, _Event)
     if event.type == "ERROR":
         status = _decode(event.object, _Status)
+        # A server may end a watch with 410 inside an event, after it has answered 200.
         if status.code == 410:
             raise GoneError
         raise ApiError(f"watch: {status.message[:500]}")
@@ -472,6 +475,7 @@ def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:
     """Return the part of a specification that decides about resources, as JSON. Raises `InputError`."""
     try:
         spec = msgspec.json.encode(msgspec.json.decode(data, type=_Spec))
+        # The bound is on the part that is kept: environment variables and volumes may be as large as they like.
         if len(spec) > LARGEST_SPEC:
             raise InputError(f"names, requests and limits have more than {LARGEST_SPEC} bytes", path="spec")
         # msgspec takes strings that are not UTF-8 inside a Raw; later readers would fail on them.

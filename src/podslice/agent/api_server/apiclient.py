@@ -105,6 +105,7 @@ class HTTPApiServer:
                     problems += page.problems
                     if not page.more:
                         return Listing(pods, problems, page.version)
+                    # A server that repeats a page would otherwise be read up to MOST_PAGES times.
                     if page.more == more:
                         raise ApiError("/api/v1/pods: the list repeats itself: the same continue token twice")
                     more = page.more

@@ -209,6 +209,7 @@ class Rejecting:
 
     async def _patch(self, job: _Job) -> float | None:
         identity = job.identity
+        # Set again by `reject` where the pod is listed while the patch is on its way.
         job.seen = False
         try:
             patch = status_patch(identity.uid, job.refusal, self._now())
@@ -230,6 +231,7 @@ class Rejecting:
         job.answers += 1
         if error.code in _GONE or (error.code == _INVALID and _ANOTHER in str(error)):
             return None
+        # A missing right concerns all pods: each is refused at its containers until it is tried again.
         if error.code == _FORBIDDEN:
             self._denied_until = self._clock() + DENIED_SECONDS
             self._trouble("podStatus", f"{_DENIED}: {error}")

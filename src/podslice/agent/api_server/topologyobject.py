@@ -109,6 +109,7 @@ class TopologyObject:
 
     async def _write(self, own: dict[str, Any]) -> None:
         """Write the object. Raises `ApiError`."""
+        # By the owner reference the object is deleted with its Node.
         self._uid = self._uid or await self._api.node_uid(self._name)
         own["metadata"]["ownerReferences"] = [self.owner]
         there = await self._api.read_topology(self._name) if self._merges else None

@@ -53,10 +53,11 @@ class CallBudget:
         self._clock = clock
         self._end: float | None = None
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return the seconds that are left of this decision's budget."""
         if self._end is None:
             self._end = self._clock() + self._seconds
+            # The owner decides without awaiting, so the next turn of the loop is after the decision.
             asyncio.get_running_loop().call_soon(self._renew)
         return max(0.0, self._end - self._clock())
 
@@ -106,7 +107,7 @@ class RemotePlugin:
         self._call("PreStartContainer", api.PreStartContainerRequest(devices_ids=ids), api.PreStartContainerResponse)
 
     def _call(self, method: str, request: Any, kind: Any) -> Any:
-        left = self._budget.left()
+        left = self._budget.remaining()
         if not left:
             raise PluginError("rpc error: code = DeadlineExceeded desc = the calls before this one took all the time")
         call = self._channel.unary_unary(
@@ -237,8 +238,10 @@ class DevicePlugins:
         if not is_extended_resource_name(request.resource_name):
             raise PluginError(f'the ResourceName "{request.resource_name[:200]}" is invalid')
         endpoint = request.endpoint
+        # The endpoint is joined to the folder: a path in it could name any socket of the node.
         if "/" in endpoint or endpoint in ("", ".", "..", REGISTRATION_SOCKET) or not endpoint.isprintable():
             raise PluginError(f"the endpoint {endpoint[:200]!r} is not a file name")
+        # The kernel takes 107 bytes and a NUL in sun_path.
         if len(os.fsencode(self._folder / endpoint)) > _LONGEST_SOCKET:
             raise PluginError(f'the endpoint "{endpoint[:200]}" is too long for a socket')
         if request.resource_name not in self._plugins and len(self._plugins) >= MOST_PLUGINS:

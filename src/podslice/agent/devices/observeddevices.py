@@ -18,7 +18,7 @@ class ObservedDevices:
     def __init__(self, folder: Path) -> None:
         self._kubelet = KubeletResources(folder / SOCKET)
 
-    async def listed(self) -> DeviceInventory:
+    async def read(self) -> DeviceInventory:
         """Return its healthy devices; none where it has no socket. Raises `InputError` where it does not answer."""
         if not self._kubelet.path.exists():
             return DeviceInventory()

@@ -66,13 +66,13 @@ class ClaimLedger:
             self._put(claim)
         return [pod for claim in claims.values() if (pod := claim.holder_pod()) is not None]
 
-    def lost(self, claim_uid: str, why: str) -> None:
+    def forget(self, claim_uid: str, why: str) -> None:
         """Forget a claim whose CPUs a starting node could not restore, as if it had never been prepared."""
         claim = self._drop(claim_uid)
         self._reporter.trouble("claims", f"claim {claim or claim_uid} lost its CPUs: {why}")
         self._remove_files(claim_uid)
 
-    def opened(self) -> None:
+    def write_files(self) -> None:
         """Write the CDI files of all claims, and remove all others, once the node runs."""
         for uid in self._cdi.list_uids() - self.claims.keys():
             self._attempt("a CDI file without claim", partial(self._cdi.remove, uid))
@@ -95,6 +95,7 @@ class ClaimLedger:
         if known is not None and known.devices == claim.devices:
             return self._prepare_again(known, claim)
         if known is not None:
+            # The same UID with other devices: the old CPUs must be free of containers before they are given away.
             self._check_unused(known, f"claim {claim} is allocated anew while")
             self.unprepare(claim.uid)
         self._check_room(claim)
@@ -184,6 +185,7 @@ class ClaimLedger:
             return
         claim = self.claims.get(uid)
         try:
+            # In the reverse order of preparing, so that a kill in between leaves a claim that is unprepared once more.
             self._cdi.remove(uid)
             if claim is not None:
                 before = self._shared_pool()
@@ -219,6 +221,7 @@ class ClaimLedger:
             claim = self.claim_of(one.claim)
             if claim is None or one.index >= len(claim.devices):
                 continue
+            # The environment is written by the pod's author; the claim's own record says whose it is.
             if pod not in claim.pods and not self._pass_on(claim, pod):
                 raise RefusedError(ReportedRefusal("ClaimOfAnotherPod", f"claim {claim} is not reserved for this pod"))
             found.append(one)
@@ -262,7 +265,7 @@ class ClaimLedger:
         claims = self.of_pod(pod.metadata.uid) if self.kubelet_adds is False else []
         return counted_memory(pod, ((claim, device) for claim in claims for device in claim.devices))
 
-    def held(self, claim: PreparedClaim) -> list[Pinning]:
+    def device_pinnings(self, claim: PreparedClaim) -> list[Pinning]:
         """Return the CPUs and NUMA nodes of each device of the claim."""
         return _device_pinnings(claim, self._view())
 
@@ -276,7 +279,7 @@ class ClaimLedger:
         self._write(claim)
 
     def _write(self, claim: PreparedClaim) -> None:
-        self._cdi.write(claim, self.held(claim))
+        self._cdi.write(claim, self.device_pinnings(claim))
 
     def _remove_files(self, uid: str) -> None:
         def both() -> None:

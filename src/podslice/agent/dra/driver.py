@@ -150,7 +150,7 @@ class Driver:
             tell=self.statuses.tell,
         )
         self.publisher = Publisher(
-            api, node, self._wanted, trouble=trouble, accounting=settings.accounting, sleep=sleep
+            api, node, self._desired_slices, trouble=trouble, accounting=settings.accounting, sleep=sleep
         )
         self._api = api
         self._new_kubelet = asyncio.Event()
@@ -186,7 +186,7 @@ class Driver:
             self._offer = known = _Offer(node, node.rules, first, slices, names)
         return known
 
-    def _wanted(self) -> list[dict[str, Any]] | None:
+    def _desired_slices(self) -> list[dict[str, Any]] | None:
         offer = self._current_offer()
         return None if offer is None else offer.slices
 
@@ -292,6 +292,7 @@ class Driver:
         kubelet's checkpoint cannot be read."""
         known = read_kubelet_claims(Path(self.settings.kubelet_state))
         stale = set() if known is None else {uid for uid in self.book.claims if uid not in known}
+        # A container may run on after its claim was deleted by force, and still uses the CPUs.
         stale -= {uid for uid in stale if self.book.in_use(uid)}
         now = self._now()
         self._unknown_since = {uid: self._unknown_since.get(uid, now) for uid in stale}

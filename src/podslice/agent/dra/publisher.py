@@ -156,6 +156,7 @@ class Publisher:
         known = self._slices.get(name)
         if change.kind == "DELETED":
             self._slices.pop(name, None)
+        # Events of a watch may be older than the answer to our own write.
         elif known is None or _version(change.slice) >= _version(known):
             self._slices[name] = change.slice
         if change.kind == "DELETED" or known is None or known.get("spec") != change.slice.get("spec"):
@@ -174,6 +175,7 @@ class Publisher:
                 await self._sleep(LOOK_SECONDS)
                 continue
             if self._last is not None and wanted == self._last:
+                # Nothing of ours has changed, so a foreign change woke us; more of them may follow.
                 await self._sleep(SETTLE_SECONDS)
             self._due.clear()
             try:
@@ -196,6 +198,7 @@ class Publisher:
         """Make the server's slices these, or none where it drops fields that the scheduler needs. Raises `ApiError`."""
         await self._write([] if wanted == self._unserved else wanted)
         if wanted != self._unserved and any(one.rpartition(".")[2] in _MEANING for one in self.dropped):
+            # Remembered, so that slices which this server cannot keep are not written and removed in turns.
             self._unserved = wanted
             self._fail(
                 "nothing is offered to claims without these fields: turn the gate on, or change claims.devices in the "

@@ -151,6 +151,7 @@ class ClaimStatuses:
             return self._retry(report, why)
         if claim is None or claim.metadata.uid != where.uid:
             return None
+        # Unchanged since it was read, so it is no conflict: the server refuses the devices.
         if claim.metadata.resource_version == where.resource_version:
             self._leave_alone(why)
             return None

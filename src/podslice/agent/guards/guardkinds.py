@@ -148,6 +148,7 @@ class HousekeepingGuard(NodeGuard):
 
     def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
         free = scene.unowned
+        # With every online CPU owned there is nowhere else to run, so nothing is moved.
         if scene.view.owned and free:
             texts = scene.files.texts(f"{scene.mount}/{path}/cpuset.cpus" for path in self._cgroups(scene))
             yield from housekeeping_files(

@@ -124,6 +124,7 @@ class FileGuard:
     def _carry_out(
         self, plan: FilePlan, files: dict[str, GuardedFile], now: float, contested: frozenset[str]
     ) -> GuardResult:
+        # Old values are on the disk before the first write, so that a killed agent's changes can be undone.
         if plan.saved != self._stored:
             self._store_values(plan.saved)
         self._saved = plan.saved

@@ -33,6 +33,8 @@ class ConfiguredSources:
 
     def in_order(self) -> list[PodSource]:
         """Return the sources in the order in which they are asked; the first that knows a pod counts."""
+        # The kubelet acts on what it serves. A manifest may have changed since it was read, and the API server may be
+        # ahead.
         known: tuple[PodSource | None, ...] = (self._pods_api, self._manifests, self.api_source, self._kubelet_source)
         return [source for source in known if source is not None]
 

@@ -121,6 +121,7 @@ def merge_pod(theirs: api.PodResources, ours: api.PodResources, own: Ours) -> ap
     pod = api.PodResources()
     pod.CopyFrom(theirs)
     for container in pod.containers:
+        # What is left in `mine` afterwards is known to us alone; it holds resources and must be listed.
         if (known := mine.pop(container.name, None)) is not None:
             _merge_into(container, known, own)
     pod.containers.extend(mine.values())

@@ -141,6 +141,7 @@ class PodResources:
         pods = []
         for uid in self._owner.pods:
             full = self._pod(uid)
+            # v1alpha1 lists app containers only (memory-device 2.16).
             sidecars = self._sidecars(uid)
             containers = [
                 api.ContainerResources(
@@ -255,6 +256,7 @@ async def _or_none(kubelet: KubeletResources, namespace: str, name: str) -> api.
     try:
         return await kubelet.get(namespace, name)
     except UpstreamError as error:
+        # Upstream returns a plain error for an unknown pod, which gRPC sends as UNKNOWN (memory-device 2.16).
         if error.code is grpc.StatusCode.UNKNOWN and error.details.endswith("not found"):
             return None
         raise

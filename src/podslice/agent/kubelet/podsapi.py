@@ -130,6 +130,7 @@ class PodsApiSource:
                         self._complete(listed)
                         listed = None
                         back_off.reset()
+                        # The same timeout first bounds the initial list and then the whole watch.
                         limit.reschedule(begun + RELIST_SECONDS)
                     else:
                         self._take(event, listed)
@@ -146,6 +147,7 @@ class PodsApiSource:
 
     def _complete(self, listed: set[str]) -> None:
         """Forget the pods that are not on the complete list."""
+        # Nothing is freed by this: what a pod holds ends with its sandbox.
         for uid in [pod.uid for pod in self.pods if pod.uid not in listed]:
             self.pods.drop(uid)
         self._denied.clear()
@@ -213,6 +215,7 @@ class PodsApiSource:
 
     def _take_answer(self, identity: Identity, data: bytes | None) -> None:
         """Take the answer to a look-up. A pod that cannot be read is kept as one with a problem."""
+        # An answer proves that the API is served by now, so the watch need not wait for its back-off.
         if not self._served:
             self._look.set()
         if data is None:
@@ -221,7 +224,7 @@ class PodsApiSource:
         try:
             pod = known_from(pod_message(data))
             if pod.uid != identity.uid:
-                raise ApiError(f"asked for the pod {identity.uid}, the kubelet told of {pod.uid}")
+                raise ApiError(f"asked for the pod {identity.uid}, the kubelet sent {pod.uid}")
         except ApiError as error:
             pod = KnownPod(identity.uid, identity.namespace, identity.name, problem=InputError(str(error)))
         self._put(pod)

@@ -128,6 +128,7 @@ class Sources:
         for source in self.sources:
             pod = source.find(identity)
             if pod is not None:
+                # A static pod has another UID and name in its manifest than in the runtime.
                 pod = _rename(pod, identity)
                 return with_annotation(pod, identity) if self._annotation else pod
         if not self._annotation or self.must_know(identity):
@@ -276,6 +277,7 @@ def _containers(value: Any, field: str) -> list[dict[str, Any]]:
     for name, resources in value.items():
         if not isinstance(resources, dict):
             raise InputError("is not an object", path=f"{place}[{name[:80]}]")
+        # An init container that restarts is a sidecar, and keeps its CPUs.
         restart = resources.pop("restartPolicy", None)
         containers.append({"name": name, "resources": resources, "restartPolicy": restart})
     return containers
@@ -311,6 +313,7 @@ def pod_from_container(identity: Identity, container: nri.Container) -> Pod | No
         return None
     # Limit and shares give the CPU request; the memory limit is the memory request in a Guaranteed pod only.
     milli = quota * 1000 // period
+    # Shares come from the request: where they differ from the limit's, the pod is not Guaranteed after all.
     if cpu.shares.value != milli_cpu_to_shares(milli):
         return None
     amounts = {"cpu": f"{milli}m", "memory": str(memory.limit.value)}

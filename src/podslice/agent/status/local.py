@@ -103,7 +103,7 @@ def _claims(owner: Owner) -> Iterator[ClaimReport]:
     if book is None:
         return
     for uid, claim in book.claims.items():
-        held = book.held(claim)
+        held = book.device_pinnings(claim)
         devices = (
             ClaimedDeviceReport(device.request, device.device, one.cpu_list, device.numa_node, device.memory)
             for device, one in zip(claim.devices, held, strict=True)

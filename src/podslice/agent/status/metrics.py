@@ -111,6 +111,7 @@ class Metrics:
     """The metrics of an agent, in a registry of their own."""
 
     def __init__(self, owner: Owner, clock: Callable[[], float] = time.time) -> None:
+        # The client library adds a `_created` series to every counter, which the kubelet does not have.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._owner = owner
         self._clock = clock

@@ -300,6 +300,7 @@ class LeanClient:
             answer = await self._call(method, path, body, kind)
             if answer.status != 401:
                 return answer
+            # The token may have been rotated since it was read; a second 401 is the server's answer.
             self._who = await self._authorization(True)
             return await self._call(method, path, body, kind)
 
@@ -371,6 +372,7 @@ class LeanClient:
         long."""
         now = asyncio.get_running_loop().time()
         while self._idle:
+            # The last one first, so that connections beyond the usual number fall idle and the server closes them.
             found = self._idle.pop()
             if found.open and now - found.used < KEPT_SECONDS:
                 return found
@@ -379,6 +381,7 @@ class LeanClient:
 
     async def _connect(self) -> LeanConnection:
         loop = asyncio.get_running_loop()
+        # asyncio takes a server name only together with TLS.
         name = self._host if self._tls is not None else None
         _, found = await loop.create_connection(
             LeanConnection, self._host, self._port, ssl=self._tls, server_hostname=name

@@ -107,8 +107,8 @@ class PageServer(ThreadingHTTPServer):
             self._table.prove(request)
 
     def _hang_up(self, connection: socket.socket) -> None:
-        # shutdown, not close: the connection's thread wakes up and closes the descriptor, which nobody can reuse
-        # before.
+        # shutdown, not close: the connection's thread wakes up and closes the descriptor, so no other file gets its
+        # number while that thread still uses it.
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -148,6 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer a POST. The body of a request that is not permitted is not read."""
         refusal = self.server.app.refusal_of(self._request(b"")) or self._length_refused()
         if refusal is not None:
+            # The body is still to come, so the connection cannot be used for another request.
             self.close_connection = True
             self._send(refusal)
             return
@@ -186,6 +187,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(response.status)
         for name, value in (*_SECURITY, *response.headers):
             self.send_header(name, value)
+        # A 304 has no body, and a length would be that of the full response (RFC 9110, 8.6).
         if response.status != 304:
             self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
