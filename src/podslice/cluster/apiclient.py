@@ -200,6 +200,7 @@ class HTTPClusterApi:
                     raise unknown from None
                 if error.code not in _BUSY or wait is None:
                     raise
+                # A 429 comes before any work; after another code the write may have been done.
                 if error.code != 429:
                     unknown = ApiError(str(error))
                 wait = max(wait, min(error.later, _LONGEST_WAIT))

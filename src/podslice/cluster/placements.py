@@ -101,6 +101,7 @@ class Placements:
             gone = new or old
             if gone is not None and gone.mirror:
                 self._mirrors.pop(gone.node_uid, None)
+            # The table drops a pod from `pods` before it reports it: then only `old` shows that it was there.
             if gone is not None and (self.pods.pop(gone.uid, None) or old) is not None:
                 self.events.settled(gone.uid)
                 self.model.apply_deletion(gone.node_uid, self._clock())
@@ -110,6 +111,7 @@ class Placements:
         if new.node:
             if old is None or not old.node:
                 self._expect_bound(new)
+            # Storing an update has woken a pod that was at rest.
             elif self._is_on_node(new):
                 self.pods.rest(new.uid)
         elif self._is_ours(new):

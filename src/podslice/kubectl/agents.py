@@ -81,6 +81,7 @@ class Agents(NamedTuple):
             remedy = f"write a label selector such as {LABEL}"
             raise InputError(error.problem, path="--agent-label", remedy=remedy) from None
         found = [read_agent_pod(pod) for pod in listed]
+        # Agents that can answer come first, because `on` takes the first one.
         return sorted((one for one in found if one.node), key=lambda one: bool(one.trouble))
 
     def ask(self, agent: AgentPod, target: str) -> Any:
@@ -111,7 +112,7 @@ class Agents(NamedTuple):
             try:
                 return self.cluster.ask(f"{agent.path}:{agent.port}/proxy{target}", headers)
             except ClusterError as error:
-                # Whoever may not use the pod's proxy may still have pods/portforward.
+                # A user without the right to the pod's proxy may still have pods/portforward.
                 if error.status != 403 or self.via:
                     raise
         return forward_request(self.cluster, agent.path, agent.port, target, headers)
@@ -146,8 +147,8 @@ def read_secret_token(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 class Listener(NamedTuple):
-    """How to read from a Pod where it listens: the name of its port, the default port, and the volume of the token's
-    Secret."""
+    """The fields of a Pod that say where it listens: the name of its port, the default port, and the volume of the
+    token's Secret."""
 
     port: str
     default: int

@@ -164,6 +164,7 @@ def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     output."""
     output_of = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
     end = time.monotonic() + _PLUGIN_SECONDS
+    # Both pipes at once: a plugin that fills one while the other is read would block.
     with selectors.DefaultSelector() as selector:
         for stream in output_of:
             selector.register(stream, selectors.EVENT_READ)

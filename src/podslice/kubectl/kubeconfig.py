@@ -120,6 +120,7 @@ def _files(chosen: AccessOptions, environment: Mapping[str, str]) -> Iterator[Pa
             raise InputError(f"{chosen.kubeconfig} does not exist", path="--kubeconfig", remedy="name another FILE")
         yield Path(chosen.kubeconfig)
     elif listed:
+        # A file that is listed twice counts once.
         paths = [Path(part) for part in dict.fromkeys(listed.split(os.pathsep)) if part]
         found = [path for path in paths if path.exists()]
         if not found:
@@ -140,6 +141,7 @@ def _in_cluster(chosen: AccessOptions, environment: Mapping[str, str], folder: P
     own = read_text(str(namespace)).strip() if namespace.exists() else ""
     return Access(
         ClusterEntry(
+            # An IPv6 address needs brackets in a URL.
             server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
             certificate_authority=str(folder / "ca.crt"),
         ),

@@ -49,6 +49,7 @@ def _node(facts: dict[str, Any]) -> Node:
         config_from_fields(facts["configuration"]).config,
         profile=facts["profile"],
         devices=inventory_from_data({"devices": facts["devices"]}) if facts["devices"] else None,
+        # What the scheduler counts is not in the document.
         predicates=False,
         policy=_policy(facts.get("policy", {})),
         files={name: text.encode() for name, text in facts["files"].items()},

@@ -75,6 +75,7 @@ class TimedResponse(HTTPResponse):
     def __init__(self, sock: socket, seconds: float, debuglevel: int = 0, method: str | None = None) -> None:
         super().__init__(sock, debuglevel, method)
         self.deadline = Deadline(seconds)
+        # Nothing has been read yet, so the detached buffer is empty.
         self.fp = io.BufferedReader(_TimedStream(self.fp.detach(), sock, self.deadline))
 
 

@@ -29,6 +29,7 @@ def open_websocket(
         connection.putheader(name, value)
     connection.endheaders()
     response = connection.getresponse()
+    # 101 Switching Protocols is the only success (RFC 6455 4.1).
     if response.status != 101:
         return response
     expected = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()

@@ -104,6 +104,7 @@ class Journal:
 
     def settle(self, rules: NodeRules, state: NodeState) -> None:
         """Record whatever changed since the last event; nothing where the node is still in that state."""
+        # States are compared by value: an equal state that was made anew is no change.
         if rules is self._rules and state == self._state:
             return
         listed = self._devices_change(state) if rules is self._rules else None
@@ -149,6 +150,7 @@ class Journal:
     def events_after(self, epoch: int, sequence: int) -> tuple[Stamped, ...]:
         """Return the events after one that a reader has. The whole state where they are not remembered any more, or
         where that event is of another epoch."""
+        # A reader that has the event before the oldest one misses none.
         if epoch != self.epoch or not self._ring[0].sequence - 1 <= sequence <= self.sequence:
             return (self.whole_state(),)
         return tuple(one for one in self._ring if one.sequence > sequence)

@@ -65,6 +65,7 @@ def is_text(data: bytes) -> bool:
 def pack_state(data: bytes, uids: Iterable[str]) -> PackedState:
     """Compress a state's JSON, which must be `is_text`; `uids` are those of its pods."""
     names = pack_uids(uids)
+    # A place is written as one character, which must stay below the surrogates of UTF-16.
     places = {_quote(uid): at for at, uid in enumerate(unpack_uids(names)[:_MOST_PLACES])}
     ranks: dict[bytes, int] = {}
     last, count = 0, len(places)

@@ -49,6 +49,7 @@ def pack_uids(uids: Iterable[str]) -> bytes:
     if not (uuids or texts):
         return b""
     behind = b"\n".join((b"", *texts, b"")) if texts else b""
+    # In one order, so that equal sets are equal values and `_share` finds them.
     uuids.sort()
     return _share(len(uuids).to_bytes(_COUNT, "big") + b"".join(uuids) + behind)
 

@@ -390,6 +390,7 @@ class Journals:
         message = _decode(data, self._thread_rulebook.common)
         event = message.event if isinstance(message, Stamped) else None
         ready = self._thread_rulebook.prepare(event) if isinstance(event, WholeState) else None
+        # Never 0, which stands for a message that was decoded on the loop.
         return ReadMessage(message, ready, max(time.perf_counter() - began, 1e-9))
 
     def _apply(
@@ -413,6 +414,7 @@ class Journals:
         elif applied.mine is not None and applied.theirs is not None:
             lines = differences(applied.mine, applied.theirs)
         for line in lines:
+            # Made when it is needed: of thousands of nodes few have mismatches.
             entry.lines = entry.lines or LineLimit()
             more = entry.lines.add(self._clock())
             if more is not None:

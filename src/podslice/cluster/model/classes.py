@@ -100,6 +100,7 @@ class NodeKind:
         if not self.rules.predicates:
             return {}
         seen = state.seen
+        # The sums of `seen` hold as long as the pods are the same object.
         if seen.active is state.pods:
             return {**seen.used, PODS: len(seen.pods)}
         others = Kubelet.of(self.rules, state).others()

@@ -118,9 +118,11 @@ class Verdicts:
         found = self._best(column, rows[rows >= 0], self._limits.best, FAR)
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
+        # Row -1 reads the last row, which `where` replaces.
         verdicts = np.where(rows < 0, UNKNOWN, column.verdict[rows])
         for verdict in distinct(verdicts[verdicts > PROVEN]):
             cause = column.causes[verdict]
+            # `compress` takes the bytes of a mask as they are, 0 and 1.
             those = dict.fromkeys(compress(names, (verdicts == verdict).tobytes()), cause.text)
             (failed if cause.by_sums else unresolvable).update(those)
         distrusted = [name for number, name in self._distrusted if number == signature.number]
@@ -220,6 +222,7 @@ class Verdicts:
         """Return the names of the best rows that take such a pod and cost less than `most`."""
         found: list[str] = []
         answers = self._classes.answers
+        # Only new decisions count against the budget: remembered answers cost next to nothing.
         enough = answers.computed + self._limits.budget
         for row in column.best_first(rows, count, most):
             if self._takes(column, row):

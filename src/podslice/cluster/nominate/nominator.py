@@ -177,6 +177,7 @@ class Nominator:
 
     async def _write(self, pod: ScheduledPod, node: str) -> None:
         async with self._calls:
+            # Bound or dropped while it waited for a free call.
             if self.ahead.get(pod.uid) != node:
                 return
             try:
@@ -190,6 +191,7 @@ class Nominator:
             except ApiError as error:
                 self._failed(str(error))
                 again = True
+        # A nomination that was not written keeps no hold; nothing to do where the pod was dropped or moved meanwhile.
         if self.ahead.get(pod.uid) == node:
             del self.ahead[pod.uid]
             self._release(pod.uid)

@@ -230,6 +230,7 @@ def _json(request: Request, value: msgspec.Struct, *more: tuple[str, str]) -> Re
     body = msgspec.json.encode(document(value))
     headers = [("Content-Type", "application/json"), ("Vary", "Accept-Encoding"), *more]
     if len(body) >= _WORTH_PACKING and "gzip" in request.headers.get("accept-encoding", ""):
+        # Without the time, so that equal documents are equal bytes.
         body = gzip.compress(body, compresslevel=1, mtime=0)
         headers.append(("Content-Encoding", "gzip"))
     return Response(200, body, tuple(headers))

@@ -46,6 +46,7 @@ class NodeMaps:
         self._clock = table.clock
         nodes = placing.places.nodes
         new: list[NodeTile] = []
+        # Copied, because nodes come and go while other work has the loop.
         for name, place in list(nodes.items()):
             known = self._tiles.get(name)
             if known is None or name in changed or known[1].cordoned != place.unschedulable:
@@ -66,6 +67,7 @@ class NodeMaps:
         for name in left:
             del self._tiles[name]
             if len(self._gone) == _MOST_GONE:
+                # The oldest departure drops out of the queue, so earlier revisions cannot be completed any more.
                 self._forgotten = self._gone[0][0]
             self._gone.append((self._revision, name))
 
@@ -77,6 +79,7 @@ class NodeMaps:
     def since(self, revision: str) -> ClusterNodes:
         """Return the changes since a revision; everything for one that is too old or of another process."""
         boot, _, text = revision.partition(".")
+        # The text is a client's: ASCII digits only, and not many of them.
         number = int(text) if boot == self._boot and text.isascii() and text.isdigit() and len(text) < 16 else -1
         if not self._forgotten <= number <= self._revision:
             tiles = tuple(tile for _, tile in self._tiles.values())
@@ -85,6 +88,7 @@ class NodeMaps:
             self.revision,
             whole=False,
             items=tuple(self._newer(number)),
+            # A node that left may be there again.
             gone=tuple(sorted({name for at, name in self._gone if at > number and name not in self._tiles})),
         )
 
@@ -109,6 +113,7 @@ class NodeMaps:
         key = node.kind.number, node.base.number, node.state.number
         order = self._orders.get(node.kind.number)
         if order is None or order[0] is not node.kind:
+            # Numbers of kinds are used again: then whatever was drawn may be of another kind.
             order = self._orders[node.kind.number] = node.kind, tuple(_zones_of(node.kind))
             self._drawn.clear()
         known = self._drawn.get(key)

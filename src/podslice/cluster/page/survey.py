@@ -54,6 +54,7 @@ async def survey(placing: Placements, asked: AskedPod, slices: Slices) -> Survey
     signature = model.classes.signature(asked.pod)
     kept_out: dict[str, list[str]] = {}
     let_in: list[str] = []
+    # Copied, because nodes come and go while other work has the loop.
     for name, node in list(placing.places.nodes.items()):
         reason = exclusion_reason(node, asked.terms)
         (kept_out.setdefault(reason, []) if reason else let_in).append(name)

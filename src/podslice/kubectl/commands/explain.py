@@ -28,7 +28,7 @@ from podslice.values.errors import InputError
 @quiet_option
 @OUTPUT("table", "wide")
 def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: bool, output: str, **options: Any) -> None:
-    """Tell what the node NAME would do with every pod of FILE as it is now, why, and for a refused pod the smallest
+    """Show what the node NAME would do with every pod of FILE as it is now, why, and for a refused pod the smallest
     changes that make it fit. Nothing is created; every change was tried on a copy of the node.
 
     Admitted pods stay on the copy for the pods after them. The amounts that the scheduler counts are not looked at.
@@ -38,7 +38,7 @@ def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: boo
       kubectl podslice explain -f pod.yaml --node n7
       kubectl podslice explain -f pod.yaml --node n7 -o json
 
-    Exit codes: 0 all admitted, 1 some refused, 2 bad input, or nobody answers.
+    Exit codes: 0 all admitted, 1 some refused, 2 bad input, or no answer.
     """
     from podslice.advise.explain.documents import ExplanationList, pod_document
     from podslice.advise.explain.explain import explain_each

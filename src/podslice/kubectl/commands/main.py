@@ -35,7 +35,7 @@ COMMANDS = {
 
 @top_group(
     COMMANDS,
-    epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, findings), 2 bad input, or nobody answers.",
+    epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, findings), 2 bad input, or no answer.",
 )
 @cluster_options
 @click.pass_context

@@ -26,7 +26,7 @@ from podslice.values.errors import InputError
 @click.option("--live", is_flag=True, help="With -o json or yaml: all that decides on the node (LiveNode).")
 @OUTPUT("table", "wide")
 def node(*, name: str, show_map: bool, out: Path | None, live: bool, output: str, **options: Any) -> None:
-    """Show pods, sets of CPUs, refusals, drift and the CPU map of the node NAME, as its agent tells them.
+    """Show pods, sets of CPUs, refusals, drift and the CPU map of the node NAME, as its agent reports them.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def node(*, name: str, show_map: bool, out: Path | None, live: bool, output: str
       kubectl podslice node n7 --out n7.svg
       kubectl podslice node n7 -o json --live > n7.json
 
-    Exit codes: 0 shown, 2 no such node, no agent on it, or nobody answers.
+    Exit codes: 0 shown, 2 no such node, no agent on it, or no answer.
     """
     from podslice.kubectl.live import remote_node
     from podslice.kubectl.pod import read_status

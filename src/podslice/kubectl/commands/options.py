@@ -93,6 +93,7 @@ def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -
     found: dict[str, Any] = dict.fromkeys(
         ("kubeconfig", "context", "cluster", "user", "namespace", "agent_namespace", "agent_label", "via")
     )
+    # Options before the command are those of a parent context.
     while ctx is not None:
         found |= {name: value for name, value in ctx.params.items() if name in found and found[name] is None}
         ctx = ctx.parent  # type: ignore[assignment]

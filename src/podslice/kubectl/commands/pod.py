@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--events/--no-events", "show_events", default=True, help="Show the pod's Events.")
 @OUTPUT("table", "wide")
 def pod(*, name: str, where: str, show_events: bool, output: str, **options: Any) -> None:
-    """Say of a pod what the API server knows (phase, reason, Events), what its node's agent knows (CPUs, memory nodes,
+    """Show what the API server knows of a pod (phase, reason, Events), what its node's agent knows (CPUs, memory nodes,
     refusals), and what the node would do if the pod came now, with the changes that would make it fit.
 
     \b
