@@ -289,7 +289,7 @@ def test_pod_that_cannot_be_read_is_refused_alone(tmp_path: Path) -> None:
             watching.source.find(who("bad"))
         with pytest.raises(InputError, match="cannot be decoded"):
             await watching.also().wait_for(who("torn"))
-        with pytest.raises(InputError, match="asked for the pod other, the kubelet told of another"):
+        with pytest.raises(InputError, match="asked for the pod other, the kubelet sent another"):
             await watching.also().wait_for(who("other"))
         assert watching.source.cause == ""
 

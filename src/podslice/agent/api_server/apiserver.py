@@ -104,6 +104,7 @@ class ApiSource:
         """Do nothing: the watch brings every change."""
 
     def explain_unknown(self) -> str:
+        """Return a message why a pod that is expected is not known."""
         nothing = explain_no_pods("the API server", self.cause, ready=self.ready)
         return nothing or "the API server has not reported this pod yet"
 

@@ -29,15 +29,21 @@ _MOST_DRIFTS = 3
 class Files(Protocol):
     """The kernel's files."""
 
-    def read(self, path: str) -> str: ...
-    def write(self, path: str, text: str) -> None: ...
+    def read(self, path: str) -> str:
+        """Return a file's text. Raises `OSError`."""
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file. Raises `OSError`."""
 
 
 class Store(Protocol):
     """Persistent store of the old values."""
 
-    def load(self) -> dict[str, SavedFile]: ...
-    def save(self, files: dict[str, SavedFile]) -> None: ...
+    def load(self) -> dict[str, SavedFile]:
+        """Return the old values by path. Raises `OSError`, `ValueError`."""
+
+    def save(self, files: dict[str, SavedFile]) -> None:
+        """Replace the old values. Raises `OSError`."""
 
 
 class GuardResult(NamedTuple):

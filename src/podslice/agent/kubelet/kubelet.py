@@ -72,6 +72,7 @@ class KubeletSource:
         self._said: set[str] = set()
 
     def find(self, identity: Identity) -> Pod | None:
+        """Find a pod. Raises `InputError` for one that cannot be read."""
         return self.pods.find(identity)
 
     def expects(self, identity: Identity) -> bool:
@@ -80,9 +81,11 @@ class KubeletSource:
         return not identity.static or (self.ready and not self.cause)
 
     def ask(self, identity: Identity) -> None:
+        """Read the list soon."""
         self._asked.set()
 
     def explain_unknown(self) -> str:
+        """Return a message why a pod that is expected is not known."""
         nothing = explain_no_pods("the kubelet", self.cause, ready=self.ready)
         return nothing or "the kubelet does not list this pod yet"
 
@@ -145,6 +148,7 @@ class HTTPKubelet:
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, TimeoutError)
 
     async def close(self) -> None:
+        """Hang up."""
         await self._client.aclose()
 
     async def pods(self) -> PodListPage:

@@ -38,18 +38,21 @@ class KubeletResources:
         self.path = path
 
     async def list(self) -> api.ListPodResourcesResponse:
+        """Call List of v1."""
         answer: api.ListPodResourcesResponse = await self._call(
             SERVICE, "List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse
         )
         return answer
 
     async def list_old(self) -> api.ListPodResourcesResponse:
+        """Call List of v1alpha1."""
         answer: api.ListPodResourcesResponse = await self._call(
             OLD_SERVICE, "List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse
         )
         return answer
 
     async def allocatable(self) -> api.AllocatableResourcesResponse:
+        """Call GetAllocatableResources."""
         answer: api.AllocatableResourcesResponse = await self._call(
             SERVICE, "GetAllocatableResources", api.AllocatableResourcesRequest(), api.AllocatableResourcesResponse
         )

@@ -81,6 +81,7 @@ class PodsApiSource:
         self._denied: dict[str, None] = {}
 
     def find(self, identity: Identity) -> Pod | None:
+        """Find a pod. Raises `InputError` for one that cannot be read."""
         return self.pods.find(identity)
 
     def expects(self, identity: Identity) -> bool:
@@ -93,12 +94,14 @@ class PodsApiSource:
         return self._kubelet.there()
 
     def ask(self, identity: Identity) -> None:
+        """Look the pod up, once at a time."""
         if identity.uid not in self._wanted:
             self._wanted.add(identity.uid)
             self._fresh.append(identity)
             self._asked.set()
 
     def explain_unknown(self) -> str:
+        """Return a message why a pod that is expected is not known."""
         nothing = explain_no_pods("the kubelet's Pods API", self.cause, ready=self.ready or not self._required)
         return nothing or "the kubelet's Pods API has not reported this pod yet"
 

@@ -77,6 +77,7 @@ class ManifestSource:
         self._suffix = f"-{node_name.lower()}"
 
     def find(self, identity: Identity) -> Pod | None:
+        """Find a static pod by name and namespace."""
         if not identity.static or not identity.name.endswith(self._suffix):
             return None
         name = identity.name.removesuffix(self._suffix)
@@ -93,6 +94,7 @@ class ManifestSource:
         """Do nothing: the files are read at every look-up."""
 
     def explain_unknown(self) -> str:
+        """Return a message why a static pod is not known."""
         return "no manifest of this node holds it"
 
     def _pods(self) -> Iterable[Pod]:

@@ -220,6 +220,7 @@ class AgentReporter:
         self.events.emit(identity, kind, reason, news.text)
 
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
+        """Report a consequence of a changed machine, for a pod or, with None, for the node."""
         kind, text = consequence.kind, consequence.text
         if self.metrics is not None:
             self.metrics.machine_changes.labels(kind).inc()

@@ -85,6 +85,7 @@ class PageServer(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, unless there are too many."""
         if is_reserved(request.fileno()):
             self.shutdown_request(request)
             return
@@ -96,6 +97,7 @@ class PageServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        """Forget a connection and close it."""
         self._connections.pop(request, None)
         with self._lock:
             self._table.remove(request)
