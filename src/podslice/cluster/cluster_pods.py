@@ -175,6 +175,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         pod = self._awake.get(uid)
         if pod is None or not pod.node:
             return
+        # There are few different texts: interned, equal ones are one object.
         make = PodTraits(
             intern(pod.namespace), intern(pod.scheduler), pod.priority, pod.preempts, pod.mirror, pod.deleting
         )

@@ -40,6 +40,7 @@ class CountedApi:
         await self._api.remove_node_state(node)
 
     async def _write(self, kind: str, call: Awaitable[None]) -> None:
+        # Stays so for a call that is cancelled as well.
         result = "failed"
         try:
             await call

@@ -28,6 +28,7 @@ class ClusterMetrics:
     """The metrics, in a registry of their own."""
 
     def __init__(self) -> None:
+        # Else every counter has a second series with the time of its creation.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)

@@ -70,6 +70,7 @@ class PackedTable:
         return piece[found[0] + _HEAD + len(key) : found[1]]
 
     def _place(self, key: bytes) -> int:
+        # Python seeds its hash of bytes, so no client can choose keys that collide.
         place = hash(key) & (2 * self._half - 1)
         return place if place < len(self._pieces) else place - self._half
 

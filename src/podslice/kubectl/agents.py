@@ -62,6 +62,7 @@ class Agents(NamedTuple):
         if found:
             return found[0]
         try:
+            # Looked up only now: a node with an agent exists.
             self.cluster.read(f"/api/v1/nodes/{node}")
         except ClusterError as error:
             if error.status == 404:

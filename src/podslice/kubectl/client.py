@@ -64,6 +64,7 @@ class HTTPCluster:
 
     def items(self, path: str, query: Query | None = None) -> list[Any]:
         """Read as `Cluster` says. Raises `ClusterError` with the server's status."""
+        # Go encodes an empty list as null.
         items = self.read(path, query).get("items") or []
         if not isinstance(items, list):
             raise self._error(f"{path}: what answers is no list", "look at the server in the kubeconfig")
@@ -96,6 +97,7 @@ class HTTPCluster:
             raise self._connection_error(error) from None
         finally:
             connection.close()
+        # Only refusals are printed, and only they may quote a header.
         secrets = (credential.token, headers.get(TOKEN_HEADER, ""))
         return without_secrets(reply, secrets) if reply.code >= 400 else reply
 

@@ -51,6 +51,7 @@ def execute(
         # Ends stdin alone, which v5 added: the command would wait for more of it otherwise.
         channel.send(bytes([_CLOSE, _INPUT]))
         while (message := channel.receive()) is not None:
+            # The server opens each channel with an empty frame.
             if not message[1:]:
                 continue
             if message[0] == _STATUS:

@@ -133,6 +133,7 @@ def _files(chosen: AccessOptions, environment: Mapping[str, str]) -> Iterator[Pa
 
 
 def _in_cluster(chosen: AccessOptions, environment: Mapping[str, str], folder: Path) -> Access:
+    # The kubelet gives these variables and this folder to every pod with a service account.
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         home = Path(environment.get("HOME", "/")) / ".kube" / "config"

@@ -46,7 +46,7 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
         raise
     pod, status = pod_from_dict(data), _fields(data.get("status"))
     metadata = _fields(data.get("metadata"))
-    # `mirror_of` reads owner references as the watch has them: as undecoded JSON.
+    # `find_mirrored_uid` takes owner references as undecoded JSON, as watches have them.
     owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
     # The agent knows a static pod by the kubelet's UID, which its mirror pod has in an annotation.
     uid = find_mirrored_uid(_fields(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid

@@ -27,6 +27,7 @@ def forward_request(
     channel = cluster.upgrade(f"{pod}/portforward", {"ports": str(port)}, _PROTOCOL)
     try:
         method = "GET" if body is None else "POST"
+        # One request per connection, so that the end of the answer needs no framing.
         lines = [f"{method} {target} HTTP/1.1", f"Host: localhost:{port}", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [] if body is None else [f"Content-Length: {len(body)}"]

@@ -68,6 +68,7 @@ def setup_of(rules: NodeRules, first: NodeRules | None = None) -> Setup:
     """Return the setup of a node. `first` are the rules of its start, where its machine has changed since. Raises
     `InputError` for quirks that no profile has."""
     at_start = first or rules
+    # A setup names the profile, so quirks that no profile has cannot be sent.
     profile = next((name for name, quirks in PROFILES.items() if quirks == rules.quirks), None)
     if profile is None:
         raise InputError("its quirks are of no profile", path="setup.profile")

@@ -110,6 +110,7 @@ class _Kind(msgspec.Struct, frozen=True):
 def _raw_state() -> type[msgspec.Struct]:
     """Return a type like `StateMessage` whose pods have specifications as undecoded bytes."""
     fields: list[Any] = []
+    # Derived from `StateMessage`, so that both have every field.
     for one in msgspec.structs.fields(StateMessage):
         kind = tuple[_RawPod, ...] if one.name == "pods" else one.type
         made = one.default_factory

@@ -36,6 +36,7 @@ from podslice.values.cpuset import Bits, bits_of
 from podslice.values.errors import InputError
 from podslice.values.tables import ContainerIds
 
+# `kubernetes.io/config.*` are the kubelet's own, by which static and mirror pods are critical (`is_critical`).
 _ANNOTATIONS = ("podslice.io/", "kubernetes.io/config.")
 _MOST_DEVICES = 1 << 16
 _MOST_POOLS = 1024
@@ -93,6 +94,7 @@ def strip_pod(pod: Pod) -> Pod:
         metadata.uid,
         metadata.generation,
         metadata.creation_timestamp,
+        # Read by the kubelet's predicate for the operating system.
         labels=_some(metadata.labels, (OS_LABEL,)),
         annotations=_some(metadata.annotations, _ANNOTATIONS),
     )

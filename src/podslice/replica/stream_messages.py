@@ -93,6 +93,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 def decode_up(data: bytes, common: SharedValues | None = None) -> Up:
     """Decode a message of an agent; an event takes the values that `common` has. Raises `InputError`."""
+    # Only events have shared values; the kind is known before the rest is decoded.
     if common is not None and from_json(data, _Kind, limit=MOST_BYTES, what="message").kind == "Event":
         return common.decode(data)
     return from_json(data, Up, limit=MOST_BYTES, what="message")  # type: ignore[arg-type]

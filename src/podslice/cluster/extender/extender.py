@@ -91,6 +91,7 @@ class Extender:
         return self._filter(body) if self._binding < MOST_BINDING else self._filter_later(body)
 
     async def _filter_later(self, body: bytes) -> PostAnswer:
+        # Cleared here, so that only a Binding that ends from now on lets the filter go on.
         self._room.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_WAIT):

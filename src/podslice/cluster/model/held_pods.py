@@ -41,6 +41,7 @@ class HeldPods:
         hold = Hold(uid, signature, name, since=now, group=group, bound=bound)
         node.add(self._classes, hold)
         if bound:
+            # Bound elsewhere, or before a restart: no order was tried with it.
             node.proven = None
         if uid in self.pods:
             self._further.setdefault(uid, []).append(hold)

@@ -123,6 +123,7 @@ class HeldNode:
         """Add a hold after all others."""
         # Replaced, never changed in place: nodes without holds share one mapping.
         self.holds = {**self.holds, hold.uid: hold}
+        # `cause` has just tried every order with this pod; for a bound pod the caller resets it.
         self.proven = self.base
         self._place(classes, hold)
 

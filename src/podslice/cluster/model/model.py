@@ -231,6 +231,7 @@ class ClusterModel:
         self.expire(now)
         self._held.drop(pod.metadata.uid)
         for place, name in self.verdicts.rank_places(signature, names):
+            # At least one point, because only nodes with points are held.
             scores[name] = max(1, BEST_SCORE - place)
             self._held.hold(pod.metadata.uid, signature, name, now, group=group)
         return scores
@@ -336,6 +337,7 @@ class ClusterModel:
         node = self._nodes[name]
         if not node.confirmed:
             return BindVerdict(NOT_CONFIRMED)
+        # A repeated Binding is no further pod: the bound one has its place already.
         if not hold.fits or not (hold.bound or node.fits_in_any_order(self.classes)):
             self._held.drop(uid)
             return BindVerdict(_NO_HOLD + RESERVED)
