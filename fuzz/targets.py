@@ -36,7 +36,7 @@ from podslice.cluster.extender.messages import MessageError, read_bind
 from podslice.cluster.journal.callers import CallerError, TokenCallers
 from podslice.cluster.model.model import ClusterModel
 from podslice.cluster.page.app import ClusterPage
-from podslice.cluster.page.watcher import ClusterWatcher
+from podslice.cluster.page.queries import ClusterQueries
 from podslice.cluster.placements import PlacementEvents, Placements
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kernel.cgroup2 import cgroup_path
@@ -243,7 +243,7 @@ def _placements() -> Placements:
 
 
 def _page() -> ClusterPage:
-    return ClusterPage(ClusterWatcher(_placements(), "fuzz"), asyncio.run, token=str)
+    return ClusterPage(ClusterQueries(_placements(), "fuzz"), asyncio.run, token=str)
 
 
 KNOWN = Node(MACHINE, CONFIG)

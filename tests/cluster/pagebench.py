@@ -17,7 +17,7 @@ from podslice import Node, Pod
 from podslice.api.pod.spec import pod_from_dict
 from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
-from podslice.cluster.page.watcher import ClusterWatcher
+from podslice.cluster.page.queries import ClusterQueries
 from podslice.cluster.placements import PlacementEvents, Placements
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.rules import NodeRules
@@ -66,7 +66,7 @@ class PageCluster:
             schedulers=frozenset({"podslice"}),
             clock=lambda: self.now,
         )
-        self.watcher = ClusterWatcher(self.placing, "boot", clock=lambda: self.now, now=lambda: unix + self.now)
+        self.queries = ClusterQueries(self.placing, "boot", clock=lambda: self.now, now=lambda: unix + self.now)
 
     def node(self, name: str, *cpus: int, state: NodeState | None = None, **spec: Any) -> None:
         """A node with pods of so many CPUs, or in a state; again, to replace it."""
@@ -129,7 +129,7 @@ def serve(
     loop = asyncio.new_event_loop()
     turning = threading.Thread(target=loop.run_forever)
     turning.start()
-    page = ClusterPage(cluster.watcher, on_loop(loop), token=token)
+    page = ClusterPage(cluster.queries, on_loop(loop), token=token)
     with PageServer(host, 0, page, tls=tls, at_once=AT_ONCE) as server:
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         serving.start()

@@ -280,7 +280,7 @@ def test_maps_after_a_life_are_those_from_scratch() -> None:
     async def follow() -> None:
         nonlocal revision
         cluster.now += 1
-        found = await cluster.watcher.nodes(revision)
+        found = await cluster.queries.nodes(revision)
         if found.whole:
             known.clear()
         for name in found.gone:
@@ -298,7 +298,7 @@ def test_maps_after_a_life_are_those_from_scratch() -> None:
         if step % r.randrange(1, 4) == 0:
             asyncio.run(follow())
     asyncio.run(follow())
-    fresh = asyncio.run(cluster.watcher.nodes(""))
+    fresh = asyncio.run(cluster.queries.nodes(""))
     assert known == {tile.node: tile for tile in fresh.items}
 
 
@@ -367,22 +367,22 @@ def test_other_work_goes_on(cluster: PageCluster) -> None:
             nonlocal turns
             turns += 1
 
-        cluster.watcher._slicing = lambda: Slices(1.0, clock=lambda: float(next(times)), pause=pause)
+        cluster.queries._slicing = lambda: Slices(1.0, clock=lambda: float(next(times)), pause=pause)
         (loaded,) = read_pods(json.dumps(manifest("2")).encode())
-        look = await cluster.watcher.fit(read_asked_pod(loaded))
-        await cluster.watcher.nodes("")
+        look = await cluster.queries.fit(read_asked_pod(loaded))
+        await cluster.queries.nodes("")
         return look.fit
 
     assert asyncio.run(main()).fitting == 2
     assert turns >= 4 + 3 + 4
-    assert cluster.watcher.longest == 1.0
+    assert cluster.queries.longest == 1.0
 
 
 # Who may ask
 
 
 def page(cluster: PageCluster, loop: asyncio.AbstractEventLoop, token: str = "") -> ClusterPage:
-    return ClusterPage(cluster.watcher, on_loop(loop), token=lambda: token, secure=True)
+    return ClusterPage(cluster.queries, on_loop(loop), token=lambda: token, secure=True)
 
 
 def test_strangers(cluster: PageCluster) -> None:

@@ -33,7 +33,7 @@ def cluster() -> PageCluster:
     for step in range(120):
         room = measure_room_now(found.placing.model)
         taken = 4 * (step - 60) * step % 9973
-        found.watcher.history.take(room._replace(free=room.free - taken), 1_700_000_100 - 30.0 * (120 - step))
+        found.queries.history.take(room._replace(free=room.free - taken), 1_700_000_100 - 30.0 * (120 - step))
     return found
 
 

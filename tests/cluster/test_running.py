@@ -155,7 +155,7 @@ def test_the_page_is_served_beside_the_service(tmp_path: Path) -> None:
             assert await asyncio.to_thread(ask, host.url, "fedcba9876543210") == 200
             token.write_text("")
             assert await asyncio.to_thread(ask, host.url, "fedcba9876543210") == 503
-            assert len(host.watcher.history.points) == 1
+            assert len(host.queries.history.points) == 1
         finally:
             await host.close()
         with pytest.raises(OSError, match="refused"):

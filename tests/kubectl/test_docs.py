@@ -64,9 +64,9 @@ def documented_service() -> PageCluster:
     """The same two nodes as the service knows them, a pod that no node takes, and two looks at the room there was."""
     cluster = PageCluster("pack:2 numa:1(memory=64GiB) core:8 pu:2", unix=1_795_337_900.0)
     cluster.node("n7", 4, 11)
-    cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_795_334_400)
+    cluster.queries.history.take(measure_room_now(cluster.placing.model), 1_795_334_400)
     cluster.node("n8", 10, 10)
-    cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_795_336_200)
+    cluster.queries.history.take(measure_room_now(cluster.placing.model), 1_795_336_200)
     trainer = pod_object("trainer", "20")
     trainer["metadata"]["namespace"] = "shop"
     cluster.placing.pod_changed(None, scheduled_pod(trainer))

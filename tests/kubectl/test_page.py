@@ -39,7 +39,7 @@ def crowded_cluster() -> PageCluster:
         cluster.wait(name, 6)
     cluster.wait("small", 2, priority=5)
     for step in range(10):
-        cluster.watcher.history.take(measure_room_now(cluster.placing.model), 1_700_000_000 + 30.0 * step)
+        cluster.queries.history.take(measure_room_now(cluster.placing.model), 1_700_000_000 + 30.0 * step)
     return cluster
 
 

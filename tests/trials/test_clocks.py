@@ -72,7 +72,7 @@ TELLING = {
     "agent/api_server/topologylease.py": "the time of a renewal is told",
     "status/command.py": "how long ago is told",
     "cluster/log_lines.py": "the time of a line is told",
-    "cluster/page/watcher.py": "the times of a curve are told",
+    "cluster/page/queries.py": "the times of a curve are told",
     "cluster/nominate/requeuer.py": "a number that is another each time",
 }
 

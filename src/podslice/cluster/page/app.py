@@ -1,6 +1,6 @@
 """From request to response: the page, and the same answers as JSON documents for the page and for `kubectl podslice`.
 
-It runs in threads of its own. Queries of the model run on the service's event loop (`ClusterWatcher`); long searches
+It runs in threads of its own. Queries of the model run on the service's event loop (`ClusterQueries`); long searches
 work on values in the thread, one at a time.
 """
 
@@ -20,9 +20,9 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.api.manifests.manifest import LoadedPod, load_pods_text
+from podslice.cluster.page.queries import ClusterQueries, FitLook, PendingKind
 from podslice.cluster.page.shell import node_fragment, shell
 from podslice.cluster.page.survey import AskedPod
-from podslice.cluster.page.watcher import ClusterWatcher, FitLook, PendingKind
 from podslice.cluster.page.ways_out import CrowdedNode, ways_out
 from podslice.cluster_view.answers import PendingPodList, PodFit, PodFitList, WayOut
 from podslice.node.answers import with_uid
@@ -76,18 +76,18 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
 
 
 class ClusterPage:
-    """Implements `page_server.PageApp`. `ask` runs the watcher's queries. `token` returns the token that requests need,
+    """Implements `page_server.PageApp`. `ask` runs the queries. `token` returns the token that requests need,
     empty for none; it is called for each request, because secrets are replaced."""
 
     def __init__(
         self,
-        watcher: ClusterWatcher,
+        queries: ClusterQueries,
         ask: Asker,
         *,
         token: Callable[[], str],
         secure: bool = False,
     ) -> None:
-        self._watcher, self._ask = watcher, ask
+        self._queries, self._ask = queries, ask
         self._guard = Guard(_METHODS, token, secure=secure)
         self._searching = threading.Lock()
 
@@ -124,7 +124,7 @@ class ClusterPage:
     def nodes(self, request: Request, query: Mapping[str, str]) -> Response:
         """Answer with the nodes' maps: all, or with `since` those that changed. The revision is the ETag as well."""
         known = request.headers.get("if-none-match", "").strip('"')
-        found = self._ask(self._watcher.nodes(query.get("since", known)))
+        found = self._ask(self._queries.nodes(query.get("since", known)))
         tag = ("ETag", f'"{found.revision}"')
         if known == found.revision:
             return Response(304, b"", (tag,))
@@ -133,17 +133,17 @@ class ClusterPage:
     def node(self, request: Request, query: Mapping[str, str]) -> Response:
         """Answer with a fragment of HTML: one node with its pods."""
         name = query.get("name", "")
-        look = self._ask(self._watcher.node(name))
+        look = self._ask(self._queries.node(name))
         return html(200, node_fragment(name, look))
 
     def fragmentation(self, request: Request, query: Mapping[str, str]) -> Response:
         """Answer with the fragmentation of free CPUs, now and before."""
-        return _json(request, self._ask(self._watcher.fragmentation()))
+        return _json(request, self._ask(self._queries.fragmentation()))
 
     def pending(self, request: Request, query: Mapping[str, str]) -> Response:
         """Answer with the pending pods; with `ways=1` and a way out for each refused kind of pod."""
         wanted = query.get("ways", "") == "1"
-        look = self._ask(self._watcher.pending(stuck=wanted))
+        look = self._ask(self._queries.pending(stuck=wanted))
         ways = self._ways_of_kinds(look.stuck) if wanted else {}
         items = tuple(replace(one, way=ways.get(one.uid)) for one in look.items)
         return _with_etag(request, PendingPodList(look.total, wanted, items))
@@ -153,12 +153,12 @@ class ClusterPage:
         where there is none."""
         wanted = query.get("ways", "") == "1"
         if request.method == "GET":
-            look = self._ask(self._watcher.fit_pending(query.get("pod", "")))
+            look = self._ask(self._queries.fit_pending(query.get("pod", "")))
             return _json(request, PodFitList((self._with_ways(look, wanted=wanted),)))
         if len(request.body) > LARGEST_BODY:
             return plain(413, f"more than {LARGEST_BODY} bytes")
         loaded = read_pods(request.body)
-        looks = [self._ask(self._watcher.fit(one)) for one in map(read_asked_pod, loaded)]
+        looks = [self._ask(self._queries.fit(one)) for one in map(read_asked_pod, loaded)]
         warnings = tuple(warning for one in loaded for warning in one.warnings)
         return _json(request, PodFitList(tuple(self._with_ways(one, wanted=wanted) for one in looks), warnings))
 
@@ -177,7 +177,7 @@ class ClusterPage:
 
     def _ways(self, asked: AskedPod, crowded: Iterable[CrowdedNode]) -> tuple[WayOut, ...]:
         nodes = tuple(crowded)
-        names = {one.uid: self._watcher.name_of(one.uid) for node in nodes for one in node.running}
+        names = {one.uid: self._queries.name_of(one.uid) for node in nodes for one in node.running}
         if not self._searching.acquire(timeout=_PATIENCE):
             raise BusyError("another search for ways out is running; try again")
         try:

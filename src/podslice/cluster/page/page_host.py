@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
-from podslice.cluster.page.watcher import ClusterWatcher
+from podslice.cluster.page.queries import ClusterQueries
 from podslice.cluster.placements import Placements
 from podslice.service.http.page_server import PageServer
 from podslice.service.supervise import Supervisor
@@ -20,7 +20,7 @@ class PageHost:
     """Serves the page until `close`. `failed` is called with loops that ended."""
 
     def __init__(self, placing: Placements, *, failed: Callable[[str, str], None]) -> None:
-        self.watcher = ClusterWatcher(placing, secrets.token_hex(4))
+        self.queries = ClusterQueries(placing, secrets.token_hex(4))
         self._loops = Supervisor(failed)
         self._server: PageServer | None = None
         self._thread: threading.Thread | None = None
@@ -30,7 +30,7 @@ class PageHost:
         """Start to listen. Raises `InputError` where that fails."""
         file = listening.token_file
         page = ClusterPage(
-            self.watcher,
+            self.queries,
             on_loop(asyncio.get_running_loop()),
             token=lambda: read_access_token(file, TOKEN_OPTION) if file else "",
             secure=listening.tls is not None,
@@ -41,7 +41,7 @@ class PageHost:
             target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="page", daemon=True
         )
         self._thread.start()
-        self._loops.start("fragmentation", self.watcher.run)
+        self._loops.start("fragmentation", self.queries.run)
 
     async def close(self) -> None:
         """Stop listening, and wait for the thread."""

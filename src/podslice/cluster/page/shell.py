@@ -8,7 +8,7 @@ from importlib.resources import files
 import htpy as h
 from markupsafe import Markup
 
-from podslice.cluster.page.watcher import NodeLook
+from podslice.cluster.page.queries import NodeLook
 from podslice.node.node import Node
 from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, section
 from podslice.render.picture import picture_of

@@ -69,7 +69,7 @@ class NodeLook(NamedTuple):
     problem: str
 
 
-class ClusterWatcher:
+class ClusterQueries:
     """Queries of one service. `boot` is unique to this process; `now` returns Unix time."""
 
     def __init__(
