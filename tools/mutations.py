@@ -1,8 +1,8 @@
-"""`python -m tools.mutations`: does a test notice when one line of what decides is wrong?
+"""`python -m tools.mutations`: whether a test fails when one line of the deciding code is wrong.
 
-Each of `MUTATIONS` changes one line in a copy of `src`. The tests beside that code are asked first, those that name its
-module before the others, then the fast tests of everything. A failure counts when the same test passes without the
-change. Prints who noticed; exits 1 when more than `MOST_MISSED` were missed.
+Each of `MUTATIONS` changes one line in a copy of `src`. The tests beside that code run first, those that name its
+module before the others, then all fast tests. A failure counts when the same test passes without the change.
+Prints the failing test of each; exits 1 when more than `MOST_MISSED` were missed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ BESIDE = {
     "config": ("config",),
     "values": ("values", "config"),
 }
-"""The folders of tests that are asked first, by the folder of the changed line; the first that holds it counts."""
+"""The folders of tests that run first, by the folder of the changed line; the first entry that holds it counts."""
 JUDGES = ("replay", "properties", "scenarios")
-"""The folders of tests that ask about the whole way of a pod."""
+"""The folders of tests that follow a pod through all of admission."""
 
 
 class Mutation(NamedTuple):
-    """In `file`, the one line that holds `before` gets `after` in its place."""
+    """A change of one line: `before` in `file` becomes `after`."""
 
     file: str
     before: str
@@ -111,20 +111,20 @@ MUTATIONS = tuple(
 )
 
 
-def mutated(mutation: Mutation, source: str) -> str:
-    """The file's text with the one line changed; ValueError where the line is not there, or more than once."""
+def mutate(mutation: Mutation, source: str) -> str:
+    """Return the file's text with the one line changed. Raises `ValueError` unless the line is there exactly once."""
     if source.count(mutation.before) != 1:
         raise ValueError(f"{mutation.file}: {source.count(mutation.before)} times {mutation.before!r}, not once")
     return source.replace(mutation.before, mutation.after)
 
 
-def noticed(mutation: Mutation) -> str:
-    """The first test that fails on a copy with that line, and passes without; empty when none does."""
+def find_failing_test(mutation: Mutation) -> str:
+    """Return the first test that fails with the mutation and passes without it; empty when there is none."""
     near = _near(Path(mutation.file))
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
         target = Path(folder, "src", SOURCE, mutation.file)
-        target.write_text(mutated(mutation, target.read_text()))
+        target.write_text(mutate(mutation, target.read_text()))
         for tests, speed in ((near, "not slow"), (near, "slow"), (("tests",), "not slow")):
             unrelated: list[str] = []
             while test := _first_failure(Path(folder, "src"), *tests, "-m", speed, *unrelated):
@@ -168,7 +168,7 @@ def main() -> int:
     chosen = [one for one in MUTATIONS if arguments.only in str(one)]
     missed = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for mutation, test in zip(chosen, pool.map(noticed, chosen), strict=True):
+        for mutation, test in zip(chosen, pool.map(find_failing_test, chosen), strict=True):
             missed += not test
             print(f"{'noticed' if test else 'MISSED '}  {mutation}  {test}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} noticed")

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from tools.judge import hunt as hunting
 from tools.judge.__main__ import main
 from tools.judge.binary import ask, find
-from tools.judge.hunt import BATCH, DRAW, Batch, drawn, hunt, judged
-from tools.judge.minimise import minimised
+from tools.judge.hunt import BATCH, DRAW, Batch, draw_batch, hunt, judge_case
+from tools.judge.minimise import minimise
 
 from podslice.replay.run import run_case
 from podslice.values.errors import InputError
@@ -40,9 +40,9 @@ def judge(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_cases_are_drawn_again(kind: str) -> None:
     """A seed draws the same cases each time, other numbers draw others, and podslice can run them all."""
-    cases = drawn(Batch(kind, 7, 0, 6))
-    assert cases == drawn(Batch(kind, 7, 0, 6))
-    assert cases[3:] == drawn(Batch(kind, 7, 3, 3))
+    cases = draw_batch(Batch(kind, 7, 0, 6))
+    assert cases == draw_batch(Batch(kind, 7, 0, 6))
+    assert cases[3:] == draw_batch(Batch(kind, 7, 3, 3))
     assert len({str(case) for case in cases}) == 6
     for case in cases:
         assert run_case(case, KUBELET_1_36)
@@ -52,7 +52,7 @@ def test_cases_are_drawn_again(kind: str) -> None:
 def test_most_pods_are_admitted() -> None:
     """Histories have many restarts, and at least half of their admissions succeed."""
     counts: Counter[str] = Counter()
-    for case in drawn(Batch("managers", 5, 0, 80)):
+    for case in draw_batch(Batch("managers", 5, 0, 80)):
         hunting._count(counts, run_case(case, KUBELET_1_36))
     assert counts["admitted"] > counts["admissions"] / 2 > 100
     assert counts["restarts"] > counts["admissions"] / 6
@@ -78,7 +78,7 @@ def named(monkeypatch: pytest.MonkeyPatch, name: str) -> Batch:
 def test_difference(judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A firm difference is reported with a smaller case that still shows it."""
     batch = named(monkeypatch, "lie")
-    (case,) = drawn(batch)
+    (case,) = draw_batch(batch)
     found = hunt(judge, batch)
     assert found.counts["firm differences"] == 1
     (difference,) = found.differences
@@ -112,14 +112,14 @@ def test_ours_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hunting, "_OUR_SECONDS", 0.01)
     monkeypatch.setattr(hunting, "compare", endless)
-    (case,) = drawn(Batch("take", 1, 0, 1))
-    assert judged(case, {}).difference == "podslice needs more than 0.01 s"
+    (case,) = draw_batch(Batch("take", 1, 0, 1))
+    assert judge_case(case, {}).difference == "podslice needs more than 0.01 s"
 
 
 def test_smallest_case() -> None:
     """Parts go as long as the difference stays."""
     case = {"ops": [{"op": "gc"}, {"op": "restart", "gc": False}, {"op": "gc"}], "devices": [], "kubelet": {"a": 1}}
-    small = minimised(case, lambda cases: [any(one["op"] == "restart" for one in c["ops"]) for c in cases])
+    small = minimise(case, lambda cases: [any(one["op"] == "restart" for one in c["ops"]) for c in cases])
     assert small == {"ops": [{"op": "restart"}], "kubelet": {}}
 
 

@@ -24,7 +24,7 @@ _COUNTED = (
     "chance without our answer", "timeouts", "unanswered", "panics", "predicted", "firm differences",
 )  # fmt: skip
 _EVERY = 60.0
-"""Seconds between two lines on how far it is."""
+"""Seconds between two lines of progress."""
 
 
 @click.command()
@@ -65,7 +65,7 @@ def main(
 
 
 def _batches(kinds: list[str], seed: int, cases: int) -> Iterator[Batch]:
-    """Batches of the kinds in turn, so many cases in all."""
+    """Yield batches of the kinds in turn, `cases` cases in all."""
     first = dict.fromkeys(kinds, 0)
     while cases > 0:
         for kind in kinds:
@@ -80,7 +80,7 @@ def _run(judge: Path, batches: Iterator[Batch], jobs: int, until: float | None, 
     counts: Counter[str] = Counter()
     waiting: set[Future[Outcome]] = set()
     exhausted = False
-    told = time.monotonic()
+    last_progress = time.monotonic()
     with ProcessPoolExecutor(jobs) as pool:
         while waiting or not exhausted:
             while not exhausted and len(waiting) < jobs:
@@ -96,8 +96,8 @@ def _run(judge: Path, batches: Iterator[Batch], jobs: int, until: float | None, 
                 counts.update(outcome.counts)
                 for difference in outcome.differences:
                     _report(difference, found)
-            if time.monotonic() >= told + _EVERY:
-                told = time.monotonic()
+            if time.monotonic() >= last_progress + _EVERY:
+                last_progress = time.monotonic()
                 click.echo(f"  so far: {_summary(counts)}", err=True)
     return counts
 

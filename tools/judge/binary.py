@@ -1,4 +1,4 @@
-"""Finding the judge and asking it."""
+"""Find the judge's binary and run it on cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLE = "PODSLICE_JUDGE"
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
-    """The binary named by PODSLICE_JUDGE (itself, or a folder with `judge` or `judge.xz`), else the one in the user's
+    """Return the binary named by PODSLICE_JUDGE (itself, or a folder with `judge` or `judge.xz`), else the one in the user's
     cache, None without either. A packed one is unpacked into the cache. Raises `InputError`."""
     place, cache = place_of(VARIABLE, "judge", environment), user_cache(environment)
     if place.is_file():
@@ -30,9 +30,9 @@ def find(environment: Mapping[str, str]) -> Path | None:
 
 
 def ask(judge: Path, cases: Iterable[Json], timeout: float = 10.0) -> list[Json]:
-    """The result of every case, in order; one that takes longer than so many seconds has `timeout`.
+    """Return the result of every case, in order; a case that takes longer than `timeout` seconds has `timeout` in it.
 
-    Raises `RuntimeError` when the judge ends before all are answered.
+    Raises `RuntimeError` when the judge ends before it has answered all.
     """
     cases = list(cases)
     with tempfile.TemporaryDirectory(prefix="podslice-judge-") as folder:

@@ -1,4 +1,4 @@
-"""Drawing: weighted choices, and texts for amounts and CPU lists."""
+"""Random choices with weights, and random notations for amounts and CPU lists."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ GIB = 1 << 30
 
 
 def pick(r: Random, *weighted: tuple[float, T]) -> T:
-    """One of the values, as often as its weight says."""
+    """Choose one of the values, each as likely as its weight."""
     return r.choices([value for _, value in weighted], [weight for weight, _ in weighted])[0]
 
 
 def often(r: Random, probability: float) -> bool:
-    """True with this probability."""
+    """Return True with this probability."""
     return r.random() < probability
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """CPUs as the kernel writes them."""
+    """Format CPUs as the kernel does (`0-3,8`)."""
     return str(CPUSet(cpus))
 
 
 def cpu_text(r: Random, milli: int) -> str:
-    """An amount of CPU."""
+    """Write an amount of CPU (millicores) in one of its notations."""
     if milli % 1000:
         return f"{milli}m"
     whole = milli // 1000
@@ -38,7 +38,7 @@ def cpu_text(r: Random, milli: int) -> str:
 
 
 def memory_text(r: Random, size: int) -> str:
-    """Bytes in one of the notations that say exactly so many."""
+    """Write an amount of bytes in one of the notations that stand for exactly that amount."""
     notations = [(1.0, str(size))]
     for shift, suffix, weight in ((30, "Gi", 12.0), (20, "Mi", 8.0), (10, "Ki", 0.5)):
         if size and size % (1 << shift) == 0:

@@ -1,4 +1,4 @@
-"""Histories that end in a start on a state file changed by hand."""
+"""Histories that end with a start on an edited state file."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _PIECES = (
     "é",
     '"x":1,',
 )
-"""What gets into a file that is damaged."""
+"""Texts inserted into a file to damage it."""
 
 
 def draw_edit(r: Random, name: str) -> Json:
-    """A history, a changed file, and pods that come after it."""
+    """Draw a history, a restart on an edited file, and pods that arrive afterwards."""
     case, edited = _history_and_file(r, name)
     restart: Json = {"op": "restart", "files": edited}
     if often(r, 0.2):
@@ -56,7 +56,7 @@ def draw_edit(r: Random, name: str) -> Json:
 
 
 def draw_file(r: Random, name: str) -> Json:
-    """A changed state file, read in one of its versions."""
+    """Draw an edited state file that is to be read in one of its versions."""
     _, edited = _history_and_file(r, name)
     ((file, text),) = edited.items()
     if often(r, 0.6):
@@ -70,23 +70,24 @@ def draw_file(r: Random, name: str) -> Json:
 
 
 def _history_and_file(r: Random, name: str) -> tuple[Json, Json]:
-    """A history, and one of its last state files by name, changed."""
+    """Draw a history and one of its last state files, edited, by name."""
     while True:
         case = draw_history(r, name, length=pick(r, (3, 3), (3, 6), (1, 12)))
         operations = run_case(case, KUBELET_1_36).get("ops", [])
         good = [i for i, one in enumerate(operations) if one.get("ok") and one.get("state", {}).get("cpuCheckpoint")]
         if good:
             last = r.choice(good)
-            edited = _edited(r, operations[last]["state"])
+            edited = _edit_file(r, operations[last]["state"])
             if edited:
                 case["ops"] = case["ops"][: last + 1]
                 return case, edited
 
 
-def _edited(r: Random, state: Json) -> Json:
-    """One of the two state files, changed in one to three places; empty if the file cannot be changed."""
+def _edit_file(r: Random, state: Json) -> Json:
+    """Edit one of the two state files in one to three places; empty if the file cannot be edited."""
     kind = "cpu" if not state.get("memoryCheckpoint") or often(r, 0.5) else "memory"
     content = json.loads(state[f"{kind}Checkpoint"])
+    # Version v1 maps container ids to CPUs, not pods to containers; the edits below are for the later versions.
     if any(isinstance(value, str) for value in content.get("entries", {}).values()):
         return {}
     for _ in range(pick(r, (4, 1), (2, 2), (1, 3))):
@@ -99,14 +100,14 @@ def _edited(r: Random, state: Json) -> Json:
         content["checksum"] = 0
     text = json.dumps(content, separators=(",", ":"))
     if seal == "right":
-        text = _sealed(kind, text, pod_level="podEntries" in content) or text
+        text = _seal(kind, text, pod_level="podEntries" in content) or text
     if often(r, 0.03):
         text = r.choice(["", "{}", "null", "[]", text[:-5], text + " "])
     return {f"{kind}_manager_state": text}
 
 
-def _sealed(kind: str, text: str, *, pod_level: bool) -> str | None:
-    """The file with a checksum that is right, None where it is too damaged."""
+def _seal(kind: str, text: str, *, pod_level: bool) -> str | None:
+    """Return the file with its correct checksum, None where it cannot be decoded."""
     try:
         if kind == "cpu":
             cpu = checkpoint_cpu.decode(text.encode(), "v3")

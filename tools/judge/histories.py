@@ -1,4 +1,4 @@
-"""Histories of a node: pods come, change and go, containers start and stop, the kubelet restarts in every way."""
+"""Random histories of a node: pods arrive, change and leave, containers start and stop, the kubelet restarts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import copy
 from random import Random
 
 from tools.judge.chance import Json, often, pick
-from tools.judge.kubelets import changed_kubelet, draw_kubelet, spare_lists
+from tools.judge.kubelets import change_kubelet, draw_kubelet, spare_lists
 from tools.judge.machines import draw_machine
-from tools.judge.pods import PodDrawer, changed_pod, container_names, cpus_asked
+from tools.judge.pods import PodDrawer, change_pod, container_names, cpus_asked
 
 _RESOURCES = ("example.com/nic", "example.com/gpu", "vendor.io/fpga")
 
 
 def draw_history(r: Random, name: str, *, length: int | None = None) -> Json:
-    """A history of a node."""
+    """Draw a history of `length` operations on one node."""
     most_nodes = pick(r, (6, 2), (8, 4), (1.5, 6), (0.8, 8), (0.2, 10), (0.25, 16))
     most_cpus = pick(r, (8, 64), (2, 128), (0.5, 512 if most_nodes <= 8 or often(r, 0.5) else 128))
     machine = draw_machine(r, most_nodes=most_nodes, most_cpus=most_cpus)
@@ -33,7 +33,7 @@ def draw_history(r: Random, name: str, *, length: int | None = None) -> Json:
 
 
 def draw_devices(r: Random, machine: Json) -> list[Json]:
-    """Device plugins. One that states no preference has few devices, because upstream then picks by chance."""
+    """Draw device plugins. One without preferred allocation has few devices, because upstream then picks by chance."""
     nodes = [node["id"] for node in machine["nodes"]]
     resources = []
     for name in r.sample(_RESOURCES, r.choice([1, 1, 2])):
@@ -59,7 +59,7 @@ def draw_devices(r: Random, machine: Json) -> list[Json]:
 
 
 class _Writer:
-    """Writes one operation after the other; `_live` are the pods that may be on the node."""
+    """Adds operations one by one; `_live` are the pods that may be on the node."""
 
     def __init__(self, r: Random, case: Json) -> None:
         self.operations: list[Json] = []
@@ -75,7 +75,7 @@ class _Writer:
         self._restarts = r.choice([0.08, 0.14, 0.25])
 
     def step(self) -> None:
-        """One more operation."""
+        """Add one operation."""
         r = self._r
         if not self._live or often(r, 0.03):
             self._admit()
@@ -121,7 +121,7 @@ class _Writer:
         r = self._r
         uid = r.choice(list(self._live))
         known = self._live[uid]
-        pod = changed_pod(r, known) if often(r, 0.65) else copy.deepcopy(known)
+        pod = change_pod(r, known) if often(r, 0.65) else copy.deepcopy(known)
         operation = self._add("admit", pod=pod)
         if often(r, 0.1):
             operation["gc"] = False
@@ -147,7 +147,7 @@ class _Writer:
         if kind == "kubelet":
             self._change_kubelet(operation)
         elif kind == "machine":
-            operation["machine"] = _changed_machine(r, self._machine)
+            operation["machine"] = _change_machine(r, self._machine)
         elif kind == "convert":
             operation["convert"] = {"cpu": r.choice(["v1", "v2", "v3"])}
             if often(r, 0.4):
@@ -166,11 +166,11 @@ class _Writer:
         if often(r, 0.12):
             operation["gc"] = False
         if self._devices and often(r, 0.12):
-            operation["devices"] = self._devices = self._changed_devices()
+            operation["devices"] = self._devices = self._change_devices()
 
     def _change_kubelet(self, operation: Json) -> None:
         r = self._r
-        new = changed_kubelet(r, self._machine, self._kubelet)
+        new = change_kubelet(r, self._machine, self._kubelet)
         operation["kubelet"] = new
         before, after = (
             bool(one.get("featureGates", {}).get("PodLevelResourceManagers")) for one in (self._kubelet, new)
@@ -188,7 +188,7 @@ class _Writer:
         if often(r, 0.8):
             self._kubelet = new
 
-    def _changed_devices(self) -> list[Json]:
+    def _change_devices(self) -> list[Json]:
         r = self._r
         changed: list[Json] = copy.deepcopy(self._devices)
         devices = r.choice(changed)["devices"]
@@ -204,8 +204,8 @@ class _Writer:
         return changed
 
 
-def _changed_machine(r: Random, machine: Json) -> Json:
-    """The machine after a reboot: a thread or some memory more or less, or its nodes in another order."""
+def _change_machine(r: Random, machine: Json) -> Json:
+    """Return the machine after a reboot: a thread or some memory more or less, or its nodes in another order."""
     changed = copy.deepcopy(machine)
     node = r.choice(changed["nodes"])
     how = pick(r, (4, "thread"), (3, "memory"), (3, "order"))

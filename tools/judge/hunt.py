@@ -1,4 +1,4 @@
-"""One batch of new cases: drawn, judged, compared; what differs is confirmed and made small."""
+"""Hunt through one batch of new cases: draw, judge, compare, then confirm and minimise what differs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.judge.binary import ask
 from tools.judge.chance import Json
 from tools.judge.edits import draw_edit, draw_file
 from tools.judge.histories import draw_history
-from tools.judge.minimise import minimised
+from tools.judge.minimise import minimise
 from tools.judge.units import draw_hints, draw_merge, draw_take
 
 DRAW: dict[str, Callable[[Random, str], Json]] = {
@@ -39,7 +39,7 @@ _PATIENCE = {"managers": 10.0, "edits": 10.0}
 
 
 class Batch(NamedTuple):
-    """Which cases to draw: those of a kind and seed from number `first` on."""
+    """A range of cases to draw: `size` cases of a kind and seed, beginning with number `first`."""
 
     kind: str
     seed: int
@@ -48,7 +48,8 @@ class Batch(NamedTuple):
 
 
 class Difference(msgspec.Struct):
-    """A difference: for a firm one the smallest case that shows it, what the judge says, and where ours parts."""
+    """A case on which podslice and the judge differ. A firm difference has the smallest case that shows it. `result` is
+    the judge's, `text` says where ours departs from it."""
 
     name: str
     case: Json
@@ -57,14 +58,14 @@ class Difference(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct):
-    """What became of a batch."""
+    """Counts and differences of one batch."""
 
     counts: Counter[str]
     differences: list[Difference]
 
 
-def drawn(batch: Batch) -> list[Json]:
-    """The cases of a batch; the same ones each time."""
+def draw_batch(batch: Batch) -> list[Json]:
+    """Draw the cases of a batch. The same batch always gives the same cases."""
     draw = DRAW[batch.kind]
     cases = []
     for number in range(batch.first, batch.first + batch.size):
@@ -76,10 +77,10 @@ def drawn(batch: Batch) -> list[Json]:
 def hunt(judge: Path, batch: Batch) -> Outcome:
     """Run one batch; the unit of work of one process.
 
-    A case on which both agree is done. Upstream picks by unordered maps here and there, so one on which they do not is
-    asked many times more, and dropped as chance unless the judge always says the same.
+    A case on which both agree is done. Upstream iterates over unordered maps in places, so a case on which they differ
+    is put to the judge many times more; unless its answers are all the same, the difference is chance and is dropped.
     """
-    cases = drawn(batch)
+    cases = draw_batch(batch)
     patience = _PATIENCE.get(batch.kind, 3.0)
     found = Outcome(Counter(cases=len(cases)), [])
     try:
@@ -88,7 +89,7 @@ def hunt(judge: Path, batch: Batch) -> Outcome:
         found.counts["unanswered"] += len(cases)
         return found
     for case, result in zip(cases, results, strict=True):
-        comparison = judged(case, result)
+        comparison = judge_case(case, result)
         if result.get("timeout") and not comparison.defect:
             found.counts["timeouts"] += 1
         elif comparison.difference:
@@ -99,10 +100,10 @@ def hunt(judge: Path, batch: Batch) -> Outcome:
     return found
 
 
-def judged(case: Json, result: Json) -> ReplayedCase:
-    """Our outcome beside the judge's, in profile kubelet-1.36."""
+def judge_case(case: Json, result: Json) -> ReplayedCase:
+    """Compare our outcome with the judge's, in profile kubelet-1.36."""
     try:
-        with _limited(_OUR_SECONDS):
+        with _limit_cpu_time(_OUR_SECONDS):
             comparison = compare({"case": case, "result": result}, KUBELET_1_36)
     except InputError as error:
         return ReplayedCase(str(case["name"]), case_type(case), f"{_CANNOT_RUN}: {error}")
@@ -116,13 +117,14 @@ def judged(case: Json, result: Json) -> ReplayedCase:
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` after so many seconds of CPU time."""
+def _limit_cpu_time(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in the block after `seconds` of CPU time."""
 
     def give_up(signum: int, frame: object) -> None:
         raise TimeoutError
 
     before = signal.signal(signal.SIGVTALRM, give_up)
+    # CPU time, not the clock: several hunts share the machine, and a busy one must not make a case too slow.
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
@@ -132,20 +134,23 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _same_but_for_presentation(comparison: ReplayedCase, *, files: bool) -> bool:
-    """The judge sorts the lists of a memory state file and says so; with hand-made `files` it writes such a file anew
-    in the version of the kubelet, also one that verified in no version, where podslice shows it as it is."""
-    return _unsealed(comparison.expected, files=files) == _unsealed(comparison.actual, files=files)
+    """Whether a difference is only in how state files are shown.
+
+    The judge sorts the lists of a memory state file and marks it (`memoryCheckpointReordered`). With edited `files` it
+    rewrites such a file in the kubelet's version, even one that verified in no version; podslice shows it as it is.
+    """
+    return _strip_presentation(comparison.expected, files=files) == _strip_presentation(comparison.actual, files=files)
 
 
-def _unsealed(value: object, *, files: bool) -> object:
+def _strip_presentation(value: object, *, files: bool) -> object:
     if isinstance(value, dict):
         return {
-            key: _content(key, own) if files else _unsealed(own, files=False)
+            key: _content(key, own) if files else _strip_presentation(own, files=False)
             for key, own in value.items()
             if key != "memoryCheckpointReordered"
         }
     if isinstance(value, list):
-        return [_unsealed(own, files=files) for own in value]
+        return [_strip_presentation(own, files=files) for own in value]
     return value
 
 
@@ -157,7 +162,7 @@ def _content(key: str, value: object) -> object:
             return value
         if isinstance(content, dict):
             return {name: own for name, own in content.items() if name not in ("checksum", "podEntries")}
-    return _unsealed(value, files=True)
+    return _strip_presentation(value, files=True)
 
 
 def _count(counts: Counter[str], result: Json) -> None:
@@ -180,28 +185,28 @@ def _count(counts: Counter[str], result: Json) -> None:
 
 
 def _confirm(judge: Path, case: Json, result: Json, comparison: ReplayedCase, found: Outcome, patience: float) -> None:
-    """Ask many times more; what the judge answers in several ways is chance, and what takes too long says nothing."""
+    """Put a case to the judge again, `CONFIRMATIONS` times. Varying answers are chance; timeouts prove nothing."""
     answers = ask(judge, [case] * CONFIRMATIONS, patience)
     if any(answer.get("timeout") for answer in answers):
         found.counts["timeouts"] += 1
         return
     if any(answer != result for answer in answers):
         found.counts["chance"] += 1
-        if len({judged(case, answer).difference.partition(":")[0] for answer in answers}) == 1:
+        if len({judge_case(case, answer).difference.partition(":")[0] for answer in answers}) == 1:
             found.counts["chance without our answer"] += 1
             text = f"{CONFIRMATIONS} answers by chance, none is ours there: {comparison.difference}"
             found.differences.append(Difference(case["name"], case, result, text))
         return
     _count(found.counts, result)
     found.counts["firm differences"] += 1
-    small = minimised(case, lambda cases: _still_different(judge, cases, patience))
+    small = minimise(case, lambda cases: _still_different(judge, cases, patience))
     answer = ask(judge, [small], patience)[0]
-    text = judged(small, answer).difference or comparison.difference
+    text = judge_case(small, answer).difference or comparison.difference
     found.differences.append(Difference(case["name"], small, answer, text))
 
 
 def _still_different(judge: Path, cases: list[Json], patience: float) -> list[bool]:
-    """Which of the cases the judge answers alike five times, and podslice differently."""
+    """Whether each case still differs: the judge gives the same answer five times, and podslice another."""
     try:
         answers = [ask(judge, cases, patience) for _ in range(5)]
     except RuntimeError:  # a case that is not a case any more ends the judge
@@ -217,9 +222,9 @@ def _still_different(judge: Path, cases: list[Json], patience: float) -> list[bo
 
 
 def _differs(case: Json, result: Json) -> bool:
-    """A made-smaller case may be none that we can run, such as one that starts a container of no pod."""
+    """Whether podslice's outcome differs from `result`; False for a case that we cannot run."""
     try:
-        difference = judged(case, result).difference
-    except Exception:
+        difference = judge_case(case, result).difference
+    except Exception:  # a minimised case may be invalid, such as one that starts a container of a pod that is gone
         return False
     return difference != "" and not difference.startswith(_CANNOT_RUN)

@@ -1,4 +1,4 @@
-"""Kubelet configurations, mostly ones that start."""
+"""Random kubelet configurations, most of which start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 from tools.judge.chance import MIB, Json, cpu_list, memory_text, often, pick
-from tools.judge.machines import cpus_of, reserved_cpus
+from tools.judge.machines import cpus_of, draw_reserved_cpus
 
 OPTIONS = (
     "full-pcpus-only",
@@ -22,7 +22,7 @@ _MOST_CHOICES = 70_000
 
 
 def cpu_options(r: Random, *, legal: bool) -> tuple[Json, Json]:
-    """Options of the static policy and the gates they need; without `legal`, now and then some that are refused."""
+    """Draw options of the static policy and the feature gates they need. Without `legal` a few are refused at start."""
     number = pick(r, (3, 0), (5, 1), (5, 2), (3, 3), (1, 4))
     options: Json = {
         name: pick(r, (12, "true"), (1, "1"), (1, "T"), (1, "false"), (0.3, "TRUE"))
@@ -43,8 +43,8 @@ def cpu_options(r: Random, *, legal: bool) -> tuple[Json, Json]:
 
 
 def draw_kubelet(r: Random, machine: Json) -> Json:
-    """A configuration for a machine. On machines of many NUMA nodes it aligns few resources, because upstream tries
-    every combination of hints."""
+    """Draw a configuration for a machine. On machines of many NUMA nodes it aligns few resources, because upstream
+    tries every combination of hints."""
     kubelet: Json = {}
     gates = _gates(r)
     kube, system = {}, {}
@@ -55,7 +55,7 @@ def draw_kubelet(r: Random, machine: Json) -> Json:
             kubelet["cpuManagerPolicyOptions"] = options
         gates.update(needed)
     if often(r, 0.55):
-        kubelet["reservedSystemCPUs"] = reserved_cpus(r, machine)
+        kubelet["reservedSystemCPUs"] = draw_reserved_cpus(r, machine)
     elif often(r, 0.97):
         most = max(1, len(cpus_of(machine)) // 3)
         kube["cpu"] = r.choice(["500m", "1", "200m", *(["1500m", "2", "3"] if most > 2 else [])])
@@ -94,7 +94,7 @@ def _gates(r: Random) -> Json:
 
 
 def _reserve_memory(r: Random, machine: Json, kubelet: Json, kube: Json, system: Json) -> None:
-    """Policy Static with `reservedMemory` in several notations; now and then the sums do not agree."""
+    """Set policy Static with `reservedMemory` in several notations; now and then the sums do not agree."""
     nodes = [node["id"] for node in machine["nodes"] if node.get("memory")]
     if not nodes:
         return
@@ -153,7 +153,7 @@ def _keep_one_manager(r: Random, kubelet: Json) -> None:
 
 
 def lists_with(nodes: int) -> int:
-    """How many lists of hints over so many NUMA nodes upstream can merge in a moment."""
+    """Return how many lists of hints over `nodes` NUMA nodes upstream merges within `_MOST_CHOICES` combinations."""
     number = 1
     while (2**nodes - 1) ** (number + 1) <= _MOST_CHOICES and number < 6:
         number += 1
@@ -161,15 +161,15 @@ def lists_with(nodes: int) -> int:
 
 
 def spare_lists(machine: Json, kubelet: Mapping[str, object]) -> int:
-    """How many resources beside CPUs and memory a pod may ask for."""
+    """Return how many resources beside CPUs and memory a pod may request."""
     if kubelet.get("topologyManagerPolicy") in (None, "none", "single-numa-node"):
         return 4
     taken = ("cpuManagerPolicy" in kubelet) + ("memoryManagerPolicy" in kubelet)
     return max(0, lists_with(len(machine["nodes"])) - taken)
 
 
-def changed_kubelet(r: Random, machine: Json, kubelet: Json) -> Json:
-    """The configuration of a later start: a gate, a policy, an option or the reservation is another one."""
+def change_kubelet(r: Random, machine: Json, kubelet: Json) -> Json:
+    """Return the configuration of a later start: one gate, policy, option or the reservation is changed."""
     new: Json = {key: (dict(value) if isinstance(value, dict) else value) for key, value in kubelet.items()}
     gates = new.setdefault("featureGates", {})
     kind = pick(r, (35, "pod level"), (20, "topology"), (20, "options"), (7, "reserved"), (8, "gate"), (4, "all"))
@@ -203,7 +203,7 @@ def changed_kubelet(r: Random, machine: Json, kubelet: Json) -> Json:
 
 
 def _policies_for(machine: Json, kubelet: Json) -> list[str]:
-    """Policies under which the pods drawn for this configuration are merged in a moment."""
+    """Return the policies under which upstream merges the hints of pods drawn for this configuration quickly."""
     if kubelet.get("topologyManagerPolicy") in _MERGING or len(machine["nodes"]) <= 3:
         return ["none", "single-numa-node", *_MERGING]
     return ["none", "single-numa-node"]

@@ -1,4 +1,4 @@
-"""Machines: regular and odd ones, with everything that upstream's code treats in a special way."""
+"""Random machines, regular and odd, with every feature for which upstream's code has a special case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE_NAMES = {2048: "hugepages-2Mi", 1048576: "hugepages-1Gi"}
 
 
 def draw_machine(r: Random, *, most_nodes: int = 8, most_cpus: int = 96, memory: bool = True) -> Json:
-    """A machine of at most so many NUMA nodes and, but for its smallest size, CPUs."""
+    """Draw a machine of at most `most_nodes` NUMA nodes and `most_cpus` CPUs (or one core for each node)."""
     sockets, per_socket = _packages(r, most_nodes)
     nodes = _processors(r, sockets, per_socket, most_cpus)
     _make_uneven(r, nodes, sockets)
@@ -27,12 +27,12 @@ def draw_machine(r: Random, *, most_nodes: int = 8, most_cpus: int = 96, memory:
 
 
 def cpus_of(machine: Json) -> list[int]:
-    """All CPUs in the order of the machine."""
+    """Return all CPU ids in the order of the machine."""
     return [cpu for node in machine["nodes"] for core in node.get("cores", ()) for cpu in core["threads"]]
 
 
 def page_sizes(machine: Json) -> list[int]:
-    """Huge page sizes in KiB that any NUMA node has."""
+    """Return the huge page sizes, in KiB, that any NUMA node has."""
     return sorted({pool["pageSizeKi"] for node in machine["nodes"] for pool in node.get("hugepages", ())})
 
 
@@ -97,7 +97,7 @@ def _numbering(r: Random, nodes: int, cores: int, threads: int) -> dict[tuple[in
 
 
 class _Caches:
-    """Which uncore caches cores have."""
+    """Gives each core its uncore caches, all in one style."""
 
     def __init__(self, r: Random, cores: int) -> None:
         kinds = (2, "none"), (2, "node"), (4, "groups"), (1, "socket"), (1, "random"), (1, "cross"), (0.7, "partial")
@@ -106,7 +106,7 @@ class _Caches:
         self._cores = cores
 
     def of(self, r: Random, node: int, core: int, socket: int) -> list[int]:
-        """The caches of one core."""
+        """Return the ids of the caches of one core."""
         group = node * 8 + core * self._groups // self._cores
         cache = {
             "none": None,
@@ -201,8 +201,8 @@ def _add_distances(r: Random, nodes: list[Json], per_socket: int) -> None:
         ]
 
 
-def some_cpus(r: Random, machine: Json) -> list[int]:
-    """CPUs that may be free: all, some, those of some cores, or the higher ones."""
+def draw_free_cpus(r: Random, machine: Json) -> list[int]:
+    """Draw a set of free CPUs: all, some, those of some cores, or the higher ones."""
     everything = cpus_of(machine)
     how = pick(r, (15, "all"), (35, "any"), (30, "cores"), (20, "higher"))
     if how == "all":
@@ -224,8 +224,8 @@ def some_cpus(r: Random, machine: Json) -> list[int]:
     return chosen
 
 
-def reserved_cpus(r: Random, machine: Json) -> str:
-    """A short list of CPUs for the system."""
+def draw_reserved_cpus(r: Random, machine: Json) -> str:
+    """Draw a short list of CPUs reserved for the system."""
     everything = sorted(cpus_of(machine))
     number = min(max(1, len(everything) - 1), pick(r, (4, 1), (3, 2), (1, 3), (1, 4)))
     chosen = r.sample(everything, number) if often(r, 0.4) else everything[: min(number, max(1, len(everything) // 2))]

@@ -1,4 +1,4 @@
-"""Making a case small: parts are left out as long as the difference stays."""
+"""Minimise a case: leave out parts as long as the difference stays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ROUNDS = 40
 _AT_ONCE = 60
 
 
-def minimised(case: Json, still_different: Callable[[list[Json]], list[bool]]) -> Json:
-    """The smallest case found; `still_different` says of several cases which keep the difference."""
+def minimise(case: Json, still_different: Callable[[list[Json]], list[bool]]) -> Json:
+    """Return the smallest case found. `still_different` returns for each of several cases whether it still differs."""
     for _ in range(_ROUNDS):
         smaller = _first_that_keeps(case, still_different)
         if smaller is None:
@@ -34,13 +34,13 @@ def _first_that_keeps(case: Json, still_different: Callable[[list[Json]], list[b
 
 
 def _smaller(case: Json) -> Iterator[Json]:
-    """Cases with one part less, large parts first."""
+    """Yield the case without each one of its parts, large parts first."""
     for path in _parts(case):
         yield _without(case, path)
 
 
 def _parts(case: Json) -> Iterator[_Path]:
-    """Where the parts are that can be left out."""
+    """Yield the paths of the parts that can be left out."""
     operations = case.get("ops", [])
     for size in sorted({len(operations) // 2, len(operations) // 4, 1} - {0}, reverse=True):
         for start in range(0, len(operations), size):

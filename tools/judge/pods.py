@@ -1,4 +1,4 @@
-"""Pods: container-level and pod-level resources, init containers, sidecars, huge pages and devices."""
+"""Random pods: container-level and pod-level resources, init containers, sidecars, huge pages and devices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tools.judge.chance import MIB, Json, cpu_text, memory_text, often, pick
 from tools.judge.machines import PAGE_NAMES, cpus_of, page_sizes
 
 _Amounts = dict[str, int]
-"""What a container asks for: `cpu` in thousandths, everything else in bytes or pieces."""
+"""Requests of a container: `cpu` in millicores, everything else in bytes or pieces."""
 
 
 class PodDrawer:
-    """Draws pods for one machine. `spare`: how many resources beside CPUs and memory a pod may ask for."""
+    """Draws pods for one machine. `spare`: how many resources beside CPUs and memory a pod may request."""
 
     def __init__(self, r: Random, machine: Json, devices: list[Json], spare: int) -> None:
         self._r = r
@@ -29,7 +29,7 @@ class PodDrawer:
         self._cpu_share = r.choice([0.2, 0.4, 0.7])
 
     def pod(self, *, pod_level: bool, prefix: str = "p") -> Json:
-        """A pod with a name of its own."""
+        """Draw a pod with a name of its own."""
         r = self._r
         self._count += 1
         name = f"{prefix}{self._count}"
@@ -39,11 +39,11 @@ class PodDrawer:
         if often(r, 0.05):
             spec["overhead"] = {"cpu": "250m", "memory": "64Mi"}
         drawn = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
-        claimed = self._claimed(spec)
+        claimed = self._claim_devices(spec)
         return {**drawn, "status": {"extendedResourceClaimStatus": claimed}} if claimed else drawn
 
-    def _claimed(self, spec: Json) -> Json:
-        """Now and then the scheduler has made a claim for some of the devices."""
+    def _claim_devices(self, spec: Json) -> Json:
+        """Return the status of a claim that the scheduler made for some devices, now and then; else empty."""
         containers = spec["containers"] + spec.get("initContainers", [])
         mappings = [
             {"containerName": one["name"], "resourceName": name, "requestName": f"r{place}"}
@@ -75,7 +75,7 @@ class PodDrawer:
         return max(size, MIB)
 
     def _extras(self) -> list[str]:
-        """The resources beside CPUs and memory that a pod may use."""
+        """Draw the resources beside CPUs and memory that a pod may use."""
         r = self._r
         pages = [PAGE_NAMES[size] for size in self._pages] if often(r, 0.4) else []
         devices = list(self._devices) if often(r, 0.5) else []
@@ -93,7 +93,7 @@ class PodDrawer:
     # Containers
 
     def _container(self, name: str, kind: str, extras: list[str], *, small: bool = False) -> tuple[Json, _Amounts]:
-        """A container of a kind, and what it asks for in the end."""
+        """Draw a container of a kind, and return it with the amounts that it requests."""
         r = self._r
         amounts: _Amounts = {}
         if kind not in ("none", "memory only"):
@@ -128,17 +128,17 @@ class PodDrawer:
         return [extra for extra in extras if often(self._r, probability)]
 
     def _plain(self) -> Json:
-        """A pod whose containers have resources of their own."""
+        """Draw a pod whose containers have resources of their own."""
         r = self._r
         extras = self._extras()
         kind = pick(r, (8, "guaranteed"), (1, "fraction"), (1, "burstable"), (0.5, "none"), (2, "mixed"))
 
-        def drawn() -> str:
+        def draw_kind() -> str:
             return r.choice(["guaranteed", "guaranteed", "fraction"]) if kind == "mixed" else kind
 
         spec: Json = {
             "containers": [
-                self._container(f"c{i}", drawn(), self._some(extras, 0.7))[0]
+                self._container(f"c{i}", draw_kind(), self._some(extras, 0.7))[0]
                 for i in range(pick(r, (5, 1), (4, 2), (1.5, 3), (0.3, 5)))
             ]
         }
@@ -146,7 +146,7 @@ class PodDrawer:
         for i in range(pick(r, (5, 0), (3, 1), (2, 2), (1, 3))):
             sidecar = often(r, 0.45)
             container, _ = self._container(
-                f"{'s' if sidecar else 'i'}{i}", drawn(), self._some(extras, 0.4), small=sidecar
+                f"{'s' if sidecar else 'i'}{i}", draw_kind(), self._some(extras, 0.4), small=sidecar
             )
             if sidecar:
                 container["restartPolicy"] = "Always"
@@ -156,7 +156,7 @@ class PodDrawer:
         return spec
 
     def _pod_level(self) -> Json:
-        """A pod with resources as a whole, mostly enough for its containers."""
+        """Draw a pod with pod-level resources, mostly enough for its containers."""
         r = self._r
         extras = self._extras()
         kinds = (5, "guaranteed"), (2, "none"), (1, "burstable"), (1, "fraction"), (1, "CPU only"), (0.7, "memory only")
@@ -205,7 +205,7 @@ class PodDrawer:
 
 
 def _total(apps: list[_Amounts], inits: list[tuple[Json, _Amounts]]) -> _Amounts:
-    """What the containers need at a time at most."""
+    """Return the most that the containers need at any one time."""
     total: _Amounts = {}
     for name in {name for amounts in [*apps, *(own for _, own in inits)] for name in amounts}:
         running = peak = 0
@@ -219,21 +219,21 @@ def _total(apps: list[_Amounts], inits: list[tuple[Json, _Amounts]]) -> _Amounts
 
 
 def container_names(pod: Json) -> list[str]:
-    """Init containers first."""
+    """Return the names of all containers, init containers first."""
     spec = pod["spec"]
     return [container["name"] for container in [*spec.get("initContainers", ()), *spec["containers"]]]
 
 
 def cpus_asked(pod: Json) -> int:
-    """About how many CPUs a pod takes off the node."""
+    """Estimate how many CPUs a pod takes on the node."""
     spec = pod["spec"]
     owners = [spec] if "resources" in spec else spec["containers"]
     texts = [owner.get("resources", {}).get("limits", {}).get("cpu", "0") for owner in owners]
     return sum(int(text[:-1]) // 1000 if text.endswith("m") else int(float(text)) for text in texts)
 
 
-def changed_pod(r: Random, pod: Json) -> Json:
-    """The same pod with other amounts, as a resize makes it; now and then with a container more or less."""
+def change_pod(r: Random, pod: Json) -> Json:
+    """Return the pod with other amounts, as after a resize; now and then with a container more or less."""
     changed = copy.deepcopy(pod)
     spec = changed["spec"]
     owners = [one for one in [*spec["containers"], spec] if one.get("resources", {}).get("limits")]
@@ -241,7 +241,7 @@ def changed_pod(r: Random, pod: Json) -> Json:
         resources = owner["resources"]
         for name in list(resources["limits"]):
             if often(r, 0.6):
-                resources["limits"][name] = _changed_text(r, name, resources["limits"][name])
+                resources["limits"][name] = _change_text(r, name, resources["limits"][name])
                 if name in resources.get("requests", {}):
                     resources["requests"][name] = resources["limits"][name]
     if often(r, 0.06):
@@ -252,7 +252,7 @@ def changed_pod(r: Random, pod: Json) -> Json:
     return changed
 
 
-def _changed_text(r: Random, name: str, text: str) -> str:
+def _change_text(r: Random, name: str, text: str) -> str:
     if name == "cpu":
         milli = int(text[:-1]) if text.endswith("m") else int(float(text) * 1000)
         return cpu_text(r, max(500, milli + r.choice([-1000, 1000, 2000, 500])))

@@ -7,18 +7,18 @@ from random import Random
 
 from tools.judge.chance import Json, cpu_list, often, pick
 from tools.judge.kubelets import cpu_options
-from tools.judge.machines import cpus_of, draw_machine, some_cpus
+from tools.judge.machines import cpus_of, draw_free_cpus, draw_machine
 
 _MOST_CHOICES = 60_000
 
 
 def draw_take(r: Random, name: str) -> Json:
-    """CPUs out of those that are free."""
+    """Draw a case that takes `n` CPUs of the free ones (`takeByTopology`)."""
     most_nodes = pick(r, (8, 8), (1, 12), (0.5, 16))
     machine = draw_machine(r, most_nodes=most_nodes, most_cpus=pick(r, (8, 64), (2, 160), (0.5, 512)), memory=False)
     for node in machine["nodes"]:
         node.pop("distances", None)
-    free = some_cpus(r, machine)
+    free = draw_free_cpus(r, machine)
     wanted = pick(
         r,
         (8, r.randint(0, max(1, len(free)))),
@@ -31,11 +31,11 @@ def draw_take(r: Random, name: str) -> Json:
 
 
 def draw_hints(r: Random, name: str) -> Json:
-    """NUMA nodes for a number of CPUs."""
+    """Draw a case that asks for the CPU Manager's hints for `n` CPUs."""
     machine = draw_machine(r, most_nodes=pick(r, (3, 4), (3, 6), (3, 8), (0.3, 12)), memory=often(r, 0.3))
     everything = cpus_of(machine)
     reusable = r.sample(everything, min(len(everything), r.choice([0, 0, 0, 1, 2, 4])))
-    free = some_cpus(r, machine)
+    free = draw_free_cpus(r, machine)
     if often(r, 0.3):
         free = [cpu for cpu in free if cpu not in reusable]
     case: Json = {
@@ -55,7 +55,7 @@ def _options(r: Random) -> Json:
 
 
 def draw_merge(r: Random, name: str) -> Json:
-    """Several providers' hints under a policy."""
+    """Draw a case that merges the hints of several providers under a policy."""
     count = pick(r, (1, 1), (4, 2), (2, 3), (4, 4), (1, 5), (1, 6), (1, 8))
     ids = list(range(count))
     if often(r, 0.3):
@@ -72,13 +72,14 @@ def draw_merge(r: Random, name: str) -> Json:
         "type": "mergeHints",
         "numa": _distances(r, ids),
         "policy": r.choice(["best-effort", "best-effort", "restricted", "restricted", "single-numa-node"]),
-        "providers": _Providers(r, ids).drawn(),
+        "providers": _Providers(r, ids).draw(),
     }
     return case | ({"options": options} if options else {})
 
 
 def _distances(r: Random, ids: list[int]) -> list[Json]:
-    """Distance lists by NUMA id, or by position as the kernel has them, which is too short where ids are missing."""
+    """Draw distances indexed by NUMA id, or by position as the kernel writes them. A list by position is too short for
+    machines whose ids have gaps, which upstream indexes by id all the same."""
     by_id = not often(r, 0.3)
     places = range(max(ids) + 1) if by_id else range(len(ids))
     return [
@@ -102,7 +103,7 @@ class _Providers:
         self._masks = [list(mask) for size in range(1, len(ids) + 1) for mask in combinations(self._ids, size)]
         self._choices = 1
 
-    def drawn(self) -> list[Json | None]:
+    def draw(self) -> list[Json | None]:
         r = self._r
         few = len(self._ids) <= 4
         number = pick(r, (1, 1), (4, 2), (4, 3), (1, 4), (0.5, 5)) if few else r.choice([1, 2])

@@ -1,8 +1,8 @@
-"""Nodes as a simulated cluster sees them beside real ones: the same questions, the same answers, the same states.
+"""Compare the nodes of a simulated cluster with real ones: same requests, same answers, same states.
 
-`python -m tools.judge.values --questions 1000000` asks nodes that `machines`, `kubelets` and `pods` draw through
-`node.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
-admission and removal. It prints counts, and the first difference with the seed that shows it again.
+`python -m tools.judge.values --questions 1000000` puts pods to nodes that `machines`, `kubelets` and `pods` draw,
+through `node.answers` and through `Node` in lockstep, and compares verdict, reason and the whole state after every
+admission and removal. It prints counts, and the first difference with the seed that reproduces it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _STEPS = 200
 _SHAPES = 12
 _BY_SUMS = "OutOf"
 _DEFECTS = frozenset(Quirks.__struct_fields__)
-"""Where upstream's kubelet crashes, there is no next state."""
+"""Reasons after which a comparison ends: upstream's kubelet crashes there, so there is no next state."""
 
 
 class Counts(NamedTuple):
-    """What was compared. `by_sums`: refusals by the node's sums, which are no business of a state."""
+    """Amounts of what was compared. `by_sums`: refusals by the node's sums of requests, which a state does not hold."""
 
     nodes: int = 0
     questions: int = 0
@@ -49,16 +49,16 @@ class Counts(NamedTuple):
     remembered: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Both together."""
+        """Return the sum of both."""
         return Counts(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 class DifferenceError(Exception):
-    """A state without names answers otherwise than the node."""
+    """Raised when the anonymous state of a simulated node answers differently from the node."""
 
 
 def draw_node(r: Random, profile: str) -> tuple[Node, PodDrawer] | None:
-    """A node and pods for it; None where the kubelet does not start."""
+    """Draw a node and a drawer of its pods; None where the kubelet does not start."""
     machine = draw_machine(r, most_nodes=r.choice([2, 4, 8]), most_cpus=r.choice([64, 128, 256]))
     devices = draw_devices(r, machine) if often(r, 0.5) else []
     config = msgspec.convert({"evictionHard": {}, **draw_kubelet(r, machine)}, KubeletConfig)
@@ -71,7 +71,7 @@ def draw_node(r: Random, profile: str) -> tuple[Node, PodDrawer] | None:
 
 
 def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Counts:
-    """The life of one drawn node, both ways. Raises `DifferenceError`."""
+    """Run `steps` admissions and removals on one drawn node both ways. Raises `DifferenceError`."""
     r = Random(seed)
     drawn = draw_node(r, profile)
     if drawn is None:
@@ -95,8 +95,8 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
             by_sums += 1
             state = answer.state if state.named is not None else state
         elif decision != answer.reason:
-            said = answer.reason or "admitted"
-            raise DifferenceError(f"seed {seed}, step {step}: {said}, not {decision or 'admitted'}")
+            reason = answer.reason or "admitted"
+            raise DifferenceError(f"seed {seed}, step {step}: {reason}, not {decision or 'admitted'}")
         elif decision:
             refusals += 1
             state = answer.state
@@ -121,7 +121,7 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
 
 
 def _admit(node: Node, pod: Pod, uid: str) -> str:
-    """The reason of a refusal, nothing for an admission."""
+    """Admit a pod and return the reason of its refusal; empty when it was admitted."""
     try:
         return node.admit(replace(pod, metadata=replace(pod.metadata, uid=uid))).reason
     except UpstreamDefectError as defect:
@@ -141,22 +141,22 @@ def _compare_holding(theirs: PodHolding, ours: PodHolding, where: str) -> None:
 
 
 def main() -> int:
-    """Ask so many questions; exit 1 at a difference."""
+    """Compare until `--questions` pods were tried; exit 1 at a difference."""
     parser = argparse.ArgumentParser(prog="python -m tools.judge.values", description=__doc__)
     parser.add_argument("--questions", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first node")
     parser.add_argument("--profile", default="podslice", choices=["podslice", "kubelet-1.36"])
-    told = parser.parse_args()
-    counts, seed, begun = Counts(), told.seed, time.process_time()
-    while counts.questions < told.questions:
+    arguments = parser.parse_args()
+    counts, seed, begun = Counts(), arguments.seed, time.process_time()
+    while counts.questions < arguments.questions:
         try:
-            counts = counts.plus(lockstep(seed, profile=told.profile))
+            counts = counts.plus(lockstep(seed, profile=arguments.profile))
         except DifferenceError as difference:
             print(difference)
             return 1
         seed += 1
     shown = ", ".join(f"{amount} {name.replace('_', ' ')}" for name, amount in counts._asdict().items())
-    print(f"seeds {told.seed} to {seed - 1}: {shown}; 0 different; {time.process_time() - begun:.0f} s CPU")
+    print(f"seeds {arguments.seed} to {seed - 1}: {shown}; 0 different; {time.process_time() - begun:.0f} s CPU")
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tools.judge.kubelets import changed_kubelet, draw_kubelet
+from tools.judge.kubelets import change_kubelet, draw_kubelet
 from tools.prediction.machine import Shape
 
 Json = dict[str, Any]
@@ -127,7 +127,7 @@ def configuration(r: Random, number: int) -> Configuration:
 
 def changed(r: Random, configuration: Configuration, kubelet: Json) -> Json:
     """The configuration of a later start on the same machine."""
-    found = changed_kubelet(r, machine_of(configuration.shape), copy.deepcopy(kubelet))
+    found = change_kubelet(r, machine_of(configuration.shape), copy.deepcopy(kubelet))
     return found if configuration.shape == TINY else _managed(found)
 
 

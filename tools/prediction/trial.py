@@ -15,7 +15,7 @@ from podslice.node.checkpoints.names import ACTUATED_STATE_FILE, MEMORY_STATE_FI
 from podslice.values.errors import Refusal, StartError
 from tools.judge.chance import often, pick
 from tools.judge.kubelets import spare_lists
-from tools.judge.pods import PodDrawer, changed_pod
+from tools.judge.pods import PodDrawer, change_pod
 from tools.prediction import commands, compare
 from tools.prediction.answers import PATIENCE, compare_device_file, compare_pod_resources
 from tools.prediction.configurations import Configuration, changed, machine_of
@@ -227,7 +227,7 @@ class Trial:
     def _wanted(self, pod: Json) -> Json:
         if self._resizable is not None:
             return self._resizable.resized(pod)
-        return _resizable({"containers": changed_pod(self._r, pod)["spec"]["containers"]})
+        return _resizable({"containers": change_pod(self._r, pod)["spec"]["containers"]})
 
     def _change_devices(self) -> None:
         """A plugin tells of other devices. Containers keep what they have, also what is ill or gone."""

@@ -38,7 +38,7 @@ def of_capacity(free: list[int], total: list[int], amount: int, required: int = 
     return HintSet(tuple(nodes), size, singles, open_nodes=open_nodes, needs=needs)
 
 
-def some_cpus(random: Random, n: int, *, sockets: bool) -> ResourceHints:
+def draw_free_cpus(random: Random, n: int, *, sockets: bool) -> ResourceHints:
     total = [random.choice([2, 4, 4, 4]) for _ in range(n)]
     free = [random.randint(0, most) for most in total]
     required = bits_of(v for v in range(n) if random.random() < 0.3) if random.random() < 0.3 else 0
@@ -85,7 +85,7 @@ def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints],
     """A merger and hints of up to eight resources, the distances, and whether closer nodes are preferred."""
     random = Random(seed)
     n = random.randint(1, most_nodes)
-    hints: list[ResourceHints] = [some_cpus(random, n, sockets=i == 0) for i in range(random.randint(0, 2))]
+    hints: list[ResourceHints] = [draw_free_cpus(random, n, sockets=i == 0) for i in range(random.randint(0, 2))]
     hints += [some_devices(random, n) for _ in range(random.randint(0, 2))]
     if random.random() < 0.6:
         hints += some_memory(random, n, random.choice([1, 1, 2, 3]))
@@ -234,7 +234,7 @@ def test_sockets_come_first() -> None:
     for seed in range(3000):
         random = Random(seed)
         n = random.randint(4, 6)
-        cpus = some_cpus(random, n, sockets=True)
+        cpus = draw_free_cpus(random, n, sockets=True)
         if not isinstance(cpus, HintSet) or cpus.alignment is None:
             continue
         hints: list[ResourceHints] = [cpus, some_devices(random, n)] if random.random() < 0.3 else [cpus]
