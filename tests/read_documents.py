@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podslice.documents.kinds import KINDS
-from podslice.documents.schema import shipped_schema
+from podslice.documents.schema import load_schema
 from podslice.values.document import API_VERSION
 
 
@@ -33,7 +33,7 @@ def check_document(document: Any, kind: str | None = None) -> None:
 def validator(kind: str) -> Any:
     """Validates against the shipped schema, closed: fields that it does not describe are wrong."""
     jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema (make test installs it)")
-    return jsonschema.Draft202012Validator(_closed(shipped_schema(kind)))
+    return jsonschema.Draft202012Validator(_closed(load_schema(kind)))
 
 
 def _closed(schema: Any) -> Any:

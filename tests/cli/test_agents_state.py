@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from podslice import ExclusiveResize, KubeletConfig, PodslicePolicy
 from podslice.api.pod.spec import Pod
-from podslice.cli.node_option import agents_pods, read_running, start_node
+from podslice.cli.node_option import read_agent_pods, read_running, start_node
 from podslice.host.state.podfiles import PodFiles
 from podslice.host.state.store import NodeStore
 from podslice.machine.readers.synthetic import from_synthetic
@@ -65,10 +65,10 @@ def test_its_pods_run(tmp_path: Path) -> None:
 def test_what_is_not_the_agents(tmp_path: Path) -> None:
     """A kubelet's folder has folders of pods, not files; a file that is broken is named."""
     (tmp_path / "pods/uid-of-a-pod").mkdir(parents=True)
-    assert agents_pods(tmp_path) is None
+    assert read_agent_pods(tmp_path) is None
     (tmp_path / "pods/b.json").write_text("{")
     with pytest.raises(InputError, match=r"pods/b\.json: cannot be read"):
-        agents_pods(tmp_path)
+        read_agent_pods(tmp_path)
 
 
 def test_claims_hold_their_cpus(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_claims_hold_their_cpus(tmp_path: Path) -> None:
     assert (repaired.returncode, "does not run" in repaired.stdout) == (0, False)
     (state / "claims/x.json").write_text("{")
     with pytest.raises(InputError, match=r"claims/x\.json: cannot be read"):
-        agents_pods(state)
+        read_agent_pods(state)
 
 
 @pytest.mark.slow

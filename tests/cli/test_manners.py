@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from podslice.cli.main import main
-from podslice.cli.output import coloured, prose_width
-from podslice.render.prose import wrapped
+from podslice.cli.output import prose_width, use_colours
+from podslice.render.prose import wrap_lines
 
 ROOT = Path(__file__).parents[2]
 PODS = str(ROOT / "examples" / "pods.yaml")
@@ -176,22 +176,22 @@ def test_admit_beside_what_runs(podslice: Shell, tmp_path: Path) -> None:
 
 def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Colours and broken lines are for terminals; NO_COLOR turns colours off there."""
-    assert (coloured(), prose_width()) == (False, None)
+    assert (use_colours(), prose_width()) == (False, None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "60")
-    assert (coloured(), prose_width()) == (True, 60)
+    assert (use_colours(), prose_width()) == (True, 60)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not coloured()
+    assert not use_colours()
 
 
 def test_sentences_are_broken() -> None:
     """Long lines continue set in; short ones and lists of CPUs stay."""
     text = "one two three four\n  five 0-1,192-193 six\nseven"
-    assert wrapped(text, 14) == "one two three\n  four\n  five\n    0-1,192-193\n    six\nseven"
-    assert wrapped(text, None) == text
-    assert wrapped("\x1b[31mone two\x1b[0m three", 13) == "\x1b[31mone two\x1b[0m three"
-    assert wrapped("\x1b[31mone two\x1b[0m three", 12) == "\x1b[31mone two\x1b[0m\n  three"
+    assert wrap_lines(text, 14) == "one two three\n  four\n  five\n    0-1,192-193\n    six\nseven"
+    assert wrap_lines(text, None) == text
+    assert wrap_lines("\x1b[31mone two\x1b[0m three", 13) == "\x1b[31mone two\x1b[0m three"
+    assert wrap_lines("\x1b[31mone two\x1b[0m three", 12) == "\x1b[31mone two\x1b[0m\n  three"
 
 
 @pytest.mark.process

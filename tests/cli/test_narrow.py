@@ -13,7 +13,7 @@ import click
 import pytest
 
 from podslice.render.ansi import style
-from podslice.render.prose import folded, wrapped
+from podslice.render.prose import fold, wrap_lines
 from podslice.render.table import format_table
 
 ROOT = Path(__file__).parents[2]
@@ -123,10 +123,10 @@ def test_colours_do_not_count() -> None:
     lines = format_table(("X", "LETTERS"), [("1", red)], width=17).splitlines()[1:]
     assert [click.unstyle(line) for line in lines] == ["1  a, b, c, d, e,", "   f, g, h"]
     assert all(line.count("\x1b[31;") == line.count("\x1b[0;") == 1 for line in lines)
-    assert wrapped(click.style("four words in red", fg="red"), 17) == click.style("four words in red", fg="red")
+    assert wrap_lines(click.style("four words in red", fg="red"), 17) == click.style("four words in red", fg="red")
 
 
 def test_long_words_are_broken_only_where_they_must() -> None:
     """Text breaks after spaces and commas; a word longer than the line is cut."""
-    assert folded("one,two three", 8) == ["one,two", "three"]
-    assert folded("abcdefghij kl", 4, indent=2) == ["abcd", "  ef", "  gh", "  ij", "  kl"]
+    assert fold("one,two three", 8) == ["one,two", "three"]
+    assert fold("abcdefghij kl", 4, indent=2) == ["abcd", "  ef", "  gh", "  ij", "  kl"]

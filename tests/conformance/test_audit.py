@@ -85,7 +85,7 @@ class AuditLog(NamedTuple):
 
     def asked(self) -> set[Asked]:
         """What was asked of objects."""
-        return {asked_of(one) for one in self.entries()}
+        return {try_on(one) for one in self.entries()}
 
     def forbidden(self) -> list[str]:
         """What it may not do and tried."""
@@ -93,7 +93,7 @@ class AuditLog(NamedTuple):
         return [str(one["requestURI"]) for one in found if one.get("responseStatus", {}).get("code") in (401, 403)]
 
 
-def asked_of(entry: Json) -> Asked:
+def try_on(entry: Json) -> Asked:
     about = entry.get("objectRef", {})
     name = "/".join(part for part in (about.get("resource", entry["requestURI"]), about.get("subresource")) if part)
     return about.get("apiGroup", ""), name, entry["verb"]

@@ -12,7 +12,7 @@ from release.schemas import outdated, write
 
 from podslice.cli.main import cli
 from podslice.documents.kinds import KINDS, type_of
-from podslice.documents.schema import make_schema, shipped_schema
+from podslice.documents.schema import load_schema, make_schema
 from podslice.host.machine_files import dump_machine, parse_machine
 from podslice.machine.gallery import gallery_names, load_gallery
 from podslice.values.document import API_VERSION, document
@@ -129,7 +129,7 @@ def test_schemas_are_current(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_schemas_are_schemas(kind: str) -> None:
     """Each is valid under draft 2020-12, names its kind and version, and describes every type."""
-    schema = shipped_schema(kind)
+    schema = load_schema(kind)
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(schema)
     assert (schema["properties"]["kind"], schema["properties"]["apiVersion"]) == (

@@ -9,7 +9,7 @@ import yaml
 
 from podslice.agent.settings import load_settings
 from podslice.config.kubelet_file import load_kubelet_config
-from podslice.reading.scalars import plain_scalar
+from podslice.reading.scalars import parse_plain_scalar
 from podslice.reading.yaml import dump, load_documents
 from podslice.values.errors import InputError
 
@@ -26,7 +26,7 @@ from podslice.values.errors import InputError
 )  # fmt: skip
 def test_numbers(text: str, value: float) -> None:
     """Underscores are dropped, a leading 0 means octal, what does not fit 64 bits is a float."""
-    number = plain_scalar(text)
+    number = parse_plain_scalar(text)
     assert (number, isinstance(number, float)) == (value, isinstance(value, float))
 
 
@@ -37,7 +37,7 @@ def test_numbers(text: str, value: float) -> None:
 )  # fmt: skip
 def test_texts(text: str) -> None:
     """What only looks like a number is text."""
-    assert plain_scalar(text) == text
+    assert parse_plain_scalar(text) == text
 
 
 @pytest.mark.parametrize(("text", "value"), [("y", True), ("N", False), ("On", True), ("off", False), ("~", None)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 
 
 @pytest.mark.parametrize(
@@ -12,4 +12,4 @@ from podslice.render.prose import counted
 )
 def test_one_is_singular(number: int, noun: str, text: str) -> None:
     """One is the only number whose noun has no s."""
-    assert counted(number, noun) == text
+    assert plural(number, noun) == text

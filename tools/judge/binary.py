@@ -18,8 +18,8 @@ VARIABLE = "PODSLICE_JUDGE"
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
-    """Return the binary named by PODSLICE_JUDGE (itself, or a folder with `judge` or `judge.xz`), else the one in the user's
-    cache, None without either. A packed one is unpacked into the cache. Raises `InputError`."""
+    """Return the binary named by PODSLICE_JUDGE (itself, or a folder with `judge` or `judge.xz`), else the one in the
+    user's cache, None without either. A packed one is unpacked into the cache. Raises `InputError`."""
     place, cache = place_of(VARIABLE, "judge", environment), user_cache(environment)
     if place.is_file():
         return unpack(place, cache) if place.suffix == ".xz" else place

@@ -22,7 +22,7 @@ from podslice.cli.output import (
     quiet_option,
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
-from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.draw.command import picture_form, write_picture
 from podslice.node.decision import ContainerDecision, Decision
@@ -100,7 +100,7 @@ def admit(
     answers: list[ClaimAnswer] = []
     decisions = [_decide(node, pod) for pod in allocate_claims(claims, read.pods, answers, node.rules.gates)]
     # Resizes come after all pods, as on a node where the pods run already.
-    resizes = [_resize(node, one) for one in read_wishes(resize_paths, **options)]
+    resizes = [_resize(node, one) for one in read_resizes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
     all_admitted = all_admitted and all(answer.allocated for answer in answers)
@@ -143,8 +143,8 @@ def _decide(node: Node, pod: Any) -> Decision:
         )
 
 
-def _resize(node: Node, wish: ResizeWish) -> Resized:
-    decision = wish.asked_of(node)
+def _resize(node: Node, wish: RequestedResize) -> Resized:
+    decision = wish.try_on(node)
     held = node.state.cpu.assignments.get(decision.uid, {})
     return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
 
@@ -160,10 +160,10 @@ def print_admissions(
     node: Node, decisions: list[Decision], resizes: list[Resized], profile: str, *, wide: bool, show_map: bool
 ) -> None:
     """Print the decisions as a table, the reasons of refusals, and with `show_map` the map of the node."""
-    from podslice.render.prose import wrapped
+    from podslice.render.prose import wrap_lines
     from podslice.render.table import print_table
 
-    echo(wrapped(_headline(node, profile), prose_width()) + "\n")
+    echo(wrap_lines(_headline(node, profile), prose_width()) + "\n")
     memory = node.view.binds_memory
     devices = bool(node.view.devices)
     headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
@@ -176,11 +176,11 @@ def print_admissions(
     for decision in decisions:
         name = style(f"{decision.namespace}/{decision.name}", bold=True)
         if not decision.admitted:
-            echo(wrapped(f"\n{name} {style(decision.reason, fg='red')}: {decision.message}", prose_width()))
+            echo(wrap_lines(f"\n{name} {style(decision.reason, fg='red')}: {decision.message}", prose_width()))
             if decision.why:
-                echo(wrapped(f"  {decision.why}", prose_width()))
+                echo(wrap_lines(f"  {decision.why}", prose_width()))
         for title, text in _notes(decision):
-            echo(wrapped(f"\n{name} {style(title, fg='yellow')}: {text}", prose_width()))
+            echo(wrap_lines(f"\n{name} {style(title, fg='yellow')}: {text}", prose_width()))
     _print_resizes(resizes)
     if memory:
         echo("\n" + _memory_table(node))
@@ -190,7 +190,7 @@ def print_admissions(
 
 def _print_resizes(resizes: list[Resized]) -> None:
     from podslice.node.resize.events import restart_note
-    from podslice.render.prose import wrapped
+    from podslice.render.prose import wrap_lines
     from podslice.render.table import format_table
 
     if not resizes:
@@ -204,9 +204,9 @@ def _print_resizes(resizes: list[Resized]) -> None:
     for one in resizes:
         name = style(f"{one.decision.namespace}/{one.decision.name}", bold=True)
         if one.decision.restarts:
-            echo(wrapped(f"\n{name} {restart_note(one.decision.restarts)}", prose_width()))
+            echo(wrap_lines(f"\n{name} {restart_note(one.decision.restarts)}", prose_width()))
         if one.decision.message:
-            echo(wrapped(f"\n{name} {style(one.decision.outcome, fg='red')}: {one.decision.message}", prose_width()))
+            echo(wrap_lines(f"\n{name} {style(one.decision.outcome, fg='red')}: {one.decision.message}", prose_width()))
 
 
 def _notes(decision: Decision) -> Iterator[tuple[str, str]]:

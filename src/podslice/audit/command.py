@@ -13,7 +13,7 @@ from podslice.audit.containers import container_names
 from podslice.audit.report import AuditReport
 from podslice.audit.state import RecordedState, load_state
 from podslice.cli.node_option import load_policy, policy_option
-from podslice.cli.output import OUTPUT, emit, page_name, prose_width, write_text
+from podslice.cli.output import OUTPUT, check_page_name, emit, prose_width, write_text
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.render.ansi import echo, style
@@ -70,7 +70,7 @@ def audit(
 
     Exit codes: 0 no findings, 1 findings (with --report: a grade is fail), 2 bad input.
     """
-    page_name(out)
+    check_page_name(out)
     if out is not None and not isolation:
         raise InputError("is for --report", path="--out", remedy="--report --out FILE.html")
     # Where an agent runs, its own state decides what containers get.
@@ -126,10 +126,10 @@ def _report(
 
 
 def _print(report: AuditReport, folder: Path) -> None:
-    from podslice.render.prose import counted
+    from podslice.render.prose import plural
     from podslice.render.table import print_table
 
-    echo(f"{folder}: {counted(report.pods, 'pod')}, {counted(report.containers, 'container')}")
+    echo(f"{folder}: {plural(report.pods, 'pod')}, {plural(report.containers, 'container')}")
     echo(f"exclusive {report.exclusive or '-'}, shared {report.shared or '-'}")
     if report.findings:
         echo("")

@@ -1,4 +1,4 @@
-"""What the shell offers: names of files, fields and values of `--set`, lint rules."""
+"""Shell completion: names of files, fields and values of `--set`, lint rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILES = ("FILE", "TAR", "DIR")
 
 
 def complete_setting(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`--set`: fields of the configuration, with their values where there are few."""
+    """Complete `--set`: fields of the configuration, with their values where there are few."""
     return [CompletionItem(text) for text in _settings() if text.lower().startswith(incomplete.lower())]
 
 
@@ -33,8 +33,8 @@ def _settings() -> Iterator[str]:
         "topologyManagerScope": SCOPES,
     }
     keys: dict[str, Iterable[str]] = {
-        "cpuManagerPolicyOptions": _dashed(CPUPolicyOptions),
-        "topologyManagerPolicyOptions": _dashed(TopologyManagerOptions),
+        "cpuManagerPolicyOptions": _option_names(CPUPolicyOptions),
+        "topologyManagerPolicyOptions": _option_names(TopologyManagerOptions),
         "featureGates": GATES,
     }
     for field in msgspec.structs.fields(KubeletConfig):
@@ -48,12 +48,12 @@ def _settings() -> Iterator[str]:
             yield from (f"{name}={value}" for value in known)
 
 
-def _dashed(options: type[Any]) -> list[str]:
+def _option_names(options: type[Any]) -> list[str]:
     return [name.replace("_", "-") for name in options.__struct_fields__]
 
 
 def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`--explain`, `--select`, `--ignore`: ids of lint rules with their titles, names where one is begun."""
+    """Complete `--explain`, `--select`, `--ignore`: ids of lint rules with titles, and names once one is begun."""
     from podslice.advise.lint.registry import RULES
 
     before, comma, last = incomplete.rpartition(",")
@@ -64,14 +64,14 @@ def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 class FileName(click.types.StringParamType):
-    """Text that is, or may be, the name of a file; the shell completes names of files."""
+    """Type of a text that is, or may be, the name of a file; the shell completes names of files."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
 
 
-def completing_files(command: click.Command) -> click.Command:
-    """The command; whatever its metavar calls a file is completed as one."""
+def complete_files(command: click.Command) -> click.Command:
+    """Make the shell complete file names for each parameter whose metavar names a file; returns the command."""
     for param in command.params:
         metavar = param.metavar or ""
         if param.type is click.STRING and any(word in metavar.partition(".")[0] for word in _FILES):
@@ -80,7 +80,7 @@ def completing_files(command: click.Command) -> click.Command:
 
 
 class Bash(BashComplete):
-    """bash takes `FIELD=VALUE` for three words and wants only what comes after the `=`."""
+    """Completion for bash, which splits `FIELD=VALUE` into three words and expects only the part after the `=`."""
 
     source_template: ClassVar[str] = BashComplete.source_template.replace(
         "    return 0\n", "    [[ ${#COMPREPLY[@]} -eq 1 && $COMPREPLY == *= ]] && compopt -o nospace\n    return 0\n"
@@ -95,6 +95,7 @@ class Bash(BashComplete):
         position = int(os.environ["COMP_CWORD"])
         words: list[str] = []
         for token in (*tokens[1:position], tokens[position] if position < len(tokens) else ""):
+            # `=` is in COMP_WORDBREAKS, so bash hands over FIELD, = and VALUE as words of their own.
             if words and (token == "=" or words[-1].endswith("=")):
                 words[-1] += token
             else:
@@ -109,5 +110,5 @@ class Bash(BashComplete):
 
 
 def register() -> None:
-    """Answer the shell's questions with the classes here."""
+    """Register the completion classes of this module with click."""
     add_completion_class(Bash)

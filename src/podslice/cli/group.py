@@ -1,4 +1,4 @@
-"""Groups of commands that know the nearest name for a mistyped one, and load a command when it is called."""
+"""Groups of commands that suggest the nearest name for a mistyped one, and import a command when it is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from podslice.cli.completion import completing_files
+from podslice.cli.completion import complete_files
 from podslice.interrupts import uninterruptible_import
 from podslice.values.nearest import did_you_mean
 
@@ -19,12 +19,12 @@ class CommandGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
-        return None if found is None else completing_files(found)
+        return None if found is None else complete_files(found)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command the user names. Raises `UsageError` with the nearest name for an unknown one."""
+        """Return the command that the user names. Raises `UsageError` with the nearest name for an unknown one."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
             hint = did_you_mean(name, known, f"one of {', '.join(known)}")
@@ -33,14 +33,14 @@ class CommandGroup(click.Group):
 
 
 class LazyCommand(NamedTuple):
-    """A command that is imported when it is called: the module that has it under its own name, and one line of help."""
+    """A command imported when it is called: its module, which has it under the command's name, and one line of help."""
 
     module: str
     help: str
 
 
 def top_group(commands: Mapping[str, LazyCommand], *, epilog: str) -> Callable[[Callable[..., Any]], click.Group]:
-    """The decorator of a program's own function: a lazy group that may be called without a command."""
+    """Return the decorator of a program's top function: a lazy group that may be called without a command."""
     return click.group(
         cls=lazy_group(commands),
         invoke_without_command=True,
@@ -51,7 +51,7 @@ def top_group(commands: Mapping[str, LazyCommand], *, epilog: str) -> Callable[[
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[CommandGroup]:
-    """A group that knows every command's name and help without importing it, so each starts fast."""
+    """Return a group class that has every command's name and help without importing it, so each starts fast."""
 
     class LazyGroup(CommandGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:
@@ -64,7 +64,7 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[CommandGroup]:
                 module = importlib.import_module(commands[cmd_name].module)
             command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
             assert isinstance(command, click.Command)
-            return completing_files(command)
+            return complete_files(command)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Commands"):

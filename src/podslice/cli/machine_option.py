@@ -1,4 +1,4 @@
-"""The options with which every command chooses the machine it works on."""
+"""The options that choose the machine of a command."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError
 
 Sources: TypeAlias = tuple[str, ...] | None
-"""What `--from` names, None without it."""
+"""Values of `--from`, None without it."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def machine_options(command: F) -> F:
-    """Adds `--machine`, `--sysfs` and `--from`; the command gets `machine`, `sysfs` and `source` and hands them to
+    """Add `--machine`, `--sysfs` and `--from`; the command gets `machine`, `sysfs` and `source` and passes them to
     `resolve_machine`."""
     return with_options(
         command,
@@ -47,28 +47,29 @@ def machine_options(command: F) -> F:
 
 
 def resolve_machine(machine: str | None, sysfs: str | None, source: Sources) -> Machine:
-    """The machine the options name, or this one when none is given; a person is told what had to be assumed. Raises
+    """Return the machine that the options name, this one by default, and warn about what had to be assumed. Raises
     `InputError`."""
     found = resolve_node(machine, sysfs, source)
     print_warnings(found.machine.warnings if found.assumed else ())
     return found.machine
 
 
-def named_node(machine: str | None, sysfs: str | None, source: Sources) -> DescribedNode | None:
-    """As `resolve_node`, None when no option names a machine. Raises `InputError`."""
+def resolve_named_node(machine: str | None, sysfs: str | None, source: Sources) -> DescribedNode | None:
+    """Resolve as `resolve_node`; None when no option names a machine. Raises `InputError`."""
     given = any(value is not None for value in (machine, sysfs, source))
     return resolve_node(machine, sysfs, source) if given else None
 
 
 def resolve_node(machine: str | None, sysfs: str | None, source: Sources) -> DescribedNode:
-    """As `resolve_machine`, with what else an object of a cluster tells of the node. Raises `InputError`."""
+    """Resolve as `resolve_machine`, with the other facts that an object of a cluster has about the node. Raises
+    `InputError`."""
     given = [
         name for name, value in (("--machine", machine), ("--sysfs", sysfs), ("--from", source)) if value is not None
     ]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} name a machine twice", remedy="give one of them")
     if machine is not None:
-        return _named(machine)
+        return _load_ready_made(machine)
     if sysfs is not None:
         from podslice.host.discover import discover_snapshot
 
@@ -82,8 +83,9 @@ def resolve_node(machine: str | None, sysfs: str | None, source: Sources) -> Des
     return DescribedNode(discover_host())
 
 
-def machine_named(name: str, option: str) -> Machine:
-    """What one option names: a ready-made machine, or anything `--from` or `--sysfs` takes. Raises `InputError`."""
+def load_named_machine(name: str, option: str) -> Machine:
+    """Load the machine that `option` names: a ready-made one, or anything that `--from` or `--sysfs` takes. Raises
+    `InputError`."""
     from podslice.host.machine_files import load_machine
     from podslice.machine.gallery import gallery_names, load_gallery
 
@@ -93,8 +95,8 @@ def machine_named(name: str, option: str) -> Machine:
         raise error.at(path=option) from None
 
 
-def _named(name: str) -> DescribedNode:
-    """A ready-made machine, or the file of that name."""
+def _load_ready_made(name: str) -> DescribedNode:
+    """Load the ready-made machine, or the file, of this name."""
     from podslice.machine.gallery import gallery_names, load_gallery
 
     if name not in gallery_names() and Path(name).is_file():
@@ -108,7 +110,7 @@ def _named(name: str) -> DescribedNode:
 
 
 def complete_machine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of the ready-made machines."""
+    """Complete names of the ready-made machines."""
     from podslice.machine.gallery import gallery_names
 
     return [CompletionItem(name) for name in gallery_names() if name.startswith(incomplete)]

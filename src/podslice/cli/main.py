@@ -9,7 +9,7 @@ import click
 
 from podslice.cli.completion import register
 from podslice.cli.group import LazyCommand, top_group
-from podslice.cli.output import coloured, print_error
+from podslice.cli.output import print_error, use_colours
 from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 from podslice.values.errors import PodsliceError
@@ -18,12 +18,12 @@ COMMANDS = {
     "admit": LazyCommand("podslice.admit.command", "Decide where pods land on a node, and show it."),
     "agent": LazyCommand("podslice.agent.command", "Run the node agent."),
     "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files."),
-    "cluster": LazyCommand("podslice.cluster.command", "Let a kube-scheduler ask every node's exact model."),
+    "cluster": LazyCommand("podslice.cluster.command", "Give kube-scheduler the exact model of every node."),
     "defrag": LazyCommand("podslice.advise.defrag.command", "Plan the fewest moves that make room for a pod."),
     "draw": LazyCommand("podslice.draw.command", "Draw a node: terminal, SVG or HTML; watch it live."),
     "explain": LazyCommand("podslice.advise.explain.command", "Say why a pod is refused, and what would make it fit."),
     "fleet": LazyCommand("podslice.fleet.commands", "Simulate and compare whole clusters."),
-    "guards": LazyCommand("podslice.guards.command", "Show what the agent changed in the kernel, give it back."),
+    "guards": LazyCommand("podslice.guards.command", "Show what the agent changed in the kernel, and restore it."),
     "inspect": LazyCommand(
         "podslice.advise.inspect.command", "Show what Kubernetes makes of a pod's resources, on one page."
     ),
@@ -73,14 +73,16 @@ def main() -> None:
 
 
 def run_command(command: click.Command, name: str) -> None:
-    """Run it under the name it is called by: errors of ours become one line and exit code 2. Without a terminal, or
-    with NO_COLOR set, nothing is coloured."""
+    """Run a command under the name it is called by. Our errors become one line and exit code 2. Without a terminal, or
+    with NO_COLOR set, output has no colours."""
     variable = f"_{name.replace(' ', '_').upper()}_COMPLETE"
     if variable in os.environ:
         register()
     try:
         with interruptible():
-            command(prog_name=name, standalone_mode=False, color=None if coloured() else False, complete_var=variable)
+            command(
+                prog_name=name, standalone_mode=False, color=None if use_colours() else False, complete_var=variable
+            )
             sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -113,7 +115,7 @@ def _fail(problem: str) -> None:
 
 
 def _plain(message: str) -> str:
-    """click's sentence in the form of ours: one line, no capital, no full stop."""
+    """Return click's message in the form of ours: one line, no capital, no full stop."""
     text = " ".join(message.split()).replace("'. (Did", "' (did")
     return text[:1].lower() + text[1:].rstrip(".")
 

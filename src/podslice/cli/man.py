@@ -51,16 +51,16 @@ def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> Non
 
 
 def manual_pages(root: click.Command, called: str) -> Iterator[tuple[str, str]]:
-    """Every command as it is called, with its page."""
+    """Yield every command, as it is called, with its page."""
     commands = dict(_commands(root, called))
     version = running_version()
     for path, command in commands.items():
-        near = [other for other in commands if other != path and _related(path, other)]
+        near = [other for other in commands if other != path and _is_related(path, other)]
         yield path, manual_page(command, path, version=version, others=[other.replace(" ", "-") for other in near])
 
 
-def _related(path: str, other: str) -> bool:
-    """A command's own, and those it belongs to."""
+def _is_related(path: str, other: str) -> bool:
+    """Whether one command is a sub-command of the other."""
     return other.startswith(f"{path} ") or path.startswith(f"{other} ")
 
 

@@ -1,4 +1,4 @@
-"""`--node`: what is known of a node without its machine, from an object of the cluster or as KEY=VALUE."""
+"""`--node`: facts about a node without its machine, from an object of the cluster or as KEY=VALUE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"
 
 
 def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> KnownNode:
-    """What a kubelet on this machine reports, with the healthy ones of the node's devices."""
+    """Return what a kubelet on this machine reports, with the node's healthy devices."""
     resources = node_resources(machine, config, node.view.reservation)
     sizes = tuple(pool.page_size_ki * 1024 for pool in machine.all_hugepages)
     devices = {
@@ -33,7 +33,7 @@ def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> Know
 
 
 def apply_facts(view: KnownNode, facts: tuple[str, ...]) -> KnownNode:
-    """The view with facts on top, in order. Raises `InputError`."""
+    """Apply facts to the view, in order. Raises `InputError`."""
     for fact in facts:
         key, equals, value = fact.partition("=")
         view = _with_fact(view, key, value) if equals and not Path(fact).exists() else _with_node(view, fact)
@@ -70,7 +70,7 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
 
 
 def _with_zones(view: KnownNode, topology: dict[str, Any], path: str) -> KnownNode:
-    """All NUMA nodes together; other resources the object does not tell."""
+    """Apply the sums over the zones of a NodeResourceTopology; resources that it does not name stay as they are."""
     from podslice.node_objects.read_nrt import total_amounts
 
     try:
@@ -83,7 +83,7 @@ def _with_zones(view: KnownNode, topology: dict[str, Any], path: str) -> KnownNo
 
 
 def _operating_system(node: dict[str, Any]) -> str:
-    """What the kubelet reports, else the node's label."""
+    """Return the operating system that the kubelet reports, else that of the node's label."""
     info, metadata = node["status"].get("nodeInfo"), node.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     reported = info.get("operatingSystem") if isinstance(info, dict) else None

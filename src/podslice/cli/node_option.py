@@ -1,5 +1,5 @@
-"""The options with which commands choose the node they work on: machine, kubelet configuration, devices, and what
-already runs there."""
+"""The options that choose the node of a command: machine, kubelet configuration, devices, and the pods that run there
+already."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ predicates_option = click.option(
 
 
 def node_options(command: F) -> F:
-    """Adds the machine options, `--config`, `--set`, `--policy`, `--profile`, `--devices` and `--predicates`; the
-    command gets them as keyword arguments and hands them to `start_node`."""
+    """Add the machine options, `--config`, `--set`, `--policy`, `--profile`, `--devices` and `--predicates`; the
+    command gets them as keyword arguments and passes them to `start_node`."""
     options = (
         click.option(
             "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
@@ -88,7 +88,7 @@ def node_options(command: F) -> F:
 
 
 def running_options(command: F) -> F:
-    """Adds `--pods` and `--state`, what runs on the node already, and the options about pods."""
+    """Add `--pods` and `--state`, which give what runs on the node already, and the options about pods."""
     return with_options(
         command,
         pod_options,
@@ -110,9 +110,9 @@ def running_options(command: F) -> F:
 
 
 class Running(NamedTuple):
-    """What runs on a node already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`, the state
-    files of `--state` by name (empty without it), the UIDs of pods that the kubelet `knows` (None: nothing tells), and
-    what a person should know."""
+    """Pods and state that a node has already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`, the
+    state files of `--state` by name (empty without it), the UIDs of pods that the kubelet `knows` (None: unknown), and
+    warnings for the user."""
 
     listed: tuple[Pod, ...]
     ended: frozenset[str]
@@ -121,14 +121,14 @@ class Running(NamedTuple):
     warnings: tuple[str, ...]
 
     def owners(self) -> list[Pod]:
-        """Stand-ins for owners in the files that nobody lists and that may be there. Raises `InputError`."""
+        """Return stand-ins for owners in the files that no list names and that may still run. Raises `InputError`."""
         return [pod for pod in _owners(self.files, self.listed) if self._may_be_there(pod.metadata.uid)]
 
     def _may_be_there(self, uid: str) -> bool:
         return uid not in self.ended and (self.knows is None or uid in self.knows)
 
     def refused(self, decisions: Iterable[Decision]) -> tuple[str, ...]:
-        """Warnings about those of them that the node does not take."""
+        """Return warnings about running pods that the node refuses."""
         return tuple(f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions)
 
 
@@ -141,7 +141,7 @@ def read_running(
     validate: bool = True,
     **_: Any,
 ) -> Running:
-    """What the `running_options` name; other options are passed over. Raises `InputError`."""
+    """Read what the `running_options` name; other options are ignored. Raises `InputError`."""
     from podslice.host.state.state_directory import read_state_directory
     from podslice.state_files.running import ENDED
 
@@ -152,16 +152,16 @@ def read_running(
     ended = frozenset(one.pod.metadata.uid for one in given.pods if one.pod.status.phase in ENDED)
     files = read_state_directory(state_path) if state_path else {}
     warnings = (*given.warnings, *_several_nodes(listed))
-    if state_path is not None and (own := agents_pods(state_path)) is not None:
+    if state_path is not None and (own := read_agent_pods(state_path)) is not None:
         named = {pod.metadata.uid for pod in listed} | ended
         listed = (*(pod for uid, pod in own.items() if uid not in named), *listed)
         return Running(listed, ended, files, frozenset(own), warnings)
-    knows = known_pods(state_path, files) if state_path else None
+    knows = find_known_pods(state_path, files) if state_path else None
     return Running(listed, ended, files, knows, warnings)
 
 
 class StartedNode(NamedTuple):
-    """A node ready to work with. `warnings` are for people; `running` are the pods on it."""
+    """A started node, the pods that run on it, and warnings for the user."""
 
     node: Node
     running: tuple[Pod, ...]
@@ -185,20 +185,20 @@ def start_node(
     strict: bool = False,
     validate: bool = True,
 ) -> StartedNode:
-    """The node the options describe, with its running pods on it. Raises `InputError`."""
+    """Start the node that the options describe, with its running pods. Raises `InputError`."""
     described = resolve_node(machine, sysfs, source)
     chosen = described.machine
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=described.fields)
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=described.fields)
     warnings = (*warnings_about(described, config, configured=config_path is not None), *warnings)
     devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
-    unnamed = not_named(
+    unnamed = describe_missing_options(
         configured=bool(config_path or overrides), machine=any(x is not None for x in (machine, sysfs, source))
     )
     there = read_running(
         pods_path=pods_path, state_path=state_path, replicas=replicas, strict=strict, validate=validate
     )
-    node = started(
+    node = start_or_explain(
         lambda: Node(
             chosen,
             config,
@@ -219,28 +219,28 @@ def start_node(
 
 
 def assumptions(described: DescribedNode, *, configured: bool) -> Iterator[str]:
-    """What is assumed of a node that an object describes; of its configuration only where none is given."""
+    """Yield what is assumed of a node that an object describes; of its configuration only where none is given."""
     for line in (*described.assumed, *(() if configured else described.settled)):
         yield f"assumed: {line}"
 
 
 def warnings_about(described: DescribedNode, config: KubeletConfig, *, configured: bool) -> Iterator[str]:
-    """What is assumed of a node that an object describes, and where the configuration says otherwise than it."""
+    """Yield what is assumed of a node that an object describes, and where its configuration contradicts the object."""
     yield from assumptions(described, configured=configured)
-    yield from _contradicted(config, described)
+    yield from _contradictions(config, described)
 
 
-def _contradicted(config: KubeletConfig, described: DescribedNode) -> Iterator[str]:
-    """Where the configuration that was given says otherwise than the object that describes the node."""
+def _contradictions(config: KubeletConfig, described: DescribedNode) -> Iterator[str]:
+    """Yield where the given configuration contradicts the object that describes the node."""
     known = {field.encode_name: field.name for field in msgspec.structs.fields(KubeletConfig)}
     for name in ("topologyManagerPolicy", "topologyManagerScope"):
-        told, given = described.fields.get(name), getattr(config, known[name])
-        if told is not None and told != given:
-            yield f"{name} {given}, as configured; {described.machine.name or 'the object'} says {told}"
+        reported, given = described.fields.get(name), getattr(config, known[name])
+        if reported is not None and reported != given:
+            yield f"{name} {given}, as configured; {described.machine.name or 'the object'} says {reported}"
 
 
 def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:
-    """A warning when the pods that should run on one node say that they run on several."""
+    """Return a warning when the pods, which should run on one node, name several."""
     names = sorted({pod.spec.node_name for pod in pods} - {""})
     if len(names) < 2:
         return ()
@@ -262,10 +262,10 @@ def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
     return stand_ins(contents, frozenset(pod.metadata.uid for pod in listed))
 
 
-def agents_pods(directory: Path) -> dict[str, Pod] | None:
-    """The pods of an agent's state directory by UID, in order of admission and with the resources that were granted to
-    them, before them what holds the CPUs of claims; None for a directory that is none. Raises `InputError` for one that
-    cannot be read."""
+def read_agent_pods(directory: Path) -> dict[str, Pod] | None:
+    """Read the pods of an agent's state directory by UID: first the stand-ins that hold the CPUs of claims, then the
+    pods in order of admission with their granted resources. None where the directory is no agent's. Raises `InputError`
+    for one that cannot be read."""
     from podslice.agent.dra.claimfiles import ClaimFiles
     from podslice.host.state.podfiles import PodFiles
 
@@ -280,11 +280,11 @@ def agents_pods(directory: Path) -> dict[str, Pod] | None:
     return {**holders, **pods} or None
 
 
-def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | None:
-    """UIDs of the pods that the kubelet of a directory knows; None where nothing tells.
+def find_known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | None:
+    """Return the UIDs of the pods that the kubelet of a directory knows; None where that cannot be seen.
 
-    What refused and removed pods held stays in its files until the next admission. But it makes a folder for each pod
-    that it takes and removes it with the pod, and it grants nothing to pods that it refuses.
+    What refused and removed pods held stays in the managers' files until the next admission. But a kubelet makes a
+    folder for each pod that it takes and removes it with the pod, and it grants nothing to pods that it refuses.
     """
     from podslice.node.checkpoints.allocation import load
     from podslice.values.go.gojson import CheckpointError
@@ -301,14 +301,14 @@ def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | 
 
 
 def load_config(
-    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, told: Mapping[str, Any] = _NOTHING
+    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, defaults: Mapping[str, Any] = _NOTHING
 ) -> LoadedConfig:
-    """A configuration with `--set FIELD=VALUE` on top; `told` are fields where no file is given. Raises `InputError`,
-    for unknown fields only when `strict`."""
+    """Load a configuration and apply `--set FIELD=VALUE`; `defaults` are its fields where no file is given. Raises
+    `InputError`, for unknown fields only when `strict`."""
     from podslice.config.kubelet_file import API_VERSION, KIND, ConfigDocument, load_document, read_document
     from podslice.reading.files import read_text
 
-    document = ConfigDocument({"apiVersion": API_VERSION, "kind": KIND, **told})
+    document = ConfigDocument({"apiVersion": API_VERSION, "kind": KIND, **defaults})
     try:
         if path is not None:
             document = read_document(read_text(path))
@@ -328,15 +328,15 @@ def load_config(
 
 
 def load_config_and_gates(
-    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, told: Mapping[str, Any] = _NOTHING
+    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, defaults: Mapping[str, Any] = _NOTHING
 ) -> tuple[KubeletConfig, tuple[str, ...]]:
-    """As `load_config`, with what the kubelet would log about its gates among the warnings."""
-    loaded = load_config(path, overrides, strict=strict, told=told)
+    """Load as `load_config`, and add what the kubelet would log about its gates to the warnings."""
+    loaded = load_config(path, overrides, strict=strict, defaults=defaults)
     return loaded.config, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates))
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:
-    """Set a field; `featureGates.MemoryQoS` is a key of a map, and what comes after the first dot is that key."""
+    """Set a field, or with `FIELD.KEY` the entry of a map (`featureGates.MemoryQoS`); a key may contain dots."""
     from podslice.config.schema import is_text
     from podslice.reading.yaml import load_documents
 
@@ -353,7 +353,7 @@ def _override(data: dict[str, Any], field: str, value: str) -> None:
 
 
 def load_devices(path: str | None) -> DeviceInventory | None:
-    """The devices of a node from a file. Raises `InputError`."""
+    """Load the devices of a node from a file. Raises `InputError`."""
     if path is None:
         return None
     from podslice.machine.devices import inventory_from_data
@@ -367,7 +367,7 @@ def load_devices(path: str | None) -> DeviceInventory | None:
 
 
 def load_policy(path: str | None, profile: str) -> PodslicePolicy:
-    """The policy of a file, for a profile; the empty one without a file. Raises `InputError`."""
+    """Load the policy of a file and check it against a profile; empty without a file. Raises `InputError`."""
     if path is None:
         return NO_POLICY
     from podslice.config.policy_file import load_policy as load
@@ -381,23 +381,24 @@ def load_policy(path: str | None, profile: str) -> PodslicePolicy:
 
 
 class GivenState(NamedTuple):
-    """What `--state` names: the folder and its files; `unnamed` is what `not_named` says of the other options."""
+    """The folder and the files of `--state`; `unnamed` is `describe_missing_options` of the other options."""
 
     directory: Path
     files: Mapping[str, bytes]
     unnamed: str = ""
 
 
-def not_named(*, configured: bool, machine: bool) -> str:
-    """How to name what else belongs to state files, where no option does: configuration and machine of the kubelet
-    that wrote them. Empty where both are named."""
+def describe_missing_options(*, configured: bool, machine: bool) -> str:
+    """Return the remedy where configuration or machine of the kubelet that wrote state files are not given; empty where
+    both are."""
     config = () if configured else ("its configuration with --config",)
     missing = config if machine else (*config, "its machine with --sysfs, --machine or --from")
     return f"name the kubelet that wrote it: {', '.join(missing)}" if missing else ""
 
 
-def started(make: Callable[[], Node], config: KubeletConfig, *, state: GivenState | None = None) -> Node:
-    """The node, or an `InputError` that says why a kubelet would not start; of the files in `state`, which one."""
+def start_or_explain(make: Callable[[], Node], config: KubeletConfig, *, state: GivenState | None = None) -> Node:
+    """Return the node. Raises an `InputError` that says why a kubelet would not start, and which file in `state` is at
+    fault."""
     raise_all(InputError(text, path="kubelet configuration") for text in dict.fromkeys(map(str, validate(config))))
     try:
         return make()
@@ -410,8 +411,11 @@ def started(make: Callable[[], Node], config: KubeletConfig, *, state: GivenStat
 
 
 def _unusable_state(error: StartError, state: GivenState, config: KubeletConfig) -> InputError:
-    """The kubelet's message says to delete its own file; what was given may be a copy, and can be repaired. An intact
-    file of a kubelet that was only not named needs no repair, which would take away what its pods hold."""
+    """Return the error for an unusable state file, with our own remedy.
+
+    The kubelet's message says to delete its own file; the given one may be a copy, and can be repaired. An intact file
+    of a kubelet whose options are missing needs no repair, which would drop what its pods hold.
+    """
     name = STATE_FILE_OF_STAGE[error.stage]
     return InputError(
         f"a kubelet would not start with it: {error.facts.get('problem', error.message)}",
@@ -421,8 +425,9 @@ def _unusable_state(error: StartError, state: GivenState, config: KubeletConfig)
 
 
 def _whose(state: GivenState, name: str, config: KubeletConfig) -> str:
-    """Which kubelet an intact file is of, as far as the options do not say it; else empty."""
-    with_gate = written_with_gate(state.files.get(name, b""))
+    """Return which options describe the kubelet that wrote an intact file; empty where they are given, or for
+    others."""
+    with_gate = has_pod_level_gate(state.files.get(name, b""))
     if with_gate is None:
         return ""
     if state.unnamed:
@@ -432,9 +437,9 @@ def _whose(state: GivenState, name: str, config: KubeletConfig) -> str:
     return ""
 
 
-def written_with_gate(data: bytes) -> bool | None:
-    """Whether the kubelet that wrote a CPU or Memory Manager's file had the gate PodLevelResourceManagers on; None for
-    another file, and for one that is not intact."""
+def has_pod_level_gate(data: bytes) -> bool | None:
+    """Whether the kubelet that wrote a CPU or Memory Manager's file had the gate PodLevelResourceManagers on. None for
+    other files, and for files that are not intact."""
     from podslice.node.checkpoints.content import read_content
     from podslice.values.go.gojson import CheckpointError
 

@@ -1,4 +1,4 @@
-"""What every command shares when it prints: the `-o` option and the machine-readable forms."""
+"""Output of all commands: the `-o` option, machine-readable forms, warnings and errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import msgspec
 
 from podslice.documents.kinds import KINDS
 from podslice.render.ansi import echo, is_safe, json_text, style, visible
-from podslice.render.prose import folded
+from podslice.render.prose import fold
 from podslice.values.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa: N802 - reads as a constant
-    """The `-o` option: the human forms named here, then json and yaml."""
+    """Return the `-o` option: the human forms given here, then json and yaml."""
     return click.option(
         "-o",
         "--output",
@@ -36,13 +36,13 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
 
 
 def with_options(command: F, *options: Callable[[F], F]) -> F:
-    """The command with these options, which its help lists in this order."""
+    """Add options to a command; its help lists them in this order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def _be_quiet(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:  # noqa: FBT001 - click passes it so
+def _silence_output(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:  # noqa: FBT001 - click passes it so
     if quiet:
         nowhere = ctx.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - the command closes it
         ctx.with_resource(redirect_stdout(nowhere))
@@ -55,7 +55,7 @@ quiet_option = click.option(
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_be_quiet,
+    callback=_silence_output,
     help="Print errors only; the exit code says the answer.",
 )
 socket_option = click.option(
@@ -64,27 +64,27 @@ socket_option = click.option(
 only_refused_option = click.option("--only-refused", is_flag=True, help="Show refused pods only.")
 _QUIET = "podslice.quiet"
 _ONLY_THE_FILE = (errno.EACCES, errno.EPERM, errno.EBUSY)
-"""What the system says where a file may be written, but not its folder, as in a container."""
+"""Errors of the system where a file may be written but not its folder, as in a container."""
 
 
 def is_quiet() -> bool:
-    """Whether the user wants errors only."""
+    """Whether the user asked for errors only (`--quiet`)."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and bool(ctx.meta.get(_QUIET))
 
 
-def coloured() -> bool:
+def use_colours() -> bool:
     """Whether standard output is a terminal that knows colours and whose user wants them (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def prose_width() -> int | None:
-    """Columns at which sentences are broken on a terminal; None where another program reads, which gets whole lines."""
+    """Return the columns at which sentences are broken on a terminal; None (whole lines) where a program reads."""
     return min(shutil.get_terminal_size().columns, 120) if sys.stdout.isatty() else None
 
 
 def error_width() -> int | None:
-    """As `prose_width`, of standard error, which may be a terminal where standard output is none."""
+    """Return `prose_width` of standard error, which may be a terminal where standard output is none."""
     if not sys.stderr.isatty():
         return None
     try:
@@ -116,29 +116,28 @@ def print_data(data: Any, output: str) -> None:
 
 
 def print_error(problem: object) -> None:
-    """Tell a person what is wrong, on standard error; an error of several prints as several lines."""
+    """Print an error on standard error, in one line for each of its problems."""
     for line in str(problem).split("\n"):
         echo(f"podslice: error: {visible(line)}", err=True)
 
 
 def print_warnings(warnings: tuple[str, ...]) -> None:
-    """Tell a person, on standard error, in lines that a terminal has room for."""
+    """Print warnings on standard error, folded to the width of the terminal."""
     width = error_width()
     for warning in () if is_quiet() else warnings:
         text = visible(f"warning: {warning}")
-        for line in [text] if width is None else folded(text, width, indent=2):
+        for line in [text] if width is None else fold(text, width, indent=2):
             echo(style(line, fg="yellow"), err=True)
 
 
-def page_name(out: Path | None) -> None:
-    """Raises `InputError` where a page would be written to a file whose name says that it is something else."""
+def check_page_name(out: Path | None) -> None:
+    """Raise `InputError` where a page would go to a file whose name says that it is something other than HTML."""
     if out is not None and out.suffix.lower() not in ("", ".html", ".htm"):
         raise InputError("a page is HTML", path="--out", remedy=f"use {out.with_suffix('.html')}")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a drawing or a page; on a full disk an older one stays as it is, and no half one is left. Raises
-    `InputError`."""
+    """Write a drawing or a page. On a full disk an older one stays, and no partial one is left. Raises `InputError`."""
     from podslice.host.state.statefile import taking_place
 
     data = (text + "\n").encode()

@@ -1,4 +1,5 @@
-"""The options with which commands read pods, and the reading itself: everything wrong in any file is told at once."""
+"""The options with which commands read pods, and the reading itself: everything wrong in any file is reported at
+once."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ strict_option = click.option(
 
 
 def pod_options(command: F) -> F:
-    """Adds what every command that decides about pods has: `--replicas`, `--strict`, `--no-validate`; `read_pods`
+    """Add the options of every command that decides about pods: `--replicas`, `--strict`, `--no-validate`; `read_pods`
     takes them."""
     return with_options(
         command,
@@ -35,7 +36,7 @@ def pod_options(command: F) -> F:
 
 
 class ReadPods(NamedTuple):
-    """Pods of files, and what a person should know about them."""
+    """Pods of files, and warnings about them for the user."""
 
     pods: tuple[LoadedPod, ...]
     warnings: tuple[str, ...]
@@ -52,10 +53,11 @@ def read_pods(
     without_ended: bool = False,
     **_: Any,
 ) -> ReadPods:
-    """The pods of all files with names and UIDs of their own, none of them `taken`. Other options are passed over.
-    With `none_is_fine` a file says what is on a node: it may be an empty List, and pods that have ended may be in it.
-    In other files those are asked about like all, with a warning where others beside them have not ended;
-    `without_ended` leaves them out there.
+    """Read the pods of all files, with unique names and UIDs that are not in `taken`. Other options are ignored.
+
+    With `none_is_fine` the files list what is on a node: a list may be empty, and may contain pods that have ended. In
+    other files such pods count like all others, with a warning where they are beside pods that have not ended;
+    `without_ended` leaves them out.
 
     Raises `InputError` with everything that is wrong in any of them.
     """
@@ -83,9 +85,9 @@ def read_pods(
 
 
 def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[str, ...]:
-    """Warnings about devices that pods ask for and the node has none of. A kubelet takes such pods without them, as
-    their plugin may be away (memory-device 3.4, step 6); who only left out `--devices` must not take that for an
-    answer."""
+    """Return warnings about devices that pods request and the node has none of. A kubelet admits such pods without
+    them, as their plugin may be away (memory-device 3.4, step 6); without the warning, a forgotten `--devices` would
+    look like an admission."""
     from podslice.machine.devices import is_extended_resource_name
 
     names = {resource.resource for resource in known.resources}
@@ -105,7 +107,7 @@ def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[
 
 
 def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
-    """Those that have ended; none where all have, since then they are what is asked about."""
+    """Return the pods that have ended; none where all have, since then the command is about them."""
     from podslice.state_files.running import ENDED
 
     ended = [one for one in loaded if one.pod.status.phase in ENDED]
@@ -113,11 +115,11 @@ def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
 
 
 def _over(ended: list[LoadedPod], what: str) -> str:
-    from podslice.render.prose import counted
+    from podslice.render.prose import plural
 
     names = [f"{one.pod.metadata.namespace}/{one.pod.metadata.name}" for one in ended]
     some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    who = f"{counted(len(ended), 'pod')} {'has' if len(ended) == 1 else 'have'} ended"
+    who = f"{plural(len(ended), 'pod')} {'has' if len(ended) == 1 else 'have'} ended"
     return f"{ended[0].source}: {who} ({some}): {what}"
 
 

@@ -1,4 +1,4 @@
-"""A bar on standard error for people who wait: nothing for the first two seconds, nothing where no terminal is."""
+"""A progress bar on standard error, after two seconds and on a terminal only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def progress(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """The items as they come. While the next one is made, a bar says how many of `total` there are; it is wiped before
-    an item is handed out, so that what is printed about it stands alone."""
+    """Yield the items as they come. While the next one is made, a bar shows how many of `total` there are; it is wiped
+    before an item is yielded, so that output about the item stands alone."""
     stream = stream or sys.stderr
     if total < 2 or not stream.isatty():
         yield from items

@@ -1,4 +1,4 @@
-"""`podslice schema`: what programs may rely on in `-o json` and `-o yaml`."""
+"""`podslice schema`: the schemas of the documents of `-o json` and `-o yaml`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import click
 from click.shell_completion import CompletionItem
 
-from podslice.documents.kinds import KINDS, known_kind
+from podslice.documents.kinds import KINDS, find_kind
 from podslice.render.ansi import echo
 
 
@@ -39,6 +39,6 @@ def schema(kind: str | None) -> None:
 
         print_table(["KIND", "PRINTED BY"], [[name, found.command] for name, found in KINDS.items()])
         return
-    from podslice.documents.schema import shipped_schema
+    from podslice.documents.schema import load_schema
 
-    echo(json.dumps(shipped_schema(known_kind(kind)), indent=2, ensure_ascii=False))
+    echo(json.dumps(load_schema(find_kind(kind)), indent=2, ensure_ascii=False))

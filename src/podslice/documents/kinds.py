@@ -1,4 +1,4 @@
-"""The kinds of documents: which module has the type, and which command prints it."""
+"""The kinds of documents: the module of each type, and the command that prints it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podslice.values.nearest import did_you_mean
 
 
 class Kind(NamedTuple):
-    """Where the type of a kind lives, and the command that prints such documents."""
+    """The module that has the type of a kind, and the command that prints such documents."""
 
     module: str
     command: str
@@ -61,7 +61,7 @@ KINDS: dict[str, Kind] = {
 
 
 def type_of(kind: str) -> type[msgspec.Struct]:
-    """The type of a kind's documents."""
+    """Return the type of a kind's documents."""
     module = importlib.import_module(KINDS[kind].module)
     found = getattr(module, kind)
     assert isinstance(found, type)
@@ -69,8 +69,8 @@ def type_of(kind: str) -> type[msgspec.Struct]:
     return found
 
 
-def known_kind(text: str) -> str:
-    """The kind a person means, in any case. Raises `InputError`."""
+def find_kind(text: str) -> str:
+    """Return the kind of this name, in upper or lower case. Raises `InputError`."""
     for kind in KINDS:
         if kind.lower() == text.lower():
             return kind

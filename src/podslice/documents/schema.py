@@ -19,7 +19,7 @@ from podslice.values.document import API_VERSION
 from podslice.values.quantity import Quantity
 
 FILES = ("Machine", "DeviceInventory", "LiveNode")
-"""Documents that are read as well; what has a default may be left out."""
+"""Kinds of documents that are read as well; fields with a default may be left out."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _CPU_LIST = r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"
 _FOREIGN: dict[type, dict[str, Any]] = {
@@ -36,7 +36,7 @@ _SCALARS: dict[type, str] = {
 
 
 def make_schema(kind: str) -> dict[str, Any]:
-    """The schema of a kind from its type."""
+    """Make the schema of a kind from its type."""
     maker = _Maker(every_field=kind not in FILES)
     body = maker.struct(inspect.type_info(type_of(kind)))
     header = {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind}}
@@ -52,8 +52,8 @@ def make_schema(kind: str) -> dict[str, Any]:
     return {**schema, "$defs": dict(sorted(maker.definitions.items()))} if maker.definitions else schema
 
 
-def shipped_schema(kind: str) -> dict[str, Any]:
-    """The schema of a kind as this package ships it."""
+def load_schema(kind: str) -> dict[str, Any]:
+    """Load the schema of a kind that this package ships."""
     schema: dict[str, Any] = json.loads((files("podslice.documents") / "schemas" / f"{kind}.json").read_bytes())
     return schema
 

@@ -12,9 +12,9 @@ import click
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
-from podslice.cli.output import coloured, print_warnings, prose_width, write_text
+from podslice.cli.output import print_warnings, prose_width, use_colours, write_text
 from podslice.cli.pods_option import read_pods, unknown_devices
-from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.node import Node
 from podslice.render.ansi import echo, style, to_terminal
@@ -82,7 +82,7 @@ def draw(
     started = start_node(**options)
     read = read_pods(files, taken=set(started.node.pods), **options)
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
-    resizes = read_wishes(resize_paths, **options)
+    resizes = read_resizes(resize_paths, **options)
     pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, resizes)
     if out is None:
         echo(_render(pictures, form))
@@ -100,7 +100,7 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(
-    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[ResizeWish]
+    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[RequestedResize]
 ) -> list[tuple[str, Picture]]:
     before = picture_of(node.view)
     if not pods and not evicted and not resizes:
@@ -113,7 +113,7 @@ def _pictures(
         name = f"{decision.namespace}/{decision.name}"
         changes.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
     for one in resizes:
-        answer = one.asked_of(node)
+        answer = one.try_on(node)
         granted = answer.outcome in ("Allocated", "Unchanged")
         changes.append(
             f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}"
@@ -156,12 +156,12 @@ def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> 
 
 
 def _terminal(heading: str, picture: Picture) -> str:
-    from podslice.render.prose import wrapped
+    from podslice.render.prose import wrap_lines
     from podslice.render.terminal import to_text
 
     title = style(heading, bold=True) + "\n" if heading else ""
     width = shutil.get_terminal_size((120, 24)).columns
-    headline = wrapped(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
+    headline = wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
     return title + headline + to_text(picture, width=width)
 
 
@@ -174,7 +174,7 @@ def _watch(options: dict[str, Any], interval: float) -> None:
     from rich.text import Text
 
     directory: Path = options["state_path"]
-    with Live(auto_refresh=False, vertical_overflow="crop", screen=coloured()) as live:
+    with Live(auto_refresh=False, vertical_overflow="crop", screen=use_colours()) as live:
 
         def show(text: str) -> None:
             live.update(Text.from_ansi(to_terminal(text)), refresh=True)

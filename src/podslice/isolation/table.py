@@ -18,7 +18,7 @@ from podslice.isolation.report import (
 )
 from podslice.render.ansi import style
 from podslice.render.html import page
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.render.table import format_table
 
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red", UNKNOWN: "magenta", INFO: "cyan"}
@@ -70,7 +70,7 @@ def _summary(report: IsolationReport) -> str:
         for grade in (FAIL, WARN, UNKNOWN, PASS)
         if (count := sum(one.grade == grade for one in report.containers))
     )
-    many = counted(len(report.containers), "container")
+    many = plural(len(report.containers), "container")
     return f"{many} with exclusive CPUs, looked at for {report.seconds:g} s: {numbers}"
 
 
@@ -82,7 +82,7 @@ def _remarks(one: ContainerIsolation, width: int | None) -> Iterator[str]:
     for check in one.checks:
         if check.grade in (FAIL, WARN, UNKNOWN):
             remedy = f"; {check.remedy}" if check.remedy else ""
-            yield wrapped(f"{_TITLES[check.check]}: {check.evidence}{remedy}", width)
+            yield wrap_lines(f"{_TITLES[check.check]}: {check.evidence}{remedy}", width)
 
 
 def isolation_page(report: IsolationReport) -> str:

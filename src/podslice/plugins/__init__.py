@@ -1,4 +1,4 @@
-"""Plugins of the CPU Manager: own code decides which CPUs a container gets (docs/plugins.md).
+"""Plugins of the CPU Manager: your own code decides which CPUs a container gets (docs/plugins.md).
 
     from podslice.plugins import CPUAsk, CPUMachine, CPUNode, CPUPlugin
 

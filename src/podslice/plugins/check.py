@@ -1,7 +1,7 @@
-"""Tries the plugins of a policy: `python -m podslice.plugins.check POLICY.yaml`.
+"""Check the plugins of a policy: `python -m podslice.plugins.check POLICY.yaml`.
 
-Each plugin is asked 200 random questions in two processes that hash otherwise. One that answers differently, breaks its
-contract or takes more than 10 ms five times in a row is named, and the exit code is 1.
+Each plugin gets 200 random requests in two processes with different hash seeds. A plugin that answers differently,
+breaks its contract or takes more than 10 ms five times in a row is reported, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ _GROUPS = ("a", "b", "c")
 
 
 def problems(path: str) -> list[str]:
-    """What is wrong with the plugins that a policy file names, a line each. Raises `PodsliceError`."""
+    """Return what is wrong with the plugins that a policy file names, a line each. Raises `PodsliceError`."""
     found: dict[str, str] = {}
-    told = [_in_process(path, seed) for seed in _SEEDS]
-    for answers in told:
+    # Two hash seeds: a plugin whose answers depend on the order of a set would decide otherwise after a restart.
+    runs = [_in_process(path, seed) for seed in _SEEDS]
+    for answers in runs:
         for name, (_, problem) in answers.items():
             if problem:
                 found.setdefault(name, problem)
-    for name, (answer, _) in told[0].items():
-        if answer != told[1][name][0]:
+    for name, (answer, _) in runs[0].items():
+        if answer != runs[1][name][0]:
             found.setdefault(name, "answers differ from process to process")
     return [f"plugin {name}: {problem}" for name, problem in found.items()]
 
@@ -61,23 +62,23 @@ def _in_process(path: str, seed: str) -> dict[str, tuple[list[object], str]]:
 
 
 def answers(policy: PodslicePolicy) -> dict[str, tuple[list[object], str]]:
-    """What each plugin answers to the same questions, and what is wrong with it."""
+    """Return what each plugin answers to the same requests, and what is wrong with it."""
     machine = from_synthetic(MACHINE)
     topology = cpu_topology(machine)
     picker = Picker(topology, CPUPolicyOptions(), PODSLICE)
-    told: dict[str, tuple[list[object], str]] = {}
+    found: dict[str, tuple[list[object], str]] = {}
     for entry in policy.plugins.profile:
         known = CPUMachine(machine, topology)
         profile = PluginProfile(known, [(entry, make_plugin(entry, known))], hint_scores=True)
         profile.watch = Stopwatch(perf_counter)
         wrong: list[str] = []
         random = Random(7)
-        answered = [_asked(profile, picker, random, wrong) for _ in range(QUESTIONS)]
-        told[entry.name] = answered, wrong[0] if wrong else ""
-    return told
+        answered = [_ask_plugins(profile, picker, random, wrong) for _ in range(QUESTIONS)]
+        found[entry.name] = answered, wrong[0] if wrong else ""
+    return found
 
 
-def _asked(profile: PluginProfile, picker: Picker, random: Random, wrong: list[str]) -> object:
+def _ask_plugins(profile: PluginProfile, picker: Picker, random: Random, wrong: list[str]) -> object:
     everything = profile.machine.all_cpus
     free = everything & random.getrandbits(everything.bit_length())
     node = CPUNode(profile.machine, free=free, default=everything, reserved=0)
@@ -100,7 +101,7 @@ def _asked(profile: PluginProfile, picker: Picker, random: Random, wrong: list[s
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Run the check and return the exit code."""
     if len(arguments) == 2 and arguments[0] == "--answers":
         print(json.dumps(answers(load_policy(arguments[1]))))
         return 0

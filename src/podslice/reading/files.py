@@ -1,4 +1,4 @@
-"""Reading a file that somebody names: never more than a limit, whatever is behind the name.
+"""Reading files named by users: never more than a limit, whatever the name leads to.
 
 A name can lead to a device, a pipe or a standard input that never ends. What is read is counted while it is read, and
 text stops being text at its first NUL byte.
@@ -17,11 +17,11 @@ MAX_TEXT_BYTES = 48 << 20
 """Longest text that is read. The pods of a cluster of thousands are about 30 MiB."""
 _CHUNK = 1 << 20
 _read: BinaryIO | None = None
-"""The standard input that was read."""
+"""The standard input that was read already."""
 
 
 def read_text(path: str) -> str:
-    """UTF-8 text of a file, or of standard input for `-`. Raises `InputError`."""
+    """Return the UTF-8 text of a file, or of standard input for `-`. Raises `InputError`."""
     try:
         return read_bytes(path, MAX_TEXT_BYTES, text=True).decode("utf-8")
     except UnicodeDecodeError:
@@ -29,7 +29,8 @@ def read_text(path: str) -> str:
 
 
 def read_bytes(path: str, most: int, *, text: bool = False) -> bytes:
-    """Content of a file, or of standard input for `-`, of at most `most` bytes. `text` ends at the first NUL byte.
+    """Return the content of a file, or of standard input for `-`, of at most `most` bytes. `text` ends at the first NUL
+    byte.
 
     Raises `InputError`.
     """
@@ -40,7 +41,7 @@ def read_bytes(path: str, most: int, *, text: bool = False) -> bytes:
 
 
 def read_limited(path: str, most: int, *, text: bool = False) -> bytes:
-    """As `read_bytes`, but what the operating system refuses stays an `OSError`. Raises `InputError` too."""
+    """Read as `read_bytes`, but raise `OSError` where the operating system refuses. Raises `InputError` too."""
     if path == "-":
         return read_stream(_standard_input(), path, most, text=text)
     with open(path, "rb") as file:
@@ -51,7 +52,7 @@ def read_limited(path: str, most: int, *, text: bool = False) -> bytes:
 
 
 def read_stream(file: BinaryIO, path: str, most: int, *, text: bool = False) -> bytes:
-    """The rest of an open file, as `read_bytes`. Raises `InputError` and `OSError`."""
+    """Return the rest of an open file, bounded as in `read_bytes`. Raises `InputError` and `OSError`."""
     chunks: list[bytes] = []
     size = 0
     while chunk := file.read(_CHUNK):
@@ -65,7 +66,7 @@ def read_stream(file: BinaryIO, path: str, most: int, *, text: bool = False) -> 
 
 
 def _standard_input() -> BinaryIO:
-    """Standard input, for once: a second reader would find nothing in it, and say that the file holds nothing."""
+    """Return standard input, once. A second reader would find it empty and report an empty file."""
     global _read
     if _read is sys.stdin.buffer:
         raise InputError("is named twice, and can be read once", source="stdin", remedy="write one of them to a file")

@@ -1,4 +1,4 @@
-"""What scalars of YAML mean to a kubelet: `1_000` and `0x10` are numbers, `010` is 8, `y` is true, `1e400` is text."""
+"""YAML scalars as a kubelet reads them: `1_000` and `0x10` are numbers, `010` is 8, `y` is true, `1e400` is text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 TAG = "tag:yaml.org,2002:"
 _LONGEST_NUMBER = 400
-"""Longer ones are text, as they are to Go: no 64-bit number has so many digits."""
+"""Longest text that can be a number. Longer ones are text, as in Go: no 64-bit number has so many digits."""
 
 NULLS = dict.fromkeys(("", "~", "null", "Null", "NULL"))
 TRUES = dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True)
@@ -37,8 +37,8 @@ def number_text(text: str) -> NumberText:
     return number
 
 
-def plain_scalar(text: str) -> Any:
-    """What an unquoted scalar means."""
+def parse_plain_scalar(text: str) -> Any:
+    """Return the value of an unquoted scalar."""
     first = text[:1]
     if first in _NUMBER_STARTS:
         return _number(text)
@@ -48,9 +48,10 @@ def plain_scalar(text: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    """The number that a text is, or the text. Go drops underscores anywhere but in texts that begin with a dot."""
+    """Return the number that a text stands for, else the text."""
     if len(text) > _LONGEST_NUMBER:
         return text
+    # As in Go, underscores between digits are dropped except in texts that begin with a dot.
     digits = text if text[0] == "." else text.replace("_", "")
     if _INTEGER.match(digits):
         whole = _integer(digits)
@@ -68,14 +69,14 @@ def _integer(digits: str) -> int:
     return int(body, base) * (-1 if digits[0] == "-" else 1)
 
 
-def tagged_scalar(tag: str, text: str) -> Any:
-    """A scalar with an explicit tag. Raises `ValueError` for one that is not what its tag says."""
+def parse_tagged_scalar(tag: str, text: str) -> Any:
+    """Return the value of a scalar with an explicit tag. Raises `ValueError` where the text does not match its tag."""
     kind = tag.removeprefix(TAG)
     if kind == "str":
         return text
     if kind == "binary":
         return base64.b64decode(text, validate=False).decode("utf-8", errors="replace")
-    value = plain_scalar(text)
+    value = parse_plain_scalar(text)
     fits = {
         "int": isinstance(value, int) and not isinstance(value, bool),
         "float": isinstance(value, int | float) and not isinstance(value, bool),

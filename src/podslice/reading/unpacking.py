@@ -1,4 +1,4 @@
-"""Compressed bytes from anywhere: a few of them can stand for very many, so what comes out is bounded."""
+"""Decompression of untrusted bytes: a few of them can stand for very many, so the output is bounded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from podslice.values.errors import InputError
 
 
 def unpack(data: bytes, limit: int, *, wbits: int = zlib.MAX_WBITS, zdict: bytes = b"") -> bytes:
-    """What zlib has packed, of at most `limit` bytes. Raises `InputError` for what is no such data, is cut off, or
-    holds more."""
+    """Decompress zlib data to at most `limit` bytes. Raises `InputError` for data that is malformed, cut off, or
+    larger."""
     unpacking = zlib.decompressobj(wbits, zdict=zdict) if zdict else zlib.decompressobj(wbits)
     try:
         found = unpacking.decompress(data, limit + 1)

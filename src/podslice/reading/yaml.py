@@ -15,19 +15,19 @@ from typing import Any, NoReturn
 import yaml
 
 from podslice.reading.files import MAX_TEXT_BYTES
-from podslice.reading.scalars import FALSES, NULLS, TAG, TRUES, number_text, plain_scalar
+from podslice.reading.scalars import FALSES, NULLS, TAG, TRUES, number_text, parse_plain_scalar
 from podslice.reading.yaml_events import MAX_DEPTH, Builder, DuplicateKeyError, FaultError
 from podslice.values.errors import InputError
 
 MAX_NODES = 3_000_000
-"""Most values of a text."""
+"""Most values in a text."""
 
 
 def load_documents(
     text: str, source: str = "", *, most_nodes: int = MAX_NODES, duplicates: list[str] | None = None
 ) -> list[Any]:
-    """All non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`, also for a key
-    that is there twice unless `duplicates` is a list for such keys, of which the last value counts."""
+    """Return all non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`, also for a
+    duplicate key, unless `duplicates` is a list that collects such keys; their last value counts then."""
     if len(text) > MAX_TEXT_BYTES:
         raise InputError(f"is {len(text)} bytes long", source=source, remedy=f"at most {MAX_TEXT_BYTES} are read")
     text = text.removeprefix("\ufeff")
@@ -73,11 +73,12 @@ def _load_yaml(text: str, source: str, builder: Builder) -> Iterator[Any]:
 
 
 class _NotJSONError(Exception):
-    """JSON that our reader of YAML has better words for."""
+    """Raised for text that is not JSON, for which the YAML reader has the better message."""
 
 
 def _load_json(text: str, source: str, most_nodes: int) -> Any:
-    """The value of a JSON text. Raises `InputError`, and for what is not JSON what `load_documents` catches."""
+    """Return the value of a JSON text. Raises `InputError`, and the errors that `load_documents` catches for text that
+    is not JSON."""
     if text.count(",") + text.count("[") + text.count("{") > most_nodes:
         raise InputError(f"holds more than {most_nodes} values", source=source, remedy="split the file")
     try:
@@ -118,7 +119,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Halves of characters become U+FFFD, as in Go."""
+    """Replace unpaired surrogates by U+FFFD, as Go does."""
     if isinstance(value, str):
         return _SURROGATES.sub("\ufffd", value)
     if isinstance(value, dict):
@@ -132,14 +133,14 @@ def _without_surrogates(value: Any) -> Any:
 
 
 class _Loader(yaml.CSafeLoader):
-    """For places only: nodes with their marks, all scalars text."""
+    """Loader for positions only: nodes with their marks, all scalars text."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's name and type
 
 
 class Dumper(yaml.CSafeDumper):
-    """Quotes every text that the reader above would not read as text, or that other readers of YAML 1.1 would not: a
-    PCI address such as 0000:00:03.0 is a number with base 60 to them."""
+    """Dumper that quotes every text which the reader above, or another reader of YAML 1.1, would not read as text: a
+    PCI address such as 0000:00:03.0 is a number of base 60 to some."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's name and type
 
@@ -158,7 +159,7 @@ for _name, _pattern, _firsts in (
 
 
 def dump(data: Any, *, only_ascii: bool = False) -> str:
-    """Plain data as YAML that reads back as the same data; with `only_ascii` every other character is escaped."""
+    """Return plain data as YAML that reads back as the same data; `only_ascii` escapes every other character."""
     text = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=not only_ascii)
     assert isinstance(text, str)
     return text
@@ -170,12 +171,12 @@ _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and not node.style and plain_scalar(node.value) is None
+    return isinstance(node, yaml.ScalarNode) and not node.style and parse_plain_scalar(node.value) is None
 
 
 class Positions:
-    """Where the fields of a text stand. For a text that `load_documents` could read. JSON that is not YAML (half a
-    character escaped at a time) has one place, its beginning."""
+    """Positions of the fields of a text that `load_documents` could read. JSON that is not YAML (with surrogate halves
+    escaped one by one) has one position, its beginning."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -185,8 +186,8 @@ class Positions:
         self._documents = [root for root in roots if root is not None and not _is_empty(root)]
 
     def find(self, document: int, path: str) -> Place:
-        """The place of a field such as `spec.containers[0].resources.limits[cpu]`, or of its nearest parent that is
-        written there; a key's place is the key."""
+        """Return line and column of a field such as `spec.containers[0].resources.limits[cpu]`, or of its nearest
+        parent in the text. The position of an entry is that of its key."""
         if not self._documents:
             return 1, 1
         node = self._documents[document]

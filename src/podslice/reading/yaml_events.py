@@ -1,6 +1,6 @@
-"""Documents out of libyaml's events, counted on the way.
+"""Documents built from libyaml's events, with limits checked on the way.
 
-PyYAML composes and constructs whole documents before anybody can look at them; a few hundred bytes of brackets,
+PyYAML composes and constructs whole documents before a limit can be checked; a few hundred bytes of brackets,
 aliases or merge keys end the process then. Here depth, values and what aliases repeat are counted event by event.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from podslice.reading.scalars import TAG, plain_scalar, tagged_scalar
+from podslice.reading.scalars import TAG, parse_plain_scalar, parse_tagged_scalar
 
 MAX_ALIASED = 100_000
 """Most values that aliases and merge keys may repeat."""
@@ -21,8 +21,8 @@ _MERGE_KEY = object()
 
 
 class _Frame(msgspec.Struct):
-    """A collection that is not complete. `before` is how many values there were when it began; `key` waits for its
-    value, `height` is how deep the collection is inside."""
+    """A collection that is not complete. `before` is the number of values when it began, `key` the key that waits for
+    its value, `height` the depth of nesting inside."""
 
     value: dict[Any, Any] | list[Any]
     anchor: str | None
@@ -34,7 +34,7 @@ class _Frame(msgspec.Struct):
 
 
 class _Anchored(msgspec.Struct):
-    """What an alias repeats: `size` values, `height` levels."""
+    """A value that aliases repeat: `size` values, `height` levels."""
 
     value: Any
     size: int
@@ -42,7 +42,7 @@ class _Anchored(msgspec.Struct):
 
 
 class FaultError(Exception):
-    """A document that cannot be built; the event's place is added by whoever catches it."""
+    """Raised for a document that cannot be built; the caller adds the position of the event."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         self.problem = problem
@@ -51,7 +51,7 @@ class FaultError(Exception):
 
 
 class Builder:
-    """Takes the events of a stream; `root` is the document once its end was taken. Keys that are there twice go to
+    """Builds documents from the events of a stream; `root` is the document after its end event. Duplicate keys go to
     `duplicates`; without it they are a fault."""
 
     def __init__(self, most_nodes: int, duplicates: list[str] | None = None) -> None:
@@ -64,7 +64,7 @@ class Builder:
         self.root: Any = None
 
     def take(self, event: Any) -> None:
-        """One event. Raises `FaultError`."""
+        """Take one event. Raises `FaultError`."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self._scalar(event)
@@ -91,10 +91,10 @@ class Builder:
             if value == _MERGE and self._awaits_key():
                 self._put(_MERGE_KEY, 0)
                 return
-            value = plain_scalar(value)
+            value = parse_plain_scalar(value)
         elif tag is not None and tag != "!":
             try:
-                value = tagged_scalar(tag, value)
+                value = parse_tagged_scalar(tag, value)
             except ValueError as error:
                 raise FaultError(str(error)) from None
         if event.anchor is not None:
@@ -142,7 +142,7 @@ class Builder:
         return bool(self.stack) and isinstance(self.stack[-1].value, dict) and not self.stack[-1].has_key
 
     def _put(self, value: Any, height: int) -> None:
-        """A complete value goes where it belongs: into a list, beside its key, or it is a key itself."""
+        """Put a complete value in place: into a list, beside its key, or as the key itself."""
         if not self.stack:
             self.root = value
             return
@@ -172,7 +172,8 @@ class Builder:
         self.duplicates.append(str(key))
 
     def _merge(self, frame: _Frame, value: Any) -> None:
-        """`<<: *a` or `<<: [*a, *b]`, of which the first counts most; the mapping's own keys count more."""
+        """Merge `<<: *a` or `<<: [*a, *b]`. Earlier sources take precedence, and the mapping's own keys over all of
+        them."""
         sources = value if isinstance(value, list) else [value]
         if not all(isinstance(source, dict) for source in sources):
             raise FaultError("<< merges mappings only")

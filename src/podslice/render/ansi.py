@@ -1,4 +1,4 @@
-"""What reaches a terminal: our own colours, and no control character of anybody's input.
+"""Output for terminals: our own colours pass, control characters from any input are shown as text.
 
 Names, values and file names come from files that others wrote. A terminal obeys what is in them: escape sequences
 clear it, rename its window or hide text, and bidirectional overrides show a line in another order than it has. So our
@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+# A random number in each sequence that we emit: input cannot contain sequences that pass for ours.
 _OWN = str(10**6 + int.from_bytes(os.urandom(3), "big"))
 _OURS = re.compile(rf"\x1b\[([0-9;]*);{_OWN}m")
 _SGR = re.compile(r"\x1b\[([0-9;]*)m")
@@ -23,7 +24,7 @@ _UNSAFE_IN_CELL = re.compile(f"[\t\n{_CONTROL}\ud800-\udfff]")
 
 
 def style(text: str, **how: Any) -> str:
-    """As `click.style`, with sequences that `echo` knows as ours."""
+    """Style as `click.style` does, with escape sequences that `echo` recognises as ours."""
     return _own(click.style("", reset=False, **how)) + text + f"\x1b[0;{_OWN}m"
 
 
@@ -32,22 +33,23 @@ def _own(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A text with its control characters, line ends and tabs included, as one can read them; our colours stay."""
+    """Return a text with control characters, line ends and tabs written out readably; our colours stay."""
     return _outside_ours(_UNSAFE_IN_CELL, text) if _UNSAFE_IN_CELL.search(text) else text
 
 
 def to_terminal(text: str) -> str:
-    """The text as a terminal may get it: lines, our colours, everything else visible. Not to be done twice."""
+    """Return the text in a form safe for a terminal: lines and our colours stay, other control characters are written
+    out. Must be applied once only, because our colours lose their mark."""
     return _OURS.sub(lambda found: f"\x1b[{found[1]}m", _outside_ours(_UNSAFE, text)) if _UNSAFE.search(text) else text
 
 
 def json_text(text: str) -> str:
-    """JSON with the control characters escaped that JSON itself lets pass; they can only stand in its texts."""
+    """Escape the control characters that JSON itself permits; they can occur only inside its strings."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def is_safe(text: str) -> bool:
-    """True when a text has no control characters but line ends and tabs."""
+    """Whether a text has no control characters except line ends and tabs."""
     return not _UNSAFE.search(text)
 
 
@@ -59,12 +61,12 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 def _outside_ours(pattern: re.Pattern[str], text: str) -> str:
     parts, last = [], 0
     for found in _OURS.finditer(text):
-        parts += [pattern.sub(_shown, text[last : found.start()]), found[0]]
+        parts += [pattern.sub(_escape, text[last : found.start()]), found[0]]
         last = found.end()
-    return "".join([*parts, pattern.sub(_shown, text[last:])])
+    return "".join([*parts, pattern.sub(_escape, text[last:])])
 
 
-def _shown(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     names = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     code = ord(found[0])
     return names.get(found[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

@@ -11,14 +11,14 @@ from podslice.render.ansi import visible
 from podslice.render.table import paragraphs
 
 Span: TypeAlias = str | tuple[str, str]
-"""A piece of text, or one with its style: `bold`, `dim`, `underline` and a colour, in any order."""
+"""A text, or a text and its style: `bold`, `dim`, `underline` and a colour, in any order."""
 Cell: TypeAlias = Span | Sequence[Span]
 _GAP = "  "
 _ATTRIBUTES = ("bold", "dim", "underline")
 
 
-def painted(text: str, style: str, *, coloured: bool) -> str:
-    """Text in a style."""
+def paint(text: str, style: str, *, coloured: bool) -> str:
+    """Return text in a style; plain where not `coloured`."""
     text = visible(text)
     if not coloured or not style or not text:
         return text
@@ -28,29 +28,29 @@ def painted(text: str, style: str, *, coloured: bool) -> str:
 
 
 def paragraph(spans: Sequence[Span], width: int, *, indent: int = 0, coloured: bool = False) -> list[str]:
-    """Lines of at most `width` columns, all set in by `indent`; a word longer than a line is broken."""
+    """Break spans into lines of at most `width` columns, indented by `indent`; a word longer than a line is split."""
     plain = "".join(_text(span) for span in spans)
     margin = " " * indent
-    lines = [margin + line for line in _broken(plain, max(1, width - indent))] or [margin]
+    lines = [margin + line for line in _break_text(plain, max(1, width - indent))] or [margin]
     if not coloured:
         return lines
     if len(spans) == 1:
-        return [margin + painted(line[indent:], _style(spans[0]), coloured=coloured) for line in lines]
+        return [margin + paint(line[indent:], _style(spans[0]), coloured=coloured) for line in lines]
     place = 0
     for span in spans:
         text, style = _text(span), _style(span)
         if style and lines[0][indent + place :].startswith(text):
             start = indent + place
-            lines[0] = lines[0][:start] + painted(text, style, coloured=coloured) + lines[0][start + len(text) :]
+            lines[0] = lines[0][:start] + paint(text, style, coloured=coloured) + lines[0][start + len(text) :]
             break
         place += len(text)
     return lines
 
 
 class Table:
-    """Headings and rows. Column `wrap` breaks where the table would be too wide, down to `least` columns; `right` is
-    aligned to the right. Rows may be shorter than the headings. Where even that is too wide, every row is a
-    paragraph."""
+    """A table with headings. Where it would be too wide, column `wrap` is wrapped, down to `least` columns; where even
+    that is too wide, every row becomes a paragraph. Column `right` is right-aligned. Rows may be shorter than the
+    headings."""
 
     def __init__(self, *headings: str, wrap: int, right: int | None = None, least: int = 1) -> None:
         self._headings = headings
@@ -60,16 +60,16 @@ class Table:
         self._rows: list[list[tuple[Span, ...]]] = []
 
     def add(self, *cells: Cell) -> None:
-        """One more row."""
+        """Add a row."""
         row = [_spans(cell) for cell in cells]
         self._rows.append(row + [()] * (len(self._headings) - len(row)))
 
     def lines(self, width: int, *, coloured: bool = False) -> list[str]:
-        """The table in lines without blanks at their ends."""
+        """Return the table as lines of at most `width` columns, without trailing blanks."""
         widths = self._widths(width)
         if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
             rows = [
-                ["".join(painted(_text(s), _style(s), coloured=coloured) for s in cell) for cell in row]
+                ["".join(paint(_text(s), _style(s), coloured=coloured) for s in cell) for cell in row]
                 for row in self._rows
             ]
             return paragraphs(self._headings, rows, width, bold=coloured).split("\n")
@@ -91,7 +91,7 @@ class Table:
 
     def _row(self, row: Sequence[tuple[Span, ...]], widths: Sequence[int], *, coloured: bool) -> list[str]:
         wrapped = row[self._wrap]
-        pieces = _broken(_plain(wrapped), widths[self._wrap]) or [""]
+        pieces = _break_text(_plain(wrapped), widths[self._wrap]) or [""]
         style = _style(wrapped[0]) if wrapped else ""
         lines = []
         for number, piece in enumerate(pieces):
@@ -99,13 +99,13 @@ class Table:
             for i, spans in enumerate(row):
                 shown: tuple[Span, ...] = ((piece, style),) if i == self._wrap else spans if number == 0 else ()
                 space = " " * (widths[i] - len(_plain(shown)))
-                text = "".join(painted(_text(span), _style(span), coloured=coloured) for span in shown)
+                text = "".join(paint(_text(span), _style(span), coloured=coloured) for span in shown)
                 cells.append(space + text if i == self._right else text + space)
             lines.append(_GAP.join(cells).rstrip())
         return lines
 
 
-def _broken(text: str, width: int) -> list[str]:
+def _break_text(text: str, width: int) -> list[str]:
     if len(text) <= width and "\n" not in text:
         return [text] if text else []
     return [

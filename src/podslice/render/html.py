@@ -45,14 +45,14 @@ wire(document);
 
 
 def to_html(pictures: Sequence[tuple[str, Picture]], *, title: str = "") -> str:
-    """A page with one drawing after the other, each under its heading (empty for none)."""
+    """Return a page with the drawings one after the other, each under its heading (empty for none)."""
     name = title or (pictures[0][1].title if pictures else "podslice")
     sections = [section(heading, picture, f"s{i}") for i, (heading, picture) in enumerate(_once(pictures))]
     return page(name, sections)
 
 
 def _once(pictures: Sequence[tuple[str, Picture]]) -> Iterator[tuple[str, Picture]]:
-    """Distances that stood above already are left out."""
+    """Yield the pictures, each without the distances that an earlier one has already shown."""
     shown: set[object] = set()
     for heading, picture in pictures:
         yield heading, picture._replace(distances=()) if picture.distances in shown else picture
@@ -60,7 +60,7 @@ def _once(pictures: Sequence[tuple[str, Picture]]) -> Iterator[tuple[str, Pictur
 
 
 def page(title: str, content: h.Node, *, style: str = "") -> str:
-    """A whole document with the style and the script that pictures need, and more style if wanted."""
+    """Return a whole document with the style and the script that pictures need, plus additional `style`."""
     document = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
@@ -74,7 +74,7 @@ def page(title: str, content: h.Node, *, style: str = "") -> str:
 
 
 def section(heading: str, picture: Picture, prefix: str) -> h.Element:
-    """A drawing with its table of owners."""
+    """Return a drawing with its table of owners."""
     return h.section(".picture")[
         heading and h.h2[heading],
         h.div(".scroll")[svg_element(picture, prefix=prefix)],
@@ -101,7 +101,7 @@ def _count(picture: Picture) -> str:
 
 
 def _rows(picture: Picture, number: int, prefix: str) -> Iterator[h.Element]:
-    """A row for each owner of a pod; what belongs to the pod as a whole stands once."""
+    """Yield a row for each owner of a pod; what belongs to the pod as a whole is in the first one."""
     pod = picture.pods[number]
     mine = [index for index, owner in enumerate(picture.owners) if owner.pod == number]
     facts = (pod.qos, pod.memory or "–", pod.devices or "–", h.code[pod.cgroup] if pod.cgroup else _NO_UID)

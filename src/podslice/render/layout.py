@@ -1,4 +1,4 @@
-"""Where everything of a picture goes, in pixels: a function of the picture alone, without any drawing."""
+"""Layout of a picture in pixels: a pure function of the picture, without any drawing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ChipPlace(NamedTuple):
 
 
 class NodePlace(NamedTuple):
-    """A NUMA box; everything inside has page coordinates."""
+    """A placed NUMA box; everything inside has page coordinates."""
 
     node: NUMABox
     place: Rectangle
@@ -67,8 +67,8 @@ class SocketPlace(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """`cell` is the pitch of a CPU's square, `digits` the size of the numbers in them (0: no room); `bottom` is where
-    the boxes end."""
+    """Places of all boxes. `cell` is the pitch of the CPUs' squares, `digits` the font size of the numbers in them (0:
+    no room), `bottom` the y coordinate where the boxes end."""
 
     width: float
     bottom: float
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(picture: Picture, top: float) -> Layout:
-    """Sockets side by side where each has one node, else one below the other with their nodes in a grid."""
+    """Place sockets side by side where each has one node, else one below the other with their nodes in a grid."""
     with_cpus = [socket for socket in picture.sockets if socket.id is not None]
     most = max((len(socket.nodes) for socket in with_cpus), default=1)
     small = most == 1 and len(with_cpus) <= 1 and picture.cpu_count <= 32
@@ -107,8 +107,8 @@ def lay_out(picture: Picture, top: float) -> Layout:
 
 
 def _grid_of(picture: Picture, width: float, sockets: int, most: int) -> tuple[int, int]:
-    """Sockets side by side, and columns of NUMA nodes in each: as many as look well and leave the numbers of the CPUs
-    readable."""
+    """Choose how many sockets go side by side and how many columns of NUMA nodes each has, so that the numbers of the
+    CPUs stay readable."""
     if most == 1:
         grids = [(across, 1) for across in (4, 2, 1) if across <= max(1, sockets) and (across < 4 or sockets >= 8)]
     else:
@@ -130,7 +130,7 @@ def _node_width(socket_width: float, columns: int) -> float:
 
 
 def _cell_size(picture: Picture, inner: float) -> float:
-    """A row of at most sixteen cores fills the box, within what is neither tiny nor huge."""
+    """Return the pitch at which a row of at most sixteen cores fills the box, within sensible limits."""
     nodes = [node for socket in picture.sockets for node in socket.nodes if node.cpus]
     cores = max((sum(len(cache.cores) for cache in node.caches) for node in nodes), default=1)
     grouped = [len(cache.cores) for node in nodes for cache in node.caches if cache.shown]
@@ -141,7 +141,7 @@ def _cell_size(picture: Picture, inner: float) -> float:
 
 
 def _digit_size(picture: Picture, cell: float) -> float:
-    """The same for all CPUs, so that the longest number fits."""
+    """Return one font size for all CPUs, at which the longest number fits."""
     longest = max((len(str(cpu.id)) for cpu in picture.cpus()), default=1)
     size = min(12.0, (cell - 3) / (0.6 * longest))
     return size if size >= _SMALLEST_DIGITS else 0.0
@@ -195,7 +195,7 @@ def _chips(devices: Sequence[DeviceBox], x: float, y: float, inner: float) -> tu
 def _cores(
     node: NUMABox, x: float, y: float, inner: float, cell: float
 ) -> tuple[tuple[CachePlace, ...], tuple[CellPlace, ...], float]:
-    """Caches flow from left to right; inside one, cores are columns of threads, in rows."""
+    """Place the caches of a node from left to right; inside a cache, cores are columns and their threads rows."""
     caches: list[CachePlace] = []
     cells: list[CellPlace] = []
     left, row_bottom, bottom = x, y, y

@@ -12,7 +12,7 @@ _EXIT_CODES = re.compile(r"\n\s*Exit codes: (?P<codes>.*?)(?=\n\s*\n|\Z)", re.DO
 
 
 def manual_page(command: click.Command, path: str, *, version: str, others: list[str]) -> str:
-    """The page of the command that is called as `path` (`podslice state show`); `others` are pages to see also."""
+    """Return the page of the command called as `path` (`podslice state show`); `others` are the pages of SEE ALSO."""
     name = path.replace(" ", "-")
     context = click.Context(command, info_name=path)
     text = command.help or ""
@@ -59,18 +59,18 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _summary(paragraphs: list[str]) -> str:
-    """The first sentence without its full stop; a colon ends one as well."""
+    """Return the first sentence without its full stop; a colon ends a sentence as well."""
     first = paragraphs[0] if paragraphs else ""
     return re.split(r"(?<!\.)[.:;](?:\s|$)", first)[0]
 
 
 def _line(text: str) -> str:
-    """One line of text that roff takes for text, whatever it begins with."""
+    """Return a line that roff takes for text even where it begins with a control character of roff."""
     escaped = _escape(text)
     return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped
 
 
 def _escape(text: str) -> str:
-    """Backslashes and dashes as they are; other letters than ASCII by their number."""
+    """Escape a text for roff: backslashes and dashes stay literal, characters beyond ASCII go by their number."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return "".join(char if ord(char) < 128 else f"\\[u{ord(char):04X}]" for char in plain)

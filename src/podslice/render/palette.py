@@ -18,7 +18,8 @@ _PATTERNS = (
 
 
 class Style(NamedTuple):
-    """How an owner is drawn: `fill` colour, `pattern` (an SVG path on an 8 × 8 tile, empty for none), `ink` on it."""
+    """Style of an owner: `fill` colour, `pattern` (an SVG path on an 8 × 8 tile, empty for none), and `ink` for
+    text."""
 
     fill: str
     pattern: str
@@ -26,7 +27,7 @@ class Style(NamedTuple):
 
 
 def style_of(look: int) -> Style:
-    """The style of the owner with this look (`Owner.look`)."""
+    """Return the style for a look (`Holder.look`)."""
     fill = _COLOURS[look % len(_COLOURS)]
     pattern = _PATTERNS[look // len(_COLOURS) % len(_PATTERNS)]
     return Style(fill, pattern, "#ffffff" if fill == _COLOURS[-1] else "#111111")

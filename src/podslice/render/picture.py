@@ -1,4 +1,4 @@
-"""The picture of a node as plain data: what is where and whose it is. Back ends (terminal, SVG, HTML) only draw it.
+"""The picture of a node as plain data: hardware and its owners. Back ends (terminal, SVG, HTML) only draw it.
 
 Sockets hold NUMA nodes, those hold L3 groups, those cores, those CPUs. Every CPU has an owner or belongs to the shared
 or the reserved pool; owners are containers, and the shared rest of a pod's bubble.
@@ -22,7 +22,7 @@ RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusi
 
 
 class Holder(NamedTuple):
-    """Somebody who owns CPUs, or devices while it runs in the shared pool (kind `shared pool`, no CPUs). `pod` is an
+    """An owner of CPUs, or of devices while it runs in the shared pool (kind `shared pool`, no CPUs). `pod` is an
     index into `Picture.pods`; `look` numbers colours, patterns and letters, the same for the same owner before and
     after a change. `growth` are those of its CPUs that came on top of what was promised at its admission, `shares`
     those that it runs on besides and that are not its own."""
@@ -37,8 +37,7 @@ class Holder(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What a person should know of an owner with more than was promised, or with shared CPUs too; empty for
-        others."""
+        """Remark on an owner with more CPUs than promised, or with shared CPUs too; empty for others."""
         parts = []
         if self.growth:
             parts.append(f"{format_bits(self.cpus & ~self.growth)} promised, {format_bits(self.growth)} growth")
@@ -48,8 +47,8 @@ class Holder(NamedTuple):
 
 
 class PodEntry(NamedTuple):
-    """A pod; `bubble` are the CPUs of a pod with pod-level resources, 0 for others. `cgroup` is empty where the
-    manifest has no UID, which the path is made of. `pooled`: it owns no CPUs and runs in the node's shared pool."""
+    """A pod; `bubble` are the pod CPUs of a pod with pod-level resources, 0 for others. `cgroup` is empty where the
+    manifest has no UID, from which the path is made. `pooled`: it owns no CPUs and runs in the node's shared pool."""
 
     label: str
     qos: str
@@ -61,8 +60,8 @@ class PodEntry(NamedTuple):
 
 
 class CPU(NamedTuple):
-    """One CPU: its pool or the index of its owner, the index of the pod whose bubble it is in, whether it changed hands
-    since the picture this one is compared with, and whether its owner has it on top of what was promised; its class."""
+    """One CPU: its pool or the index of its owner, the index of the pod among whose pod CPUs it is, whether its owner
+    changed since the picture this one is compared with, whether it is beyond what was promised, and its class."""
 
     id: int
     kind: str
@@ -104,8 +103,8 @@ class DeviceBox(NamedTuple):
 
 
 class NUMABox(NamedTuple):
-    """The part of a NUMA node that lies on one socket (socket None: memory only). `free` CPUs can be given away
-    exclusively; None where nobody owns CPUs (CPU Manager policy none)."""
+    """The part of a NUMA node that lies on one socket (socket None: memory only). `free` CPUs can be given out
+    exclusively; None where no container owns CPUs (CPU Manager policy none)."""
 
     id: int
     cpus: Bits
@@ -122,7 +121,7 @@ class SocketBox(NamedTuple):
 
 class Picture(NamedTuple):
     """A node. `distances` are (NUMA node id, distances) of the nodes that are drawn, by id, empty where the machine
-    does not tell all of them. Nodes with neither CPUs nor memory are not drawn; `details` says how many there are."""
+    does not report all of them. Nodes with neither CPUs nor memory are not drawn; `details` says how many there are."""
 
     title: str
     details: tuple[str, ...]
@@ -142,7 +141,7 @@ class Picture(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Somebody has more than was promised."""
+        """Whether any owner has more CPUs than promised."""
         return any(owner.growth for owner in self.owners)
 
     def cpus(self) -> Iterator[CPU]:
@@ -154,9 +153,9 @@ class Picture(NamedTuple):
 
 
 def picture_of(view: NodeView, *, before: Picture | None = None, title: str = "") -> Picture:
-    """The picture of a node now; with `before`, CPUs that changed hands since then are marked."""
+    """Return the picture of a node; with `before`, CPUs whose owner changed since then are marked."""
     pods, owners = _owners(view)
-    owners = _looking(owners, () if before is None else before.owners)
+    owners = _assign_looks(owners, () if before is None else before.owners)
     classes = () if view.cpu_classes is None else tuple(view.cpu_classes.cpus.items())
     painter = _Painter(view.topology, view.reserved, owners, pods, before, classes)
     boxes: dict[int | None, list[NUMABox]] = {}
@@ -188,7 +187,8 @@ def _has_memory(node: NUMANode) -> bool:
 
 
 def _distances(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Rows and columns in the order of node ids, as the kernel lists columns; the machine's nodes may be in another."""
+    """Return NUMA distances with rows and columns by node id, as the kernel lists columns; the machine's nodes may have
+    another order."""
     nodes = sorted(machine.nodes, key=lambda node: node.id)
     if any(node.distances is None or len(node.distances) != len(nodes) for node in nodes):
         return ()
@@ -227,8 +227,8 @@ def _owners(view: NodeView) -> tuple[list[PodEntry], list[Holder]]:
     return pods, owners
 
 
-def _looking(owners: list[Holder], before: Iterable[Holder]) -> list[Holder]:
-    """Owners that were there before look as they did; the others get looks that nobody has."""
+def _assign_looks(owners: list[Holder], before: Iterable[Holder]) -> list[Holder]:
+    """Give each owner the look that it had `before`; new owners get unused looks."""
     known = {(owner.label, owner.kind): owner.look for owner in before}
     unused = (look for look in count() if look not in known.values())
     looks = (known.get((owner.label, owner.kind)) for owner in owners)
@@ -255,8 +255,8 @@ def _pod_entry(view: NodeView, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
 
 
 def _cgroup(pod: AdmissionPod) -> str:
-    """Where the pod's cgroup is; empty for a claim, and for a pod whose UID was made of its name because its
-    manifest has none."""
+    """Return the path of the pod's cgroup; empty for a claim, and for a pod without a UID in its manifest, whose UID is
+    made from its name."""
     made_up = _label(pod).replace("/", ".")
     return "" if pod.holds_claim or f"{pod.uid}.".startswith(f"{made_up}.") else pod_cgroup_path(pod.uid, pod.qos)
 
@@ -270,8 +270,8 @@ def _label(pod: AdmissionPod) -> str:
 
 
 def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Holder]:
-    """Containers with CPUs of their own, init containers only for what nobody took over from them; then the pod's
-    shared pool."""
+    """Yield containers with CPUs of their own, init containers only for CPUs that no later container took over; then
+    the pod's shared pool."""
     shared = 0
     taken = 0
     found: list[Holder] = []
@@ -301,7 +301,7 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
 
 
 class _Painter:
-    """Knows whose every CPU is."""
+    """Resolves the owner of each CPU of a node."""
 
     def __init__(
         self,
@@ -364,7 +364,7 @@ def _memory(view: NodeView, node: int) -> Iterator[Memory]:
 
 
 def _devices(view: NodeView, node: int | None) -> Iterator[DeviceBox]:
-    """Devices of a NUMA node; those of several are drawn at the first. None: without a node."""
+    """Yield the devices of a NUMA node; those of several nodes belong to the first. None: devices without a node."""
     holders = {
         (resource, name): _name(view, uid)
         for uid, named in view.device_ids.items()
@@ -386,7 +386,7 @@ def _name(view: NodeView, uid: str) -> str:
 
 
 def tip(picture: Picture, cpu: CPU) -> str:
-    """What hovering over a CPU says: id, owner, its CPUs, cgroup."""
+    """Return the tooltip of a CPU: id, owner, its CPUs, cgroup."""
     if cpu.owner is None:
         text = f"CPU {cpu.id}: {'reserved for the system' if cpu.kind == RESERVED else 'shared pool of the node'}"
     else:

@@ -10,13 +10,13 @@ _WORDS = re.compile(r"\S+\s*")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def wrapped(text: str, width: int | None) -> str:
-    """Every line of a text broken at `width` columns, what follows set in by two; None leaves lines whole."""
-    return text if width is None else "\n".join(_broken(line, width) for line in text.split("\n"))
+def wrap_lines(text: str, width: int | None) -> str:
+    """Wrap every line of a text at `width` columns with continuations indented by two; None leaves lines whole."""
+    return text if width is None else "\n".join(_break_line(line, width) for line in text.split("\n"))
 
 
-def _broken(line: str, width: int) -> str:
-    """Broken between words; what colours them takes no room."""
+def _break_line(line: str, width: int) -> str:
+    """Break a line between words; colour sequences take no columns."""
     lead = " " * (len(line) - len(line.lstrip()))
     lines, current = [], lead
     for word in _WORDS.findall(line):
@@ -27,13 +27,14 @@ def _broken(line: str, width: int) -> str:
     return "\n".join((*lines, current.rstrip()))
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 pod`, `2 pods`."""
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 pod`, `2 pods`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def folded(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """Lines of at most `width` columns, broken after spaces and commas, else anywhere; all but the first are set in."""
+def fold(text: str, width: int, *, indent: int = 0) -> list[str]:
+    """Break a text into lines of at most `width` columns, after spaces and commas where possible; all lines but the
+    first are indented."""
     lines: list[str] = []
     line = ""
     for part in _PARTS.findall(text):

@@ -44,12 +44,12 @@ _path = htpy.Element("path")
 
 
 def to_svg(picture: Picture, *, prefix: str = "") -> str:
-    """The drawing as XML text. `prefix` keeps the ids of several drawings on one page apart."""
+    """Return the drawing as XML text. `prefix` keeps the ids of several drawings on one page apart."""
     return str(svg_element(picture, prefix=prefix))
 
 
 def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
-    """The drawing as an element, for pages."""
+    """Return the drawing as an element, for pages."""
     layout = lay_out(picture, _TOP)
     legend, bottom = _legend(picture, layout, prefix)
     if 1 < len(picture.distances) <= int((layout.width - 2 * PAD - _DISTANCE_ROWS) / _DISTANCE):
@@ -144,7 +144,7 @@ def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> h
 
 
 def _bar(memory: Memory, place: Rectangle) -> htpy.Element:
-    """A bar of memory: reserved, used, free; just its size where nobody counts."""
+    """Draw a bar of memory: reserved, used, free; only its size where no Memory Manager counts."""
     total = max(1, memory.total)
     name = memory.resource.replace("hugepages-", "huge pages ")
     if memory.used is None:
@@ -187,13 +187,13 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
 
 
 def _on(style: Style, size: float) -> str:
-    """How text of this size stays readable on an owner's colour, through its pattern."""
+    """Return the style with which text of `size` stays readable on an owner's colour and pattern."""
     halo = f";paint-order:stroke;stroke:{style.fill};stroke-width:{size / 2.4:.2g}px" if style.pattern else ""
     return f"fill:{style.ink}{halo}"
 
 
 def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None:
-    """Devices that belong to no NUMA node."""
+    """Draw the devices that belong to no NUMA node."""
     if not layout.loose:
         return None
     y = layout.loose[0].place.y + 13
@@ -201,7 +201,7 @@ def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None
 
 
 def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
-    """A CPU: its square, its number where there is room, its bubble behind it, a frame if it changed hands."""
+    """Draw a CPU: its square, its number where there is room, its pod behind it, a frame if its owner changed."""
     cpu, pitch = cell.cpu, layout.cell
     inset = max(1.5, pitch * 0.09) if cpu.bubble is not None else 1
     square = Rectangle(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
@@ -236,7 +236,7 @@ def _square(picture: Picture, cpu: CPU, place: Rectangle, prefix: str) -> htpy.E
 
 
 def _growth(picture: Picture, cpu: CPU, square: Rectangle) -> htpy.Element:
-    """A corner that is folded over: the owner has the CPU on top of what was promised."""
+    """Draw a folded corner: the owner has the CPU beyond what was promised."""
     owned = cpu.owner is not None and cpu.kind != POD_SHARED
     return _corner(square, style_of(picture.owners[cpu.owner or 0].look).ink if owned else _INK)
 
@@ -259,7 +259,7 @@ def _label(picture: Picture, cell: CellPlace, layout: Layout) -> htpy.Element | 
 
 
 def swatch(picture: Picture, index: int, prefix: str) -> htpy.Element:
-    """An owner's colour and pattern as a small drawing, on a page that has the picture with this prefix."""
+    """Return an owner's colour and pattern as a small drawing, on a page that has the picture with this prefix."""
     cpu = CPU(0, picture.owners[index].kind, index, None, False)
     square = _square(picture, cpu, Rectangle(1, 1, 13, 13), prefix)
     return htpy.Element("svg")(
@@ -301,13 +301,13 @@ def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.El
 
 
 def _cut(text: str, width: float) -> str:
-    """The text, or as much of it as fits into so many pixels."""
+    """Return the text, cut to `width` pixels."""
     room = int(width / 6.1)
     return text if len(text) <= room else text[: max(8, room - 1)] + "…"
 
 
 def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, prefix: str = "") -> Any:
-    """A line of the legend, to be placed: swatch, name, CPUs."""
+    """Return a function that draws a line of the legend (swatch, name, CPUs) at a place."""
 
     def at(x: float, y: float, width: float) -> htpy.Element:
         swatch = Rectangle(x, y, 13, 13)
@@ -325,20 +325,20 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
 
 
 def _growth_key(x: float, y: float, width: float) -> htpy.Element:
-    """The line of the legend about folded corners."""
+    """Draw the line of the legend about folded corners."""
     place = Rectangle(x, y, 13, 13)
     text = _cut("growth: beyond what was promised at the admission", width - 24)
     return _g[_box(place, "s", rx="2"), _corner(place, _INK), _words(x + 19, y + 11, text)]
 
 
 def _class_key(name: str, cpus: Bits, x: float, y: float, width: float) -> htpy.Element:
-    """A line of the legend about a CPU class."""
+    """Draw a line of the legend about a CPU class."""
     text = f"class {name} · {format_bits(cpus) or '-'}"
     return _g[_title[text], _words(x + 19, y + 11, _cut(text, width - 24))]
 
 
 def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:
-    """The matrix of NUMA distances; darker is farther."""
+    """Draw the matrix of NUMA distances; darker is farther."""
     y += 2 * GAP
     ids = [node for node, _ in picture.distances]
     far = max((d for _, row in picture.distances for d in row), default=10)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from podslice.render.ansi import echo, style, visible
-from podslice.render.prose import folded
+from podslice.render.prose import fold
 
 _GAP = "  "
 _NARROWEST = 12
@@ -23,7 +23,7 @@ _STYLED = re.compile(r"((?:\x1b\[[0-9;]*m)+)(.*?)(\x1b\[0[0-9;]*m)\Z", re.DOTALL
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None where it is none."""
+    """Return the columns of the terminal on standard output; None where it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -35,8 +35,8 @@ def format_table(
     bold: bool = False,
     width: int | None = None,
 ) -> str:
-    """The table as text of at most `width` columns (None: those of the terminal, or any where there is none). Columns
-    in `right` are right-aligned; styled cells are measured without their colour."""
+    """Return the table as text of at most `width` columns (None: those of the terminal, or any where there is none).
+    Columns in `right` are right-aligned; styled cells are measured without their colour."""
     rows = [[visible(cell) for cell in row] for row in rows]
     width = terminal_width() if width is None else width
     widths = [max([len(heading), *(_length(row[i]) for row in rows)]) for i, heading in enumerate(headings)]
@@ -54,7 +54,7 @@ def format_table(
 
 
 def _fit(widths: list[int], headings: Sequence[str], width: int) -> bool:
-    """Make the widest columns narrower until the table fits; False where that would leave too little of them."""
+    """Narrow the widest columns until the table fits. Returns False where they would become too narrow."""
     while (excess := sum(widths) + len(_GAP) * (len(widths) - 1) - width) > 0:
         widest = max(range(len(widths)), key=widths.__getitem__)
         least = max(_NARROWEST, len(headings[widest]))
@@ -65,7 +65,7 @@ def _fit(widths: list[int], headings: Sequence[str], width: int) -> bool:
 
 
 def paragraphs(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, bold: bool) -> str:
-    """A paragraph for each row, a line for each of its cells; what is too long goes on in lines of its own."""
+    """Return a paragraph for each row with a line for each cell; long cells continue on further lines."""
     label = max(map(len, headings))
     lines = []
     for row in rows:
@@ -84,13 +84,13 @@ def _length(cell: str) -> int:
 
 
 def _fold(cell: str, width: int) -> list[str]:
-    """The lines of a cell, each in the cell's colour."""
+    """Break a cell into lines, each in the cell's colour."""
     if _length(cell) <= width:
         return [cell]
     styled = _STYLED.match(cell)
     if styled is None:
-        return folded(click.unstyle(cell), width)
-    return [f"{styled[1]}{line}{styled[3]}" for line in folded(styled[2], width)]
+        return fold(click.unstyle(cell), width)
+    return [f"{styled[1]}{line}{styled[3]}" for line in fold(styled[2], width)]
 
 
 def _pad(cell: str, width: int, *, right: bool) -> str:
@@ -104,7 +104,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
 
 
 def format_bytes(amount: int) -> str:
-    """A size for people: `192 GiB`, `1.5 TiB`."""
+    """Format a size in bytes: `192 GiB`, `1.5 TiB`."""
     value, unit = float(amount), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value /= 1024

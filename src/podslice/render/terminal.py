@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from podslice.render.ansi import style
 from podslice.render.picture import CPU, RESERVED, CoreBox, DeviceBox, Memory, NUMABox, Picture
-from podslice.render.prose import folded
+from podslice.render.prose import fold
 from podslice.render.table import format_bytes
 from podslice.values.cpuset import Bits, format_bits
 
 RESERVED_SYMBOL = "×"
 SHARED_SYMBOL = "·"
 GROWTH_MARK = "+"
-"""Behind a CPU that its owner has on top of what was promised."""
+"""Mark after a CPU that its owner has beyond what was promised."""
 _SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_cyan", "bright_yellow")
 _GROUP = 8
@@ -24,7 +24,7 @@ _DETAILS = 11
 
 
 def to_text(picture: Picture, *, width: int = 100) -> str:
-    """The picture for a terminal of `width` columns, with colours that `click.echo` drops where there is none."""
+    """Return the picture for a terminal of `width` columns, with colours that `click.echo` drops elsewhere."""
     lines: list[str] = []
     for socket in picture.sockets:
         lines.append(_style("Memory without CPUs" if socket.id is None else f"Socket {socket.id}", bold=True))
@@ -32,7 +32,7 @@ def to_text(picture: Picture, *, width: int = 100) -> str:
             lines += _node_lines(picture, node, width)
     if picture.loose_devices:
         text = f"{_style('Devices without NUMA node', bold=True)}  {_devices(picture.loose_devices)}"
-        lines += folded(text, width, indent=2)
+        lines += fold(text, width, indent=2)
     lines.append("")
     lines += _legend(picture, width)
     if 1 < len(picture.distances) <= (width - 6) // 4:
@@ -46,9 +46,9 @@ def _node_lines(picture: Picture, node: NUMABox, width: int) -> list[str]:
     details = [*cpus, *map(_memory, node.memory)]
     if node.devices:
         details.append(_devices(node.devices))
-    lines = folded(f"  NUMA {node.id:<3} {' · '.join(details)}", width, indent=_DETAILS)
+    lines = fold(f"  NUMA {node.id:<3} {' · '.join(details)}", width, indent=_DETAILS)
     threads = max((len(core.cpus) for cache in node.caches for core in cache.cores), default=0)
-    for groups in _wrapped(_groups(node), width - _INDENT):
+    for groups in _fit_groups(_groups(node), width - _INDENT):
         lines += [_row(picture, groups, thread, threads) for thread in range(threads)]
     return lines
 
@@ -67,7 +67,7 @@ def _devices(devices: Sequence[DeviceBox]) -> str:
 
 
 def _groups(node: NUMABox) -> list[tuple[str, list[CoreBox]]]:
-    """Up to eight cores each, and what goes before them: a bar where an L3 group begins."""
+    """Return groups of up to eight cores, each with its lead: a bar where an L3 group begins."""
     found: list[tuple[str, list[CoreBox]]] = []
     for cache in node.caches:
         cores = sorted(cache.cores, key=lambda core: core.id)
@@ -76,8 +76,8 @@ def _groups(node: NUMABox) -> list[tuple[str, list[CoreBox]]]:
     return found
 
 
-def _wrapped(groups: list[tuple[str, list[CoreBox]]], width: int) -> Iterator[list[tuple[str, list[CoreBox]]]]:
-    """Lines of groups that fit into the width."""
+def _fit_groups(groups: list[tuple[str, list[CoreBox]]], width: int) -> Iterator[list[tuple[str, list[CoreBox]]]]:
+    """Yield lines of groups that fit into the width."""
     line: list[tuple[str, list[CoreBox]]] = []
     taken = 0
     for gap, cores in groups:
@@ -135,16 +135,16 @@ def _legend(picture: Picture, width: int) -> list[str]:
         fg = None if look is None else _COLOURS[look % len(_COLOURS)]
         drawn = _style(symbol, fg=fg, bold=look is not None, dim=look is None)
         text = f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}"
-        lines += folded(text, width, indent=5)
+        lines += fold(text, width, indent=5)
     for name, cpus in picture.classes:
-        lines += folded(f"     {f'class {name}':<{label_width}}  {format_bits(cpus) or '-'}", width, indent=5)
+        lines += fold(f"     {f'class {name}':<{label_width}}  {format_bits(cpus) or '-'}", width, indent=5)
     if picture.grows:
-        lines += folded(
+        lines += fold(
             f"  {GROWTH_MARK}  behind a CPU: growth, beyond what was promised at the admission", width, indent=5
         )
     if pooled:
         more = f" and {len(pooled) - _MOST_POOLED} more" if len(pooled) > _MOST_POOLED else ""
-        lines += folded(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}", width, indent=4)
+        lines += fold(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}", width, indent=4)
     return lines
 
 

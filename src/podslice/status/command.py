@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from podslice.cli.output import OUTPUT, coloured, emit, prose_width, socket_option
+from podslice.cli.output import OUTPUT, emit, prose_width, socket_option, use_colours
 from podslice.render.ansi import echo, style
 from podslice.status.agent_socket import read_status
 from podslice.status.status import AgentStatus, ClaimReport, PodReport, RejectedPod, waiting_text
@@ -39,7 +39,7 @@ def status(*, socket: str, watch: bool, show_map: bool, output: str) -> None:
     while True:
         if output in ("table", "wide"):
             # Clearing is for terminals; in a pipe an empty line separates the pictures.
-            click.clear() if coloured() else echo("")
+            click.clear() if use_colours() else echo("")
         try:
             show_status(read_status(socket), output, show_map=show_map)
         except InputError as error:
@@ -52,7 +52,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
     if output not in ("table", "wide"):
         emit(status, output)
         return
-    from podslice.render.prose import wrapped
+    from podslice.render.prose import wrap_lines
     from podslice.render.table import print_table
 
     echo(_headline(status))
@@ -63,7 +63,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
     for condition in status.conditions:
         echo(style(f"condition: {condition}", fg="yellow"))
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
-    echo(wrapped(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()), prose_width()) + "\n")
+    echo(wrap_lines(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()), prose_width()) + "\n")
     wide = output == "wide"
     rows = [row for pod in status.pods for row in status_rows(pod, wide=wide)]
     more = ["POD UID", "CONTAINER ID", "CGROUP"] * wide

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
-from podslice.cli.output import coloured, emit, print_data
+from podslice.cli.output import emit, print_data, use_colours
 from podslice.machine.documents import MachineList, MachineSummary, device_inventory
 from podslice.machine.model import Machine
 from podslice.render.ansi import echo
@@ -139,7 +139,7 @@ def _show(machine: Machine, output: str) -> None:
     if output in ("table", "wide"):
         from podslice.topology.table import to_text
 
-        echo(to_text(machine, wide=output == "wide", colour=coloured()))
+        echo(to_text(machine, wide=output == "wide", colour=use_colours()))
         return
     if output == "nrt":
         from podslice.node_objects.write_nrt import machine_topology

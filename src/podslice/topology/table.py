@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from podslice.machine.model import Cache, Core, HugePages, KernelNode, Machine, NUMANode
 from podslice.render.ansi import style
-from podslice.render.prose import counted, folded
+from podslice.render.prose import fold, plural
 from podslice.render.table import format_bytes, format_table, terminal_width
 from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits
 
@@ -121,7 +121,7 @@ def _facts(machine: Machine, nodes: Sequence[NUMANode], paint: _Paint) -> list[s
     width = terminal_width()
     lines = []
     for label, value in facts:
-        first, *more = [value] if width is None else folded(value, max(12, width - _LABEL - 1))
+        first, *more = [value] if width is None else fold(value, max(12, width - _LABEL - 1))
         lines += (
             [f"{paint.label(f'{label:<{_LABEL}}')} {first}", *(" " * (_LABEL + 1) + one for one in more)]
             if value
@@ -151,7 +151,7 @@ def _core_fact(machine: Machine) -> str:
             widths[len(core.threads)] = widths.get(len(core.threads), 0) + 1
     if not widths:
         return ""
-    kinds = [f"{count} with {counted(threads, 'thread')}" for threads, count in sorted(widths.items(), reverse=True)]
+    kinds = [f"{count} with {plural(threads, 'thread')}" for threads, count in sorted(widths.items(), reverse=True)]
     if len(kinds) > 1:
         return f"{sum(widths.values())}: {', '.join(kinds)}"
     (threads,) = widths
@@ -201,7 +201,7 @@ def _uncore_fact(machine: Machine) -> str:
         groups[_uncore_group(core)] = groups.get(_uncore_group(core), 0) + len(core.threads)
     sizes = sorted(set(groups.values()))
     each = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    return f"{counted(len(groups), 'group')} of {each} CPUs"
+    return f"{plural(len(groups), 'group')} of {each} CPUs"
 
 
 def _uncore_group(core: Core) -> int:

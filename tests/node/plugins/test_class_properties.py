@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node, Pod, PodslicePolicy, StartError, without_cpus
 from podslice.advise.defrag.plan import apply_move, defragment
-from podslice.cli.machine_option import machine_named
+from podslice.cli.machine_option import load_named_machine
 from podslice.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, Hotplug
 from podslice.machine.gallery import gallery_names
 from podslice.machine.model import cpu_topology
@@ -34,7 +34,7 @@ CLASSES = st.lists(MATCHES, max_size=5).map(
 @given(st.sampled_from(gallery_names()), CLASSES, st.sets(st.integers(0, 7), max_size=4))
 def test_classes_are_a_partition(name: str, classes: tuple[CPUClass, ...], isolated: set[int]) -> None:
     """Whatever classes match: every CPU of the machine has exactly one, and what can be owned is of the class."""
-    machine = replace(machine_named(name, "--machine"), isolated=CPUSet(isolated))
+    machine = replace(load_named_machine(name, "--machine"), isolated=CPUSet(isolated))
     topology = cpu_topology(machine)
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus=str(max(topology.numa_of)))
     try:

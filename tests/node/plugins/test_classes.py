@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
 from podslice.advise.defrag.plan import defragment
-from podslice.cli.machine_option import machine_named
+from podslice.cli.machine_option import load_named_machine
 from podslice.config.policy import (
     AnnotationRules,
     AssignRule,
@@ -31,7 +31,7 @@ from podslice.replica.setup import build_rules, setup_of
 from podslice.values.cpuset import CPUSet, bits_of, parse_bits, union
 from tests.conftest import make_pod
 
-HYBRID = machine_named("hybrid-i9-12900k", "--machine")
+HYBRID = load_named_machine("hybrid-i9-12900k", "--machine")
 P = CPUClass("performance", ClassMatch(core_type="performance"), min_shared=2)
 E = CPUClass("efficiency", ClassMatch(core_type="efficiency"), exclusive="onRequest", overflow=("performance",))
 DAEMONS = AssignRule(("efficiency",), namespaces=("kube-system",))
@@ -308,7 +308,7 @@ def test_moves_stay_in_a_class(requested: str) -> None:
 @pytest.mark.parametrize("name", gallery_names())
 def test_every_cpu_has_one_class(name: str) -> None:
     """On every machine of the gallery classes are disjoint and have all CPUs."""
-    machine = machine_named(name, "--machine")
+    machine = load_named_machine(name, "--machine")
     classes = (CPUClass("low", ClassMatch(cpus="0")), P, E, CPUClass("first", ClassMatch(numa_nodes=(0,))))
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus=str(machine.cpus.bits.bit_length() - 1))
     policy = PodslicePolicy(cpu_classes=classes)

@@ -29,12 +29,12 @@ from podslice.cli.output import (
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
-from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.machine.model import CPUTopology
 from podslice.node.holding import digest
 from podslice.node.node import Node
 from podslice.render.ansi import echo
-from podslice.render.prose import wrapped
+from podslice.render.prose import wrap_lines
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
@@ -132,7 +132,7 @@ def defrag(
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     pods = [one.pod for one in read.pods]
-    resizes = read_wishes(resize_paths, **options)
+    resizes = read_resizes(resize_paths, **options)
     mode = _Mode(restarts, most, limit)
     if resizes and (restarts or largest):
         raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
@@ -202,7 +202,7 @@ def _quantity(text: str) -> Quantity:
 
 
 def _plan_pods(
-    node: Node, pods: list[Pod], resizes: list[ResizeWish], mode: _Mode, output: str, *, only_refused: bool
+    node: Node, pods: list[Pod], resizes: list[RequestedResize], mode: _Mode, output: str, *, only_refused: bool
 ) -> None:
     """Plan for each pod and resize, print the plans, and exit with 1 where one does not fit."""
     from podslice.advise.defrag.table import plan_text
@@ -220,7 +220,7 @@ def _plan_pods(
         if output in ("table", "wide"):
             title = f"The resize of {who}" if resized else who
             text = plan_text(plan, title, most=mode.most_allowed, topology=topology, resized=resized)
-            text = wrapped(text, prose_width())
+            text = wrap_lines(text, prose_width())
             echo(f"\n{text}" if data else text)
             sys.stdout.flush()
         data.append(PodPlan(who, plan, resized, state))
@@ -244,10 +244,10 @@ def _plan_each(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan 
         yield plan, pod, state
 
 
-def _plan_resizes(node: Node, resizes: list[ResizeWish], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
+def _plan_resizes(node: Node, resizes: list[RequestedResize], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
     """Do the same for resizes of pods that are on the node."""
     for one in resizes:
-        pod, state = one.among(node.view.pods), digest(node.state).named
+        pod, state = one.find_among(node.view.pods), digest(node.state).named
         try:
             plan = defragment_for_resize(node, pod, most=mode.most_allowed, limit=mode.limit or MOST_STATES)
         except InputError as error:
@@ -280,6 +280,6 @@ def _topology(node: Node, output: str) -> CPUTopology | None:
 
 def _show(text: str, answer: msgspec.Struct, output: str) -> None:
     if output in ("table", "wide"):
-        echo(wrapped(text, prose_width()))
+        echo(wrap_lines(text, prose_width()))
     else:
         emit(answer, output)

@@ -13,16 +13,16 @@ from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
     OUTPUT,
+    check_page_name,
     emit,
     only_refused_option,
-    page_name,
     print_warnings,
     prose_width,
     quiet_option,
     write_text,
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
-from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.node.node import Node
 from podslice.render.ansi import echo
@@ -88,13 +88,13 @@ def explain(
     claims = ClaimAnswers(claim_paths, slice_paths) if claim_paths or slice_paths else None
     if not files and not resize_paths and claims is None:
         raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
-    page_name(out)
+    check_page_name(out)
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
     pods = list(allocate_claims(claims, read.pods, answers, node.rules.gates))
-    resizes = read_wishes(resize_paths, **options)
+    resizes = read_resizes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
     if claims is not None and output in ("table", "wide"):
@@ -125,7 +125,7 @@ def explain(
     sys.exit(0 if all_granted else 1)
 
 
-def _explain_resizes(node: Node, pods: list[Pod], resizes: list[ResizeWish], *, fixes: bool) -> list[ResizeResult]:
+def _explain_resizes(node: Node, pods: list[Pod], resizes: list[RequestedResize], *, fixes: bool) -> list[ResizeResult]:
     """Explain the resizes, on the node after the pods that it admits."""
     from podslice.advise.defrag.plan import moves_for_resize
     from podslice.advise.explain.resize import explain_resizes
@@ -139,7 +139,9 @@ def _explain_resizes(node: Node, pods: list[Pod], resizes: list[ResizeWish], *, 
     results: list[ResizeResult] = []
     there = copy.view.pods
     try:
-        for one in explain_resizes(copy, [one.among(there) for one in resizes], fixes=fixes, moves=moves_for_resize):
+        for one in explain_resizes(
+            copy, [one.find_among(there) for one in resizes], fixes=fixes, moves=moves_for_resize
+        ):
             results.append(one)
     except InputError as error:
         raise resizes[len(results)].at(error) from None

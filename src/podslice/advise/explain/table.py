@@ -15,7 +15,7 @@ from podslice.advise.explain.trace import MergeStep
 from podslice.config.policy_options import SINGLE_NUMA_NODE
 from podslice.node.topology.scored import MILLION
 from podslice.render.ansi import style
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.render.table import format_table
 
 _MOST_ROWS = 16
@@ -28,10 +28,10 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
     candidate and the edits of every fix. Sentences are broken at `width` columns, if given."""
     refused = not explanation.trace.admitted
     story = list(_story(explanation))
-    parts = [wrapped("\n".join([story[0], story.pop()] if refused else story), width)]
+    parts = [wrap_lines("\n".join([story[0], story.pop()] if refused else story), width)]
     if refused:
-        parts.append(wrapped(_fixes(explanation.fixes, wide=wide), width))
-        parts.append(wrapped("\n".join(story[1:]), width))
+        parts.append(wrap_lines(_fixes(explanation.fixes, wide=wide), width))
+        parts.append(wrap_lines("\n".join(story[1:]), width))
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
         parts.append(_candidates(last, wide=wide))
@@ -46,9 +46,9 @@ def resize_text(explanation: ResizeExplanation, *, wide: bool = False, width: in
     """Return the explanation of one resize: its story, and the changes that would let it in."""
     first, *rest = explanation.story
     colour = "green" if explanation.granted else "red"
-    parts = [wrapped("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
+    parts = [wrap_lines("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
     if not explanation.granted:
-        parts.append(wrapped(_fixes(explanation.fixes, wide=wide, title=_LETS_IN), width))
+        parts.append(wrap_lines(_fixes(explanation.fixes, wide=wide, title=_LETS_IN), width))
     return "\n\n".join(parts)
 
 
@@ -68,7 +68,7 @@ def _candidates(step: MergeStep, *, wide: bool) -> str:
     title = style(f"Candidates for {who} (needed/free)", bold=True)
     text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
     hidden = len(step.candidates) - len(rows)
-    notes = [f"… {counted(hidden, 'more set')} (-o wide shows them)"] if hidden else []
+    notes = [f"… {plural(hidden, 'more set')} (-o wide shows them)"] if hidden else []
     if 2 ** sum(len(row.nodes) == 1 for row in step.candidates) - 1 > MOST_CANDIDATES:
         notes.append(f"Of all sets of this machine's NUMA nodes the smallest {MOST_CANDIDATES} were looked at.")
     return "\n".join([title, text, *notes])

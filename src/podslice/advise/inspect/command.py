@@ -22,9 +22,17 @@ from podslice.cli.node_option import (
     policy_option,
     profile_option,
     set_option,
-    started,
+    start_or_explain,
 )
-from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, print_warnings, quiet_option
+from podslice.cli.output import (
+    OUTPUT,
+    emit,
+    only_refused_option,
+    print_error,
+    print_warnings,
+    quiet_option,
+    use_colours,
+)
 from podslice.cli.pods_option import strict_option
 from podslice.cli.progress import progress
 from podslice.config.kubelet import KubeletConfig
@@ -97,7 +105,7 @@ def inspect(
 
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
     reported = described.fields if described is not None else {}
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=reported)
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported)
     if described is not None:
         print_warnings(tuple(assumptions(described, configured=config_path is not None)))
     print_warnings(warnings)
@@ -180,7 +188,7 @@ def _node(
 ) -> Node | None:
     if machine is None:
         return None
-    return started(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
+    return start_or_explain(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
 
 
 def _view(config: KubeletConfig, node: Node | None, facts: tuple[str, ...]) -> KnownNode:
@@ -201,6 +209,6 @@ class _InspectionPrinter:
         from podslice.advise.inspect.table import page_text
 
         rule = f"\n{'─' * self._width}\n" if self._printed else ""
-        echo(rule + page_text(page, width=self._width, coloured=coloured(), wide=self._wide), nl=False)
+        echo(rule + page_text(page, width=self._width, coloured=use_colours(), wide=self._wide), nl=False)
         sys.stdout.flush()
         self._printed = True

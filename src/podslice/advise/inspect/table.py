@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from podslice.advise.inspect.page import Amounts, Cgroup, Count, Page, Value
 from podslice.advise.inspect.stages import DEFAULTING, GATE, LIMIT_RANGE
-from podslice.render.columns import Span, Table, painted, paragraph
+from podslice.render.columns import Span, Table, paint, paragraph
 from podslice.values.quantity import BINARY_SI, Quantity
 
 _MARKS = {DEFAULTING: "*", LIMIT_RANGE: "+", GATE: "x"}
@@ -27,7 +27,7 @@ def page_text(page: Page, *, width: int, coloured: bool, wide: bool = False) -> 
     full and the formulas of OOM scores."""
     lines = list(_head(page, width, coloured=coloured))
     for title, tables, notes in _sections(page, width, wide=wide):
-        lines += ["", painted(title, "bold underline", coloured=coloured)]
+        lines += ["", paint(title, "bold underline", coloured=coloured)]
         for table in tables:
             lines += table.lines(width, coloured=coloured)
         for note in notes:
@@ -39,8 +39,8 @@ def _head(page: Page, width: int, *, coloured: bool) -> Iterator[str]:
     name = "/".join(part for part in (page.namespace, page.name) if part)
     what = f"{page.kind} {name}".rstrip()
     if len(f"{what}  {page.source}") <= width:
-        where = painted(f"  {page.source}", "dim", coloured=coloured) if page.source else ""
-        yield painted(what, "bold", coloured=coloured) + where
+        where = paint(f"  {page.source}", "dim", coloured=coloured) if page.source else ""
+        yield paint(what, "bold", coloured=coloured) + where
     else:
         yield from paragraph(((what, "bold"),), width, coloured=coloured)
         yield from paragraph(((page.source, "dim"),), width, indent=2, coloured=coloured)

@@ -16,7 +16,7 @@ from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
-from podslice.cli.machine_option import Sources, machine_options, named_node
+from podslice.cli.machine_option import Sources, machine_options, resolve_named_node
 from podslice.cli.node_option import (
     load_config,
     load_devices,
@@ -148,7 +148,7 @@ def lint(
     devices = load_devices(devices_path)
     policy = None if policy_path is None else load_policy(policy_path, profile)
     base = _Settings(None, None, rules, profile, devices, policy, _claims(claim_paths))
-    settings = _settings(config_path, overrides, named_node(machine, sysfs, source), base)
+    settings = _settings(config_path, overrides, resolve_named_node(machine, sysfs, source), base)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     # Easily missed: a machine without --config runs no rule on pods.
@@ -226,7 +226,7 @@ def _settings(
     if config_path is None and not overrides and not reported:
         return base
     try:
-        config, unknown = load_config(config_path, overrides, told=reported)
+        config, unknown = load_config(config_path, overrides, defaults=reported)
     except InputError:
         if config_path is None or overrides:
             raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule
 from podslice.render.ansi import style
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 from podslice.render.table import format_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
@@ -67,7 +67,7 @@ def summary(findings: Sequence[Finding], pods: int, configurations: int) -> str:
 def _count(number: int, word: str) -> str:
     if word == "info":
         word = "note"
-    return counted(number, word)
+    return plural(number, word)
 
 
 def rule_page(rule: Rule[Any], *, width: int) -> str:

@@ -96,7 +96,7 @@ def reserve(
     Exit codes: 0 advice given, 2 bad input.
     """
     node = resolve_node(machine, sysfs, source)
-    config, warnings = load_config_and_gates(config_path, overrides, told=node.fields)
+    config, warnings = load_config_and_gates(config_path, overrides, defaults=node.fields)
     print_warnings((*warnings_about(node, config, configured=config_path is not None), *warnings))
     rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
     request = ReservationRequest(
@@ -170,12 +170,12 @@ def _fragment(advice: ReservationAdvice) -> str:
 
 
 def _print(advice: ReservationAdvice) -> None:
-    from podslice.render.prose import counted, wrapped
+    from podslice.render.prose import plural, wrap_lines
     from podslice.render.table import print_table
 
-    name, pods = advice.machine or "this machine", counted(advice.pods, "pod")
+    name, pods = advice.machine or "this machine", plural(advice.pods, "pod")
     echo(f"{name}, {pods}: {advice.cpu} CPU and {advice.memory} by {advice.formula}")
-    echo(wrapped(f"CPUs {advice.cpus} ({advice.placement}: {advice.reason})", prose_width()) + "\n")
+    echo(wrap_lines(f"CPUs {advice.cpus} ({advice.placement}: {advice.reason})", prose_width()) + "\n")
     kinds = any(one.classes for one in advice.nodes)
     rows = [
         [
@@ -196,5 +196,5 @@ def _print(advice: ReservationAdvice) -> None:
     after, before = advice.after, advice.before
     echo(f"\nfor pods: {after.cpu} CPU and {after.memory}, now {before.cpu} and {before.memory}")
     for note in advice.notes:
-        echo(wrapped(f"note: {note}", prose_width()))
+        echo(wrap_lines(f"note: {note}", prose_width()))
     echo(f"\n{_fragment(advice)}", nl=False)

@@ -14,27 +14,27 @@ from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, ev
 from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.completion import complete_setting
-from podslice.cli.machine_option import Sources, complete_machine, machine_named, resolve_node
+from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
     assumptions,
+    describe_missing_options,
     load_config_and_gates,
     load_devices,
     load_policy,
-    not_named,
     predicates_option,
     profile_option,
     read_running,
     resize_option,
     running_options,
 )
-from podslice.cli.output import OUTPUT, emit, page_name, print_warnings, prose_width, quiet_option, write_text
+from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
 from podslice.render.ansi import echo
-from podslice.render.prose import wrapped
+from podslice.render.prose import wrap_lines
 from podslice.values.errors import InputError, StartError
 
 _MOST_PICTURES = 6
@@ -126,7 +126,7 @@ def whatif(
     from podslice.advise.whatif.table import comparison_page
     from podslice.render.picture import picture_of
 
-    page_name(out)
+    check_page_name(out)
     there = read_running(**options)
     # Owners in the state files that no pod names are stand-ins with the same resources.
     running = (*there.listed, *there.owners())
@@ -134,7 +134,7 @@ def whatif(
     pods = [one.pod for one in read.pods]
     scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
     steps = tuple(_steps(files, workload_path, resize_paths, options))
-    later = tuple(machine_named(name, "--machine-then") for name in then)
+    later = tuple(load_named_machine(name, "--machine-then") for name in then)
     scenarios = [
         msgspec.structs.replace(one, running=running, files=there.files, steps=steps, then=later)
         for scenario in scenarios
@@ -157,7 +157,7 @@ def whatif(
         print_warnings(_start_warnings(scenarios, report, profile))
     if there.files and any(outcome.problem for outcome in report):
         named = any(options[name] for name in ("machines", "captures", "sources"))
-        unnamed = not_named(configured=bool(configs or overrides), machine=named)
+        unnamed = describe_missing_options(configured=bool(configs or overrides), machine=named)
         print_warnings((f"--state: {unnamed}",) if unnamed else ())
     ranking = rank(report)
     shown = list(ranking.outcomes) if recommend else report
@@ -234,7 +234,7 @@ def _scenarios(
     for name, node in nodes:
         warnings += assumptions(node, configured=bool(configs))
         for path in configs or (None,):
-            config, more = load_config_and_gates(path, overrides, strict=options["strict"], told=node.fields)
+            config, more = load_config_and_gates(path, overrides, strict=options["strict"], defaults=node.fields)
             warnings += more
             label = Path(path).stem if path else "defaults"
             scenarios.append(
@@ -280,15 +280,15 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommen
         resizes_text,
         verdicts,
     )
-    from podslice.render.prose import counted
+    from podslice.render.prose import plural
 
-    echo(f"{counted(pods, 'pod')}\n")
+    echo(f"{plural(pods, 'pod')}\n")
     some = shown if wide or not recommend else _best_and_present(shown)
     echo(matrix(some))
     if len(shown) > len(some):
         echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
     if wide and (displaced := displaced_text(some)):
-        echo("\n" + wrapped(displaced, prose_width()))
+        echo("\n" + wrap_lines(displaced, prose_width()))
     if not recommend:
         echo("\n" + bars(shown, pods))
     if classes := classes_text(some):

@@ -10,7 +10,7 @@ from podslice.advise.explain.fixes.losses import LOSSES
 from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
 from podslice.render.ansi import style
 from podslice.render.picture import Picture
-from podslice.render.prose import counted, folded
+from podslice.render.prose import fold, plural
 from podslice.render.table import format_table, terminal_width
 
 _BAR, _SHORTEST_BAR = 40, 10
@@ -75,7 +75,7 @@ def bars(outcomes: Sequence[Outcome], pods: int) -> str:
         else:
             bar = _bar(outcome, pods, max(1, min(_BAR, columns - 2)))
             # Too narrow for a bar beside the text: below it.
-            lines += [*folded(f"{outcome.scenario}: {_bar_label(outcome, pods)}", columns, indent=2), f"  {bar}"]
+            lines += [*fold(f"{outcome.scenario}: {_bar_label(outcome, pods)}", columns, indent=2), f"  {bar}"]
     return "\n".join(lines)
 
 
@@ -200,7 +200,7 @@ def comparison_page(
     if ranking.best and ranking.outcomes[0].losses:
         best += f" (it gives up: {'; '.join(LOSSES[name] for name in ranking.outcomes[0].losses)})"
     body = [
-        h.h1[f"{counted(pods, 'pod')}, {counted(len(outcomes), 'scenario')}"],
+        h.h1[f"{plural(pods, 'pod')}, {plural(len(outcomes), 'scenario')}"],
         h.p[h.strong["Recommended: "], best] if recommend or len(outcomes) > 1 else None,
         h.ul[winners],
         h.div(".scroll")[_chart(outcomes, pods)],

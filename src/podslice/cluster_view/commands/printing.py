@@ -18,7 +18,7 @@ from podslice.cluster_view.answers import (
     PodFitList,
 )
 from podslice.render.ansi import echo, style
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
 
@@ -72,7 +72,7 @@ def _show_pending(found: PendingPodList, *, wide: bool) -> None:
     if first:
         echo("\n" + style("What would help, by the first pod of each kind (each was tried):", bold=True))
     for text, name in first.items():
-        echo(wrapped(f"  {name}: {text}", prose_width()))
+        echo(wrap_lines(f"  {name}: {text}", prose_width()))
 
 
 def _pending_row(one: PendingPod, *, wide: bool) -> list[str]:
@@ -122,9 +122,9 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
     if fit.held:
         verdict = style(f"room is kept for it on {fit.held}", fg="green")
     elif fit.fitting:
-        verdict = style(f"{fit.fitting} of {counted(fit.nodes, 'node')} take it", fg="green")
+        verdict = style(f"{fit.fitting} of {plural(fit.nodes, 'node')} take it", fg="green")
     else:
-        verdict = style(f"none of {counted(fit.nodes, 'node')} takes it", fg="red")
+        verdict = style(f"none of {plural(fit.nodes, 'node')} takes it", fg="red")
     echo(f"{style(fit.pod, bold=True)}: {verdict}")
     if fit.best:
         rows = [[one.node, one.cpus or "shared", ",".join(map(str, one.numa_nodes)) or "any"] for one in fit.best]
@@ -136,13 +136,13 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
     if fit.ways:
         echo(style("What would help, cheapest first (each was tried):", bold=True))
         for number, way in enumerate(fit.ways, 1):
-            echo(wrapped(f"  {number}. {way.text}", prose_width()))
+            echo(wrap_lines(f"  {number}. {way.text}", prose_width()))
     elif fit.ways is not None:
         echo("No small change was found that would help.")
     for note in fit.notes:
         # The verdict names the node that is kept already.
         if not fit.held or fit.held not in note:
-            echo(wrapped(note, prose_width()))
+            echo(wrap_lines(note, prose_width()))
 
 
 def _join_names(names: tuple[str, ...], most: int | None) -> str:
@@ -169,7 +169,7 @@ def _show_fragmentation(found: ClusterFragmentation, *, wide: bool) -> None:
     now = found.history[-1]
     colour = "red" if found.percent >= 50 else "yellow" if found.percent >= 25 else "green"
     echo(
-        f"{counted(found.nodes, 'node')}: {now.cpus} CPUs, {now.owned} owned or promised, {now.free} free; "
+        f"{plural(found.nodes, 'node')}: {now.cpus} CPUs, {now.owned} owned or promised, {now.free} free; "
         f"{style(f'{found.percent} %', fg=colour)} of the free ones are not on their node's best NUMA node"
     )
     rows = [[str(one.cpus), str(one.pods), str(one.usable), _percent(one.usable, now.free)] for one in found.sizes]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from podslice.admit.documents import ClaimAnswer, ClaimObstacle, ClaimRefusal
 from podslice.cli.output import prose_width
 from podslice.render.ansi import echo, style
-from podslice.render.prose import wrapped
+from podslice.render.prose import wrap_lines
 from podslice.render.table import print_table
 
 _MOST_SHOWN = 5
@@ -25,10 +25,10 @@ def print_answers(answers: Sequence[ClaimAnswer]) -> None:
         if answer.allocated:
             continue
         name = style(answer.pod or answer.claims[0], bold=True)
-        echo(wrapped(f"\n{name} {style('not allocated', fg='red')}: {answer.message}", prose_width()))
+        echo(wrap_lines(f"\n{name} {style('not allocated', fg='red')}: {answer.message}", prose_width()))
         for refusal in answer.refusals[:_MOST_SHOWN]:
             if len(answer.refusals) > 1:
-                echo(wrapped(f"  {_nodes_text(refusal.nodes)}:", prose_width()))
+                echo(wrap_lines(f"  {_nodes_text(refusal.nodes)}:", prose_width()))
             _print_refusal(refusal)
         left = sum(len(refusal.nodes) for refusal in answer.refusals[_MOST_SHOWN:])
         if left:
@@ -37,13 +37,13 @@ def print_answers(answers: Sequence[ClaimAnswer]) -> None:
 
 def _print_refusal(refusal: ClaimRefusal) -> None:
     if refusal.why:
-        echo(wrapped(f"  {refusal.why}", prose_width()))
+        echo(wrap_lines(f"  {refusal.why}", prose_width()))
     for obstacle in refusal.obstacles:
-        echo(wrapped(f"  {_sentence(obstacle)}", prose_width()))
+        echo(wrap_lines(f"  {_sentence(obstacle)}", prose_width()))
         for problem, devices in _by_problem(obstacle).items():
-            echo(wrapped(f"    {', '.join(devices)}: {problem}", prose_width()))
+            echo(wrap_lines(f"    {', '.join(devices)}: {problem}", prose_width()))
     for fix in refusal.fixes:
-        echo(wrapped(f"  {style('fix', fg='green')} {fix.claim} {fix.path}: {fix.text}", prose_width()))
+        echo(wrap_lines(f"  {style('fix', fg='green')} {fix.claim} {fix.path}: {fix.text}", prose_width()))
 
 
 def _nodes_text(nodes: tuple[str, ...]) -> str:

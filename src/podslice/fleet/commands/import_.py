@@ -9,7 +9,7 @@ import click
 from podslice.cli.output import prose_width
 from podslice.fleet.importing.kube_import import Imported, import_cluster
 from podslice.render.ansi import echo
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 
 _SOURCES = {"nrt": "from NodeResourceTopology", "assumed": "assumed", "captured": "captured"}
 
@@ -52,14 +52,14 @@ def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
 
 def _print(found: Imported, out: Path) -> None:
     machines = ", ".join(f"{_SOURCES[source]} for {count}" for source, count in sorted(found.by_source.items()))
-    echo(f"{counted(found.nodes, 'node')}: machines {machines}")
+    echo(f"{plural(found.nodes, 'node')}: machines {machines}")
     if found.since:
-        echo(f"{counted(found.placed, 'pod')} on nodes at {found.since}, {found.pending} come later")
+        echo(f"{plural(found.placed, 'pod')} on nodes at {found.since}, {found.pending} come later")
     else:
-        echo(f"{counted(found.placed, 'pod')} on nodes, {found.pending} pending")
+        echo(f"{plural(found.placed, 'pod')} on nodes, {found.pending} pending")
     for line in found.started:
-        echo(wrapped(line, prose_width()))
+        echo(wrap_lines(line, prose_width()))
     for title, lines in (("Missing", found.missing), ("Assumed", found.assumed), ("Left out", found.problems)):
         for line in lines:
-            echo(wrapped(f"{title}: {line}", prose_width()))
+            echo(wrap_lines(f"{title}: {line}", prose_width()))
     echo(f"podslice: wrote {out}; podslice fleet run {out}/scenario.yaml runs it", err=True)

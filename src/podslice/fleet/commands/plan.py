@@ -18,7 +18,7 @@ from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.scenario.strict import milliseconds
 from podslice.render.ansi import echo
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.values.errors import InputError
 
 
@@ -115,7 +115,7 @@ def _print(found: PlannedNodes) -> None:
                     right=[2, 3, 4, 5, 6])  # fmt: skip
         echo("")
     for line in describe_plan(found):
-        echo(wrapped(line, prose_width()))
+        echo(wrap_lines(line, prose_width()))
     if found.anomalies:
-        echo(f"\n{counted(len(found.anomalies), 'time')} a smaller number was enough where a greater one was not, "
+        echo(f"\n{plural(len(found.anomalies), 'time')} a smaller number was enough where a greater one was not, "
              f"or the other way: {found.anomalies[0]}")  # fmt: skip

@@ -19,7 +19,7 @@ from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.interrupts import INTERRUPTED, terminable
 from podslice.render.ansi import echo
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.values.errors import InputError
 
 _PROBE = 500
@@ -143,23 +143,23 @@ def _print_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assume
     scenario = study.scenario
     classes = ", ".join(one.name for one in study.cluster.classes[:6])
     more = f" and {len(study.cluster.classes) - 6} more" if len(study.cluster.classes) > 6 else ""
-    echo(f"{scenario.name}: {counted(len(cells), 'cell')} to make")
+    echo(f"{scenario.name}: {plural(len(cells), 'cell')} to make")
     echo(f"nodes: {len(study.cluster.nodes)} of {len(study.cluster.classes)} classes: {classes}{more}")
     for line in assumed:
-        echo(wrapped(f"  {line}", prose_width()))
+        echo(wrap_lines(f"  {line}", prose_width()))
     if not cells:
         return
     configurations = dict.fromkeys((cell.alternative, cell.configuration) for cell in cells)
     parts = ((len(configurations), "kubelet configuration"), (len(scenario.schedulers), "scheduler"),
              (len(scenario.transforms), "transform"), (len(scenario.seeds), "seed"))  # fmt: skip
-    echo(" × ".join(counted(number, what) for number, what in parts))
+    echo(" × ".join(plural(number, what) for number, what in parts))
     made = len(group_equivalent(study, cells))
     if made < len(cells):
         echo(f"{len(cells) - made} of the cells must come to the same as others and are not simulated")
     pods, seconds = _measure_speed(study, cells[0])
     whole = seconds * pods * made
     echo(f"pods in a cell: {pods}; at {1e6 * seconds:.0f} µs each on this machine, about {span_text(whole / workers)} "
-         f"with {counted(workers, 'worker')}")  # fmt: skip
+         f"with {plural(workers, 'worker')}")  # fmt: skip
 
 
 def _measure_speed(study: Study, cell: FleetCell) -> tuple[int, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from podslice.cli.output import page_name, print_warnings, prose_width, write_text
+from podslice.cli.output import check_page_name, print_warnings, prose_width, write_text
 from podslice.fleet.scenario.node_history import replay_node
 from podslice.fleet.scenario.run import open_study
 from podslice.fleet.scenario.store import RunStore
@@ -31,7 +31,7 @@ def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None
 
     Exit codes: 0 shown, 2 bad input.
     """
-    page_name(out)
+    check_page_name(out)
     store = RunStore(folder)
     keys = [key for key in store.list_keys() if part in key]
     if not keys:

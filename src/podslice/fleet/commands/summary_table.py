@@ -9,7 +9,7 @@ from podslice.fleet.report.comparing import Configuration, MeanOver
 from podslice.fleet.report.measures import BY_NAME, CRITERIA
 from podslice.fleet.report.summary import RunSummary, sentences
 from podslice.render.ansi import echo, style
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.render.table import print_table
 
 _COLUMNS = ("unmet", "refused", "acrossNUMA", "expectedStranded", "gpus", "cpus", "looping")
@@ -19,7 +19,7 @@ _MOST_ROWS = 16
 
 def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = CRITERIA) -> None:
     """Print a summary; `wide` shows every figure of every configuration."""
-    echo(f"{summary.name}: {counted(len(summary.candidates), 'configuration')}, {counted(summary.seeds, 'seed')}\n")
+    echo(f"{summary.name}: {plural(len(summary.candidates), 'configuration')}, {plural(summary.seeds, 'seed')}\n")
     names = list(BY_NAME) if wide else [criteria[0], *(name for name in _COLUMNS if name != criteria[0])][:_MOST]
     names = [name for name in names if any(one.mean(name) for one in summary.candidates)]
     best = {name: _best(summary.candidates, name) for name in names}
@@ -33,11 +33,11 @@ def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = 
         echo(f"… {len(summary.candidates) - len(rows)} more (-o wide shows them)")
     echo("")
     for sentence in sentences(summary, criteria):
-        echo(wrapped(sentence, prose_width()))
+        echo(wrap_lines(sentence, prose_width()))
     for line in summary.not_started:
-        echo(style(wrapped(line, prose_width()), fg="yellow"))
+        echo(style(wrap_lines(line, prose_width()), fg="yellow"))
     if summary.missing:
-        echo(style(f"{counted(summary.missing, 'cell')} of it not made yet: --resume makes the rest", fg="yellow"))
+        echo(style(f"{plural(summary.missing, 'cell')} of it not made yet: --resume makes the rest", fg="yellow"))
 
 
 def _best(candidates: Sequence[Configuration], name: str) -> float | None:

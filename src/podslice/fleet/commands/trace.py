@@ -20,7 +20,7 @@ from podslice.fleet.traces.trace_facts import PodListFacts, TraceFacts, describe
 from podslice.fleet.traces.trace_load import sample_rows
 from podslice.fleet.traces.trace_write import write_trace
 from podslice.render.ansi import echo, style
-from podslice.render.prose import counted, wrapped
+from podslice.render.prose import plural, wrap_lines
 from podslice.values.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,7 +115,7 @@ def check_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None, o
         if len(problems) > _MOST_PROBLEMS:
             echo(f"… {len(problems) - _MOST_PROBLEMS} more")
         verdict = f"{len(problems)} wrong" if problems else "nothing is wrong"
-        echo(f"{file}: {known}, {counted(rows, 'row')}, {verdict}")
+        echo(f"{file}: {known}, {plural(rows, 'row')}, {verdict}")
     else:
         first = tuple(TraceProblem(one.problem, one.remedy) for one in problems[:_MOST_PROBLEMS])
         emit(TraceCheck(str(file), known, rows, len(problems), first), output)
@@ -212,7 +212,7 @@ def _write(out: Path, opened: OpenTrace, rows: Iterator[TracePod | TraceNode]) -
     if out.exists() and out.samefile(opened.path):
         raise InputError("is the trace that is read", path="--out", remedy="name another file")
     written = write_trace(out, rows, nodes=opened.format.rows == "nodes")
-    echo(f"podslice: wrote {counted(written, 'row')} to {out}", err=True)
+    echo(f"podslice: wrote {plural(written, 'row')} to {out}", err=True)
 
 
 # What people see
@@ -251,4 +251,4 @@ def _print_list(title: str, texts: tuple[str, ...]) -> None:
     if texts:
         echo(f"\n{title}")
         for text in texts:
-            echo(wrapped(f"  - {text}", prose_width()))
+            echo(wrap_lines(f"  - {text}", prose_width()))

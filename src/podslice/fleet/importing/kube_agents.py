@@ -11,7 +11,7 @@ from podslice.fleet.importing.kube_dump import Dump
 from podslice.fleet.importing.kube_objects import name_of, part
 from podslice.fleet.importing.kube_reduce import Names, reduce_object
 from podslice.fleet.importing.kube_snapshots import make_node, snapshot_files
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 from podslice.values.errors import PodsliceError
 
 POLICY = "policy.yaml"
@@ -37,9 +37,7 @@ def make_nodes(dump: Dump, names: Names) -> tuple[list[dict[str, Any]], tuple[st
         except PodsliceError as error:
             problems.append(f"node {one.node}: no Node object can be made of its agent's snapshot: {error}")
     if made:
-        problems.insert(
-            0, f"labels and taints of {counted(len(made), 'node')} are not known: kubectl get nodes -o json"
-        )
+        problems.insert(0, f"labels and taints of {plural(len(made), 'node')} are not known: kubectl get nodes -o json")
     return made, tuple(problems)
 
 
@@ -93,4 +91,4 @@ def _missing_pods(dump: Dump, names: Names) -> Iterator[str]:
     uids = [part(pod, "metadata").get("uid") for one in dump.agents.values() for pod in one.pods]
     missing = sum(names.of(str(uid)) not in dumped for uid in uids)
     if missing:
-        yield f"{counted(missing, 'pod')} of agents are not in the dump of pods: their resources are free"
+        yield f"{plural(missing, 'pod')} of agents are not in the dump of pods: their resources are free"

@@ -20,7 +20,7 @@ from podslice.fleet.importing.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentS
 from podslice.fleet.importing.metrics_pods import metrics_pods
 from podslice.fleet.importing.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, read_answer, read_exposition
 from podslice.fleet.importing.metrics_table import is_table, read_table
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 from podslice.values.errors import InputError
 
 KINDS = ("Node", "Pod", "NodeResourceTopology", BUDGET)
@@ -116,7 +116,7 @@ def collect_pods(dump: Dump, names: Names, since: str, folder: Path) -> DumpedHi
         remedy = "export kube_pod_container_resource_requests"
         raise InputError(f"its metrics have no pods: {why}", source=str(folder), remedy=remedy)
     if dump.pods and not since:
-        line = f"metrics of {counted(len(found.pods), 'pod')} are not used beside a dump: --since TIME makes a history"
+        line = f"metrics of {plural(len(found.pods), 'pod')} are not used beside a dump: --since TIME makes a history"
         return DumpedHistory(_latest(dump.pods), since, (), (*lines, line, *found.problems))
     dumped = _history(dump.pods) if dump.pods else []
     uids = {part(one, "metadata").get("uid") for one in dumped}

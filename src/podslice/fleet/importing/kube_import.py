@@ -25,7 +25,7 @@ from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
 from podslice.host.state.statefile import RealFiles, write_atomically
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 from podslice.values.errors import InputError
 
 CONFIGZ, MACHINES, STATES = "configz", "machines", "state"
@@ -97,7 +97,7 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
         out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since, POLICY if agents.policy else "")
     )
     result = _summarize(out, set(dump.objects), copied, since)
-    line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, by which they select, are hidden"
+    line = f"{plural(hidden, 'PodDisruptionBudget')} left out: labels, by which they select, are hidden"
     return result._replace(
         assumed=(*result.assumed, *pods.assumed),
         problems=(*result.problems, *unlabelled, *agents.problems, *pods.problems, *([line] if hidden else ())),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from podslice.fleet.importing.kube_pods import SEEN_LAST, time_text
 from podslice.fleet.importing.metrics_read import LATEST, MetricSeries
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 
 _AMOUNT = re.compile(
     r"kube_pod_(?P<init>init_)?container_resource_(?P<field>requests|limits)(?:_(?P<of>cpu_cores|memory_bytes))?$"
@@ -203,21 +203,21 @@ class _Reader:
         again = len(pods) - len(lives)
         assumed = [f"resource {label} of metrics is taken to be {name}" for label, name in self._guessed.items()]
         if grid.moments:
-            assumed.append(f"metrics have {counted(len(grid.moments), 'moment')}, {_step_text(grid)}: what comes and "
+            assumed.append(f"metrics have {plural(len(grid.moments), 'moment')}, {_step_text(grid)}: what comes and "
                            "goes between two of them does so half-way")  # fmt: skip
         if pods and not self._has_limits:
             assumed.append("metrics have no limits, so pods are Burstable and get no CPUs of their own: export "
                            "kube_pod_container_resource_limits too")  # fmt: skip
         unknown = sum(any(init for init, _ in one.containers) for one in lives)
         if unknown and not any(one.policies for one in lives):
-            assumed.append(f"metrics name no sidecar among the init containers of {counted(unknown, 'pod')}: "
+            assumed.append(f"metrics name no sidecar among the init containers of {plural(unknown, 'pod')}: "
                            f"kube-state-metrics has them in {_INIT}, from 2.11 on")  # fmt: skip
         if changed:
-            assumed.append(f"the requests of {counted(changed, 'pod')} changed while they ran; the largest are taken")
+            assumed.append(f"the requests of {plural(changed, 'pod')} changed while they ran; the largest are taken")
         if gaps:
-            assumed.append(f"{counted(gaps, 'pod')} without samples for a while ran on meanwhile")
+            assumed.append(f"{plural(gaps, 'pod')} without samples for a while ran on meanwhile")
         if again:
-            assumed.append(f"{counted(again, 'pod')} without the label uid came again under the same name: gone for a "
+            assumed.append(f"{plural(again, 'pod')} without the label uid came again under the same name: gone for a "
                            "while, or on another node")  # fmt: skip
         problems = [f"{count} series of metric {name} have nothing about pods' requests" for name, count in
                     sorted(self._unused.items())]  # fmt: skip

@@ -33,7 +33,7 @@ from podslice.fleet.scenario.plan_file import PlannedNodes
 from podslice.fleet.scenario.store import RunStore
 from podslice.render.html import page, section
 from podslice.render.picture import picture_of
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 
 _MOST_LINES = 8
 _MOST_REFUSALS = 12
@@ -67,8 +67,8 @@ def report_page(store: RunStore, study: Study | None, summary: RunSummary, plann
     body = [
         h.h1[summary.name],
         h.p(".dim")[
-            f"{counted(len(summary.candidates), 'configuration')}, {counted(summary.seeds, 'seed')}, "
-            f"{counted(len(shown[0].cells[0][1].nodes), 'node')}, {len(shown[0].cells[0][1].shape)} pods a cell"
+            f"{plural(len(summary.candidates), 'configuration')}, {plural(summary.seeds, 'seed')}, "
+            f"{plural(len(shown[0].cells[0][1].nodes), 'node')}, {len(shown[0].cells[0][1].shape)} pods a cell"
         ],
         h.p(".answer")[answer[0]],
         h.p[answer[1]],

@@ -22,7 +22,7 @@ from podslice.machine.gallery import gallery_names, load_gallery
 from podslice.machine.model import Machine
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 from podslice.values.errors import InputError
 
 Source = Literal["captured", "nrt", "assumed"]
@@ -152,9 +152,9 @@ def _describe(machine: Machine) -> str:
     cores = sum(len(node.cores) for node in machine.nodes)
     threads = machine.cpu_count // max(cores, 1)
     sockets = machine.socket_count
-    plural = "s" if sockets > 1 else ""
-    numa = counted(len(machine.nodes), "NUMA node")
-    return f"{sockets} socket{plural} × {cores // max(sockets, 1)} cores × {threads} threads, {numa}"
+    ending = "s" if sockets > 1 else ""
+    numa = plural(len(machine.nodes), "NUMA node")
+    return f"{sockets} socket{ending} × {cores // max(sockets, 1)} cores × {threads} threads, {numa}"
 
 
 def with_memory(machine: Machine, memory: int) -> Machine:

@@ -24,7 +24,7 @@ from podslice.fleet.workers.dask_client import dask_executor
 from podslice.fleet.workers.pool import CellAnswer, Task, local_executor, run_tasks, simulate
 from podslice.fleet.workers.progress import ProgressListener
 from podslice.reading.yaml import dump
-from podslice.render.prose import counted
+from podslice.render.prose import plural
 from podslice.values.errors import InputError
 from podslice.version import running_version
 
@@ -161,7 +161,7 @@ def initial_pod_notes(study: Study) -> tuple[str, ...]:
         "zones": "so that the sums of NodeResourceTopology agree (approximate)",
         "again": "admitted again in order of their start",
     }
-    sources = ", ".join(f"{names[how]} on {counted(count, 'node')}" for how, count in sorted(counts.items()))
+    sources = ", ".join(f"{names[how]} on {plural(count, 'node')}" for how, count in sorted(counts.items()))
     return (f"pods at the beginning: {sources}",) if sources else ()
 
 

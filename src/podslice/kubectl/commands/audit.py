@@ -52,7 +52,7 @@ def audit(*, names: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _print(audits: list[NodeAudit]) -> None:
-    from podslice.render.prose import counted
+    from podslice.render.prose import plural
     from podslice.render.table import print_table
 
     rows = [
@@ -68,6 +68,6 @@ def _print(audits: list[NodeAudit]) -> None:
         if one.report is None:
             echo(f"{one.node}: {style(one.problem, fg='red')}")
         else:
-            said = counted(len(one.report.findings), "finding")
-            text = f"{counted(one.report.pods, 'pod')}, {counted(one.report.containers, 'container')}, {said}"
+            said = plural(len(one.report.findings), "finding")
+            text = f"{plural(one.report.pods, 'pod')}, {plural(one.report.containers, 'container')}, {said}"
             echo(f"{one.node}: {style(text, fg='red' if one.report.findings else 'green')}")

@@ -153,14 +153,14 @@ def _show(planned: PodPlan, output: str, *, most: int | None, silent: bool) -> b
     it."""
     from podslice.advise.defrag.documents import DefragmentationPlanList
     from podslice.advise.defrag.table import plan_text
-    from podslice.render.prose import wrapped
+    from podslice.render.prose import wrap_lines
     from podslice.values.document import document
 
     plans = DefragmentationPlanList((planned,))
     if output in _TABLES:
         title = f"The resize of {planned.pod}" if planned.resized else planned.pod
         text = plan_text(planned.plan, title, most=most, topology=None, resized=planned.resized)
-        echo(wrapped(text, prose_width()))
+        echo(wrap_lines(text, prose_width()))
     elif not silent:
         emit(plans, output)
     sys.stdout.flush()

@@ -52,15 +52,15 @@ def pod(*, name: str, where: str, show_events: bool, output: str, **options: Any
 
 def _print(found: FoundPod, *, wide: bool, show_events: bool) -> None:
     from podslice.advise.explain.table import to_text
-    from podslice.render.prose import wrapped
+    from podslice.render.prose import wrap_lines
 
     placement, width = found.placement, prose_width()
-    echo(wrapped("\n".join(_head(placement)), width))
+    echo(wrap_lines("\n".join(_head(placement)), width))
     if placement.containers:
         echo("")
         _print_containers(placement, wide=wide)
     for text in (*_refusals(placement), *(f"finding: {finding}" for finding in placement.findings)):
-        echo("\n" + wrapped(text, width))
+        echo("\n" + wrap_lines(text, width))
     if show_events and placement.events:
         echo("")
         _print_events(placement)

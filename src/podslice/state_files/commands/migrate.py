@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from podslice.cli.machine_option import complete_machine, machine_named
+from podslice.cli.machine_option import complete_machine, load_named_machine
 from podslice.cli.output import OUTPUT, emit
 from podslice.host.state.reboot import SUFFIX
 from podslice.host.state.statefile import read_state, replace_files
@@ -58,7 +58,7 @@ def migrate(directory: Path, before: str, after: str, tolerance: str, output: st
     """
     allowed = _tolerance(tolerance)
     files = _files(directory)
-    old, new = machine_named(before, "--before"), machine_named(after, "--after")
+    old, new = load_named_machine(before, "--before"), load_named_machine(after, "--after")
     found = migrated(files, MachineRecord.of(old), MachineRecord.of(new), tolerance=allowed)
     aside = _aside(files, found)
     if write:

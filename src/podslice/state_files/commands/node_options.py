@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from podslice.cli.machine_option import machine_options, named_node, resolve_node
+from podslice.cli.machine_option import machine_options, resolve_named_node, resolve_node
 from podslice.cli.node_option import (
     POD_LEVEL_GATE,
     assumptions,
+    has_pod_level_gate,
     load_config,
     set_option,
     warnings_about,
-    written_with_gate,
 )
 from podslice.cli.output import print_warnings, with_options
 from podslice.config.kubelet import KubeletConfig
@@ -66,7 +66,7 @@ class ToldNode(NamedTuple):
         about another kubelet than the one that wrote it."""
         if self.config is not None or reader.pod_level or reader.minor < _FIRST_WITH_GATE:
             return ()
-        named = [file.path for file in files if written_with_gate(file.data)]
+        named = [file.path for file in files if has_pod_level_gate(file.data)]
         if not named:
             return ()
         return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; a kubelet with it off is asked about "
@@ -119,7 +119,7 @@ def told_node(options: Mapping[str, Any], files: list[StateFile]) -> ToldNode:
     An object of a cluster tells of its kubelet's configuration too, though not of the CPU Manager's policy, which is
     taken to be that of the state file. `--reserved-cpus` and `--strict-reservation` count in place of it.
     """
-    described = named_node(options["machine"], options["sysfs"], options["source"])
+    described = resolve_named_node(options["machine"], options["sysfs"], options["source"])
     if described is None and options["here"]:
         described = resolve_node(None, None, None)
     machine = described.machine if described else None
@@ -131,7 +131,7 @@ def told_node(options: Mapping[str, Any], files: list[StateFile]) -> ToldNode:
         return ToldNode(options, machine, None)
     if told and not settled:
         told["cpuManagerPolicy"] = cpu_policy(files) or told.get("cpuManagerPolicy", "none")
-    loaded = load_config(options["config_path"], options["overrides"], told=told)
+    loaded = load_config(options["config_path"], options["overrides"], defaults=told)
     print_warnings((*_about(described, loaded.config, options), *loaded.warnings))
     return ToldNode(options, machine, loaded.config, settled)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from podslice.cli.group import CommandGroup
-from podslice.cli.node_option import agents_pods
+from podslice.cli.node_option import read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings
 from podslice.host.state.statefile import replace_with_backup, write_atomically
 from podslice.node.checkpoints.content import Content, read_content
@@ -301,7 +301,7 @@ def repair(
 
 def _agents_running(path: Path) -> RunningPods | None:
     """The containers of an agent's pods, which lie beside its state files; None for others. Raises `InputError`."""
-    pods = agents_pods(path if path.is_dir() else path.parent)
+    pods = read_agent_pods(path if path.is_dir() else path.parent)
     if pods is None:
         return None
     return {

@@ -221,9 +221,9 @@ class _Decoder:
             self.report_mismatch(_kind_of(value), kind.name)
             return
         path, owner = self.path, self.owner
-        folded = {_fold(name): name for name in kind.fields}
+        fold = {_fold(name): name for name in kind.fields}
         for key, member in value:
-            name = key if key in kind.fields else folded.get(_fold(key))
+            name = key if key in kind.fields else fold.get(_fold(key))
             if name is not None:
                 self.path, self.owner = (*path, name), kind.name.rpartition(".")[2]
                 into[name] = self.decode_value(member, kind.fields[name], into[name])
@@ -334,7 +334,7 @@ def _fold(key: str) -> str:
     """Fold a key's case as Go does: one character for one character."""
     if key.isascii():
         return key.lower()
-    return "".join(folded if len(folded := char.casefold()) == 1 else char for char in key)
+    return "".join(fold if len(fold := char.casefold()) == 1 else char for char in key)
 
 
 def _kind_of(value: Any) -> str:
