@@ -64,7 +64,7 @@ def test_its_certificates_are_accepted(plane: ControlPlane, monkeypatch: pytest.
         assert troubles == []
         await asyncio.to_thread(plane.stop, "kube-apiserver")
         await until(lambda: source.cause)
-        await until(lambda: source.unknown().endswith(": connection refused"))
+        await until(lambda: source.explain_unknown().endswith(": connection refused"))
         await asyncio.to_thread(plane.start_server)
         await until(lambda: not source.cause)
 
@@ -91,8 +91,8 @@ def test_why_there_are_no_pods(cluster: Cluster, tmp_path: Path) -> None:
 
         async def test(source: ApiSource, troubles: list[str], said: str = said) -> None:
             await until(lambda: source.cause)
-            assert said in source.unknown()
-            assert source.unknown().startswith("no pods from the API server: ")
+            assert said in source.explain_unknown()
+            assert source.explain_unknown().startswith("no pods from the API server: ")
             assert not source.ready
 
         following(base, test)

@@ -159,7 +159,9 @@ def test_server_restarts(plane: ControlPlane) -> None:
                 plane.stop("kube-apiserver")
                 await until(lambda: "refused" in source.cause.lower())
                 assert known(source, bench, uids) == {"before"}
-                assert source.unknown().startswith(f"no pods from the API server: https://127.0.0.1:{plane.port}/")
+                assert source.explain_unknown().startswith(
+                    f"no pods from the API server: https://127.0.0.1:{plane.port}/"
+                )
                 await asyncio.to_thread(plane.start_server)
                 uids["after"] = bench.create("after")
                 bench.delete("before")

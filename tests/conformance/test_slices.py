@@ -97,7 +97,7 @@ def test_published(cluster: Cluster, admin: Api, own_node: str, token: str, numa
             assert publisher.writes == 1
             assert publisher.dropped == ()
             publisher.look()
-            await until(lambda: not publisher._news.is_set())
+            await until(lambda: not publisher._due.is_set())
             assert publisher.writes == 1
 
     asyncio.run(main())
@@ -121,7 +121,7 @@ def test_many_devices(cluster: Cluster, admin: Api, own_node: str, token: str, c
             check(stored(admin, own_node), count)
             del wanted[0]
             publisher.look()
-            await until(lambda: not publisher._news.is_set() and devices_of(stored(admin, own_node)) == 1)
+            await until(lambda: not publisher._due.is_set() and devices_of(stored(admin, own_node)) == 1)
 
     asyncio.run(main())
     check(stored(admin, own_node), 1)

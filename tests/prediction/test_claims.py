@@ -79,7 +79,7 @@ class DriverThread:
         self.driver = Driver(settings, desk.owner, server, NODE)
         desk.book = self.driver.book
         desk.book.load()
-        desk.book.opened()
+        desk.book.write_files()
         self._watch_calls()
         await self.driver.start()
         tasks = [asyncio.ensure_future(work()) for name, work in self.driver.loops() if "Slices" in name]
