@@ -1,6 +1,6 @@
 """The service as `wiring.wire` makes it: its parts, and their life. Everything is one event loop; a loop that ends by
 itself is started again. It keeps nothing: after a restart the watches, the nodes' journals and the scheduler's next
-calls say everything again.
+calls bring everything again.
 """
 
 from __future__ import annotations

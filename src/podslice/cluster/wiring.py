@@ -1,4 +1,4 @@
-"""The parts of the service, and what hears what.
+"""The parts of the service, and the events that connect them.
 
 API server ──> tables of nodes, pods and NodeState objects ──┐
 agents ──────> journals ─────────────────────────────────────┤
@@ -57,18 +57,18 @@ def wire(
     metrics = ClusterMetrics()
     written = CountedApi(api, metrics.count_write)
 
-    def failed(where: str, what: str) -> None:
+    def report_failure(where: str, what: str) -> None:
         metrics.count_trouble(where)
         trouble(where, what)
 
-    def request_failed(path: str, error: Exception) -> None:
-        failed("extender", f"{path}: {type(error).__name__}: {str(error)[:300]}")
+    def report_failed_request(path: str, error: Exception) -> None:
+        report_failure("extender", f"{path}: {type(error).__name__}: {str(error)[:300]}")
 
     def report_dispute(outcome: NodeReport) -> None:
         if outcome.is_dispute:
             disputed(outcome)
 
-    # What is known, and who decides
+    # The model and its inputs
     events = PlacementEvents()
     # Without `advise` a filter names one node, the held one: the scheduler has nothing left to choose.
     best = ModelLimits().best if settings.advise else 1
@@ -79,34 +79,34 @@ def wire(
     feed, upkeep = JournalFeed(placing, journals), Upkeep(placing, journals)
     times = PlacingTimes(metrics, settings.schedulers, clock)
 
-    # What the API server has
+    # Tables of the API server's objects
     node_changes = Listeners[ScheduledNode | None, ScheduledNode | None]()
     pod_changes = Listeners[ScheduledPod | None, ScheduledPod | None]()
-    nodes = node_table(api, node_changes, failed)
+    nodes = node_table(api, node_changes, report_failure)
     states = None if seeded is None else node_states(api, seeded, trouble=trouble, after=(nodes,))
     # Pods come last: one that its node has already can rest at once, and never takes the memory of its specification.
     pods = pod_table(
-        api, pod_changes, failed, objects=placing.pods, after=(nodes,) if states is None else (nodes, states),
+        api, pod_changes, report_failure, objects=placing.pods, after=(nodes,) if states is None else (nodes, states),
         listed=placing.drop_missed, clock=clock,
     )  # fmt: skip
 
-    # What is written to it
+    # Queues that write to the API server
     pod_events = PodEvents(written, placing.pods)
     victim_outcome = Listeners[str, ScheduledPod, ScheduledPod]()
     nominator = Nominator(
         written, choose=placing.choose, release=placing.model.unbind, kind_of=placing.kind_of,
-        failed=partial(failed, "nominate"), limits=NominationLimits(ahead=settings.ahead),
+        failed=partial(report_failure, "nominate"), limits=NominationLimits(ahead=settings.ahead),
     )  # fmt: skip
     evictor = Evictor(
-        placing, nominator, written, on_victim=victim_outcome, failed=partial(failed, "evict"), clock=clock
+        placing, nominator, written, on_victim=victim_outcome, failed=partial(report_failure, "evict"), clock=clock
     )
-    requeuer = Requeuer(placing, nominator, written, failed=partial(failed, "wake"), clock=clock)
+    requeuer = Requeuer(placing, nominator, written, failed=partial(report_failure, "wake"), clock=clock)
     queues = PendingQueues(
         placing, nominator, evictor, requeuer, pods,
         nominate=settings.nominate, evict=settings.evict, requeue=settings.wake,
     )  # fmt: skip
 
-    # What hears what, in this order
+    # Subscriptions; listeners of one event are called in this order
     pod_changes.add(times.measure, placing.pod_changed, queues.drop_settled)
     node_changes.add(placing.node_changed, feed.forget_gone)
     journals.events.applied.add(metrics.count_event, feed.apply)
@@ -119,10 +119,10 @@ def wire(
     events.binding_outcome.add(metrics.count_binding_outcome, report_dispute, pod_events.emit_dispute)
     victim_outcome.add(metrics.count_victim_outcome, pod_events.emit_preemption)
 
-    # Who asks, and what runs
+    # The scheduler's calls, metrics and loops
     extender = Extender(placing, written, ahead=nominator.ahead, send=journals.send_plan, watch=metrics.record_call)
     metrics.add_gauges(service_gauges(placing, nominator, requeuer, journals, clock))
-    supervisor = Supervisor(failed)
+    supervisor = Supervisor(report_failure)
     health = ServiceHealth(nodes, pods, supervisor)
     loops = {"nodes": nodes.run, "pods": pods.run, "looks": upkeep.run, "events": pod_events.run}
     if states is not None:
@@ -137,6 +137,6 @@ def wire(
     return ClusterService(
         settings=settings, metrics=metrics, placing=placing, nodes=nodes, pods=pods, states=states,
         nominator=nominator, evictor=evictor, requeuer=requeuer, extender=extender, loops=loops,
-        posts=PostServer(extender.handlers(), largest=LARGEST_REQUEST, failed=request_failed),
+        posts=PostServer(extender.handlers(), largest=LARGEST_REQUEST, failed=report_failed_request),
         web=WebServer(metrics_routes(metrics.text, health.alive, health.ready)), supervisor=supervisor,
     )  # fmt: skip

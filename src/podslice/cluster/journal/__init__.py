@@ -1,1 +1,1 @@
-"""The agents' journal streams: who may speak for a node, within which bounds."""
+"""The agents' journal streams: authentication of agents, and bounds on what they send."""

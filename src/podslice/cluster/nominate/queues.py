@@ -50,7 +50,7 @@ class PendingQueues:
             self._requeuer.add_refused(pod, names)
 
     def drop_settled(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
-        """Requeue a pod no more once it is gone, bound, or no scheduler of ours places it."""
+        """Drop a pod from the requeues once it is gone, bound, or belongs to another scheduler."""
         pod = new or old
         if pod is not None and (new is None or new.ended or not self._placing.is_waiting(new)):
             self._requeuer.drop(pod.uid, placed=new is not None and bool(new.node))
