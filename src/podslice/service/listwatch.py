@@ -59,6 +59,7 @@ class ListWatch(Generic[C]):
                 version = await self._list_all()
                 while True:
                     useful, version = await self._follow(version, back_off)
+                    # A server that ends every watch at once must not be asked in a tight loop.
                     if not useful:
                         await self._sleep(back_off.next())
             except GoneError:  # routine: etcd compacts old versions, so the next list is the whole answer to it

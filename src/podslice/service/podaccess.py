@@ -47,6 +47,7 @@ def pod_access(environment: Mapping[str, str], folder: Path | None = None) -> Po
     """
     folder = folder or SERVICE_ACCOUNT
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
+    # Every pod has the two variables, also one without a service account's token.
     if not (host and port and (folder / "token").exists()):
         return None
     context = ssl.create_default_context(cafile=folder / "ca.crt")

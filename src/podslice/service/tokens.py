@@ -15,6 +15,7 @@ _LARGEST_ACCESS_TOKEN = 4096
 def find_token(data: bytes, *, least: int = 1) -> str:
     """Return the token in a file's bytes: one line of at least `least` characters. Empty where there is none."""
     token = data.strip()
+    # A token becomes part of a header, in which a line break would begin another header.
     good = len(token) >= least and token.isascii() and b"\n" not in token
     return token.decode() if good else ""
 

@@ -104,6 +104,7 @@ class Explaining:
 
 def best_fix(explainer: Explainer, pod: Pod) -> str:
     """Return the best change as text; empty where there is none, or the pod fits by now."""
+    # The explainer writes about kubelets; on this node the agent has the managers.
     fixes = explainer.explain(pod).fixes
     return fixes[0].text.replace("restart the kubelet", "restart the agent") if fixes else ""
 

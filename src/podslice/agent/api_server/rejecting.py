@@ -246,6 +246,7 @@ class Rejecting:
 
     def _give_up(self, uid: str) -> None:
         self._jobs.pop(uid, None)
+        # Not queued again for a while: the pod stays on the list, and so would be rejected at every pass.
         self._hopeless[uid] = self._clock() + DENIED_SECONDS
         while len(self._hopeless) > MOST_WAITING:
             del self._hopeless[next(iter(self._hopeless))]

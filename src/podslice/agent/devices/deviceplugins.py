@@ -272,6 +272,7 @@ class DevicePlugins:
         old = self._watches.pop(resource, None)
         if old is not None:
             old.cancel()
+        # A plugin that registers again takes its predecessor's place, as with a kubelet.
         if resource in self._plugins:
             self._plugins.pop(resource).close()
         options = PluginOptions(answer.pre_start_required, answer.get_preferred_allocation_available)

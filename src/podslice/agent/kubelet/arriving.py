@@ -150,6 +150,7 @@ class Arriving:
                 return
             if not known.deleting and self._is_undecided(known):
                 yield _identity(known), partial(self._arrive, known)
+        # A copy: the steps that are yielded change the owner's pods.
         for pod in list(self._owner.pods.values()):
             refusal = pod.refusals.get(pod.identity.uid)
             here = self._owner.pods.get(pod.identity.uid) is pod and not pod.tolerated
@@ -188,6 +189,7 @@ class Arriving:
             identity = pod.identity
         found = self._find_pod(identity)
         before = self._rejected(known.uid)
+        # A pod that an earlier agent has rejected stays rejected, whatever is free now.
         if before is None:
             self._owner.arrive(identity, found)
             return

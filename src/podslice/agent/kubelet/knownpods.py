@@ -64,6 +64,7 @@ class KnownPods:
 
     def put(self, pod: KnownPod) -> None:
         """Add a pod, or replace its older version."""
+        # Dropped first, so that the older version does not count against the bounds.
         self.drop(pod.uid)
         if len(self._pods) >= MOST_PODS:
             return

@@ -74,6 +74,7 @@ class ObservedKubelet:
         try:
             inventory = await self._devices()
             if inventory != self._inventory:
+                # With other devices the rules are others, so the journal begins anew.
                 self._inventory, self._seen, self._node = inventory, None, None
             files = await asyncio.to_thread(read_state_directory, self._folder)
             found = files, dict(_list_pods(self._pods()))
@@ -94,7 +95,7 @@ class ObservedKubelet:
         owners = {pod.metadata.uid: pod for pod in stand_ins(contents, frozenset())}
         contents.pop(DEVICE_STATE_FILE, None)
         there = {pod.metadata.uid for pod in stand_ins(contents, frozenset())} | pods.keys()
-        started = [pod for uid, pod in pods.items() if uid in owners or not self._needs_start(pod)]
+        started = [pod for uid, pod in pods.items() if uid in owners or not self._would_be_in_files(pod)]
         unknown = [pod for uid, pod in owners.items() if uid not in pods]
         node = Node(
             self._machine,
@@ -109,7 +110,8 @@ class ObservedKubelet:
             node.remove(uid)
         return node if self._node is None else Node.of(self._node.rules, node.state)
 
-    def _needs_start(self, pod: Pod) -> bool:
+    def _would_be_in_files(self, pod: Pod) -> bool:
+        """Whether the kubelet's files name this pod once it has started."""
         found = find_wants(pod)
         memory = found.memory and self._config.memory_manager_policy == "Static"
         return (found.cpus and self._config.cpu_manager_policy == "static") or found.devices or memory
@@ -120,6 +122,7 @@ class ObservedKubelet:
             self.journal.begin(node)
             return
         new = node.state.pods.keys() - old.state.pods.keys()
+        # Several changes since the last look have no known order, so they are reported as a new state.
         if len(new) == 1 and old.state.pods.keys() <= node.state.pods.keys():
             self._report_admission(old, node, pods.get(*new))
         self.journal.follow(node)

@@ -208,6 +208,7 @@ class PodResources:
         if book is None or pinning is None:
             return
         if pinning.cpus:
+            # A container with CPUs of claims runs on these alone.
             del listed.cpu_ids[:]
             listed.cpu_ids.extend(iter_bits(pinning.cpus))
         named: dict[str, list[int]] = {}
@@ -271,6 +272,7 @@ def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.Conta
         devices = []
         for resource, placed in view.device_ids.get(pod.uid, {}).get(container.name, {}).items():
             devices += [_device(resource, device, numa) for numa, ids in placed.items() for device in ids]
+        # v1.36.2 lists the pod CPUs for each container that only shares them (values/quirks.py).
         owns = view.isolation(pod, container) in OWNING or view.quirks.pod_pool_is_listed
         yield api.ContainerResources(
             name=container.name,

@@ -84,6 +84,7 @@ def _resource(name: str, devices: tuple[Device, ...]) -> dict[str, Any]:
 
 def movable_now(owner: Owner, pod: Pod, find: Callable[[Identity], Pod | None]) -> Pod:
     """Return a pod with its present annotation about moves, unchanged where its present specification is not known."""
+    # The annotation may be changed while the pod runs; everything else stays as it was admitted.
     record = owner.pods.get(pod.metadata.uid)
     try:
         found = None if record is None else find(record.identity)

@@ -43,6 +43,7 @@ _RESIZE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5,
 _PREPARE_BUCKETS = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 45.0)
 """The goal is 10 ms, a kubelet gives up after 45 s."""
 _ADMISSION_BUCKETS = tuple(0.05 * 2**i for i in range(15))
+# Upstream's label values; all other reasons share one, so that the number of series is bounded (memory-device 3.5).
 _REASONS = frozenset(
     """AppArmor PodOSSelectorNodeLabelDoesNotMatch PodOSNotSupported InvalidNodeInfo InitContainerRestartPolicyForbidden
     SupplementalGroupsPolicyNotSupported UnexpectedAdmissionError UnknownReason UnexpectedPredicateFailureType OutOfcpu

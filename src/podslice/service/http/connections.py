@@ -40,6 +40,7 @@ class ConnectionTable(Generic[C]):
         self._peers[connection] = peer
         self._counts[peer] = self._counts.get(peer, 0) + 1
         leaving = []
+        # A peer beyond its share loses one of its own, also while there is room for others.
         if self._counts[peer] > self._most_of_peer:
             leaving.append(self._first([one for one, whose in self._peers.items() if whose == peer]))
         elif len(self._peers) > self._most:

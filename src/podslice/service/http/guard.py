@@ -68,6 +68,7 @@ class Guard:
         token = self._token()
         if not token or "token=" not in request.query:
             return None
+        # Not readable by scripts, and not sent with requests that another site starts.
         cookie = f"{_COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/{'; Secure' if self._secure else ''}"
         return Response(303, b"", (("Location", "."), ("Set-Cookie", cookie)))
 
