@@ -174,7 +174,7 @@ class StreamingNodes:
         node, journal = self.nodes[pod.node], self.journals[pod.node]
         if pod.name in self.declines:
             self.decided[pod.name] = False
-            journal.record_agent_refusal(pod.uid, "UnexpectedAdmissionError", "a test wants it")
+            journal.declined(pod.uid, "UnexpectedAdmissionError", "a test wants it")
             return
         before = node.state
         decision = journal.deciding(pod.pod)(node, pod.pod)

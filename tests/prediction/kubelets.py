@@ -111,7 +111,7 @@ async def observed(found: Kubelets) -> AsyncIterator[None]:
         told = ObservedKubelet(
             kubelet.folder, load_machine(str(kubelet.machine)), _CONFIG, profile="podslice",
             version=installed_version("podslice"), pods=partial(list, source.pods),
-            ready=partial(getattr, source, "ready"), trouble=_quietly, devices=ObservedDevices(kubelet.folder).listed,
+            ready=partial(getattr, source, "ready"), trouble=_quietly, devices=ObservedDevices(kubelet.folder).read,
         )  # fmt: skip
         token = found.folder / f"token-{name}"
         token.write_text(await asyncio.to_thread(agent_token, found.beside.api, name))

@@ -50,7 +50,7 @@ def test_rest_changes_nothing(seed: int, profile: str) -> None:
         assert applied.outcome in ("equal", "adopted"), applied.why
         other.rest()
         assert other.proven
-        assert other.known
+        assert other.has_state
         assert other.has("nobody") is False
         assert all(other.has(uid) for uid in life.node.state.pods)
     assert other.state is not None

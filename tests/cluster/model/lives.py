@@ -109,9 +109,9 @@ class Life:
         for name, node in self.cluster.nodes.items():
             truth.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
         for one in self.model.holds():
-            truth.assigned(named_pod(one.signature.pod, one.uid), one.node, self.now)
+            truth.apply_assignment(named_pod(one.signature.pod, one.uid), one.node, self.now)
             truth.holds()[-1].plan = one.plan
-            truth.changed(one.node, self.cluster.nodes[one.node].state)
+            truth.apply_change(one.node, self.cluster.nodes[one.node].state)
         for name in self.cluster.nodes:
             mine, true = self.model.node(name), truth.node(name)
             assert list(mine.holds) == list(true.holds)
