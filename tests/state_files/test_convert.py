@@ -81,7 +81,7 @@ def test_memory_of_a_pod_is_booked_once_by_its_containers() -> None:
     blocks = [block for own in (entries["pod-b"] or {}).values() for block in own or ()]
     assert sum(block.size for block in blocks) == 8 * samples.GIB
     assert conversion.remarks == [
-        "pod pod-b: that 8Gi of memory belongs to the pod as a whole; its containers book it now"
+        "pod pod-b: that 8Gi of memory belongs to the pod as a whole; now its containers hold it"
     ]
 
 

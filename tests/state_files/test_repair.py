@@ -43,7 +43,7 @@ def test_a_truncated_file_keeps_what_is_before_the_fault() -> None:
     assert repaired.data == checkpoint_cpu.encode(CPUCheckpoint("static", "0-3,6-15", {"pod-a": {"app": "4-5"}}), "v2")
     assert repaired.remarks == [
         "the file is broken; what comes before the fault is used",
-        "defaultCpuSet: '0-3,10-15' becomes '0-3,6-15': all CPUs that nobody owns",
+        "defaultCpuSet: '0-3,10-15' becomes '0-3,6-15': all CPUs without an owner",
     ]
 
 
@@ -57,7 +57,7 @@ def test_running_pods_go_before_the_file() -> None:
         "entries.pod-a.app: does not run any more; dropped",
         "entries.pod-b.one: the file says 6-7, the container runs on 8-9; so it is written",
         "entries.pod-b.two: the file says 8-9, the container runs on 6-7; so it is written",
-        "defaultCpuSet: '0-3,10-15' becomes '0-5,10-15': all CPUs that nobody owns",
+        "defaultCpuSet: '0-3,10-15' becomes '0-5,10-15': all CPUs without an owner",
     ]
 
 

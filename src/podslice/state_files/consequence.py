@@ -1,4 +1,4 @@
-"""What a kubelet of a release would do with a state file at its start, in its own words.
+"""Predict what a kubelet of a release does with a state file when it starts, with its own messages.
 
 The managers restore and check their own state when they start. This module does the same for a file of any age and a
 kubelet of any release, without running one (cpu-topology 8.5, 8.6; memory-device 1.13.2, 1.14, 2.11).
@@ -43,10 +43,14 @@ PATHS: dict[FileKind, str] = {
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What is known about the node beside its files. Without `machine`, nothing is checked against it; `reserved` are
-    the system's CPUs, kept out of the default set when `strict`; `containers` are the runtime's container ids with
-    (pod UID, name), which V1 files need. The kubelet's configuration, if known, gives the `policies` by kind of file
-    and `memory_reserved`, bytes by NUMA node and memory type; else both are taken from the files."""
+    """The facts about a node against which its files are checked.
+
+    machine: None where it is not known; nothing is then checked against it.
+    reserved: CPUs of the system, which are not in the default set when `strict`.
+    containers: the runtime's container ids with (pod UID, container name), which V1 files need.
+    policies, memory_reserved: from the kubelet's configuration, by kind of file, and in bytes by NUMA node and memory
+    type; where it is not known, both are taken from the files.
+    """
 
     machine: Machine | None = None
     reserved: Bits = 0
@@ -57,7 +61,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
-    """Why a kubelet of that release would not start; empty when it would."""
+    """Return the error with which a kubelet of that release would not start; empty when it would."""
     path = path or PATHS[kind]
     if kind in ("device", "policy", "guard"):
         return ""
@@ -65,9 +69,9 @@ def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, 
         return _allocation_error(data, path)
     try:
         if kind == "cpu":
-            _start_cpu(data, reader, facts, path)
+            _check_cpu(data, reader, facts, path)
         else:
-            _start_memory(data, reader, facts, path)
+            _check_memory(data, reader, facts, path)
     except StartError as error:
         return error.message
     except UpstreamDefectError as defect:
@@ -76,7 +80,7 @@ def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, 
 
 
 class Consequence(NamedTuple):
-    """What becomes of a kubelet that finds a file: whether it starts, and a sentence for people."""
+    """Whether a kubelet that finds the file starts, and a sentence that says how."""
 
     starts: bool
     text: str
@@ -85,8 +89,8 @@ class Consequence(NamedTuple):
 def start_consequence(
     data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = ""
 ) -> Consequence | None:
-    """Starts, does not start and why, or starts without what the file says. None where nothing is known: how releases
-    before 1.36 read the records of granted resources."""
+    """Return whether a kubelet starts with the file, and what it then knows or why it does not. None where that is not
+    known: for records of granted resources and releases before 1.36."""
     if kind == "device":
         try:
             checkpoint_devices.load(data)
@@ -94,9 +98,9 @@ def start_consequence(
             return Consequence(True, f"a kubelet {reader} starts, logs {error} and knows no device assignments")
         return Consequence(True, f"a kubelet {reader} starts with these devices")
     if kind == "policy":
-        return _of_policy(data, reader)
+        return _policy_consequence(data, reader)
     if kind == "guard":
-        return _of_guards(data, reader)
+        return _guard_consequence(data, reader)
     if kind == "memory" and reader.minor < 21:
         return Consequence(True, f"a kubelet {reader} has no Memory Manager and ignores the file")
     if kind == "allocation" and reader.minor < 36:
@@ -108,7 +112,7 @@ def start_consequence(
     return Consequence(True, f"a kubelet {reader} starts with this state{checked}")
 
 
-def _of_policy(data: bytes, reader: Release) -> Consequence:
+def _policy_consequence(data: bytes, reader: Release) -> Consequence:
     ignores = f"a kubelet {reader} ignores the file; podslice starts"
     try:
         policy_state.decode(data)
@@ -117,14 +121,14 @@ def _of_policy(data: bytes, reader: Release) -> Consequence:
     return Consequence(True, f"{ignores} with its promises")
 
 
-def _of_guards(data: bytes, reader: Release) -> Consequence:
+def _guard_consequence(data: bytes, reader: Release) -> Consequence:
     ignores = f"a kubelet {reader} ignores the file; podslice starts"
     try:
         guard_state.load(data)
     except CheckpointError as error:
         return Consequence(True, f"{ignores} and changes no file of the kernel: {error}")
     return Consequence(
-        True, f"{ignores} and gives these files back when nobody needs them, unless the node was rebooted"
+        True, f"{ignores} and gives these files back when no guard needs them, unless the node was rebooted"
     )
 
 
@@ -136,7 +140,7 @@ def _allocation_error(data: bytes, path: str) -> str:
     return ""
 
 
-def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+def _check_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
     try:
         checkpoint = load_cpu(data, reader, facts.containers)
         state = restore.adopt_cpu(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
@@ -151,7 +155,7 @@ def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> Non
         )
 
 
-def _start_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+def _check_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
     try:
         checkpoint = load_memory(data, reader)
         restore.adopt_memory(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
@@ -165,7 +169,7 @@ def _start_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> 
 
 
 def reservations(checkpoint: MemoryCheckpoint) -> dict[int, dict[str, int]]:
-    """What the file says is reserved for the system, by NUMA node and memory type."""
+    """Return the bytes that the file reserves for the system, by NUMA node and memory type."""
     return {
         node: {name: table.system_reserved for name, table in (state.memory_map or {}).items()}
         for node, state in (checkpoint.machine_state or {}).items()

@@ -1,9 +1,9 @@
-"""Rewriting a state file for another kubelet, without draining the node (cpu-topology 8.3, 8.7; memory-device
+"""Rewrite a state file for another kubelet, without draining the node (cpu-topology 8.3, 8.7; memory-device
 1.13).
 
 Older formats know no pods with pod-level resources. What they cannot hold is listed in the remarks. What is left is
-made consistent for the older kubelet: CPUs that nobody would own go back to the node's shared pool, and memory is
-booked once. No running container is moved.
+made consistent for the older kubelet: CPUs that no container would own go back to the node's shared pool, and memory is
+charged once. No running container is moved.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ Containers = Mapping[str, tuple[str, str]]
 
 
 class Rewritten(NamedTuple):
-    """A rewritten file, and what there is to say about it, a sentence each: what a conversion cannot hold, what a
-    repair did."""
+    """A rewritten file. `remarks` are sentences: what the new format cannot hold, or what a repair did."""
 
     data: bytes
     version: str
@@ -42,7 +41,8 @@ class Rewritten(NamedTuple):
 
 
 def rewrite(kind: str, data: bytes, version: str, containers: Containers) -> bytes:
-    """The file `data` of a kind (`cpu`, `memory`) as `version`, as it stands; what that version cannot hold is dropped.
+    """Re-encode a file of a kind (`cpu`, `memory`) as `version`, without repairing it. Drops what that version cannot
+    hold.
 
     V1 CPU entries are named by container id; a container without one is named after pod, container and restart 0.
     Raises `CheckpointError`.
@@ -61,7 +61,8 @@ def rewrite(kind: str, data: bytes, version: str, containers: Containers) -> byt
 
 
 def convert(content: Content, target: Release, containers: Containers) -> Rewritten:
-    """An intact file as `target` writes it. `containers` is needed only from or to CPU V1. Raises `InputError`."""
+    """Convert an intact file to the version that `target` writes. `containers` is needed only from or to CPU V1. Raises
+    `InputError`."""
     if not content.intact:
         raise InputError("the checksum does not fit the content", remedy="run podslice state verify, then repair")
     checkpoint = content.checkpoint
@@ -84,25 +85,25 @@ def convert(content: Content, target: Release, containers: Containers) -> Rewrit
 def _convert_cpu(
     content: Content, source: CPUCheckpoint, target: Release, version: str, containers: Containers
 ) -> Rewritten:
-    checkpoint = _by_pod(source, containers) if content.by_container_id else source
-    lost = [] if version == "v4" else _lost_members(content)
+    checkpoint = _entries_by_pod(source, containers) if content.by_container_id else source
+    lost = [] if version == "v4" else _describe_lost_members(content)
     if not target.pod_level:
-        checkpoint, more = _without_bubbles(checkpoint)
+        checkpoint, more = _drop_pod_cpus(checkpoint)
         lost += more
     if version == "v4":
         return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint, content.unknown), version, lost)
     if version == "v1":
-        checkpoint.entries_v1 = _by_id(checkpoint, containers)
+        checkpoint.entries_v1 = _entries_by_id(checkpoint, containers)
     return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, lost)
 
 
-def _lost_members(content: Content) -> list[str]:
+def _describe_lost_members(content: Content) -> list[str]:
     return [f"members of the newer format that the older one does not have: {content.unknown[1:]}"] * bool(
         content.unknown
     )
 
 
-def _by_pod(checkpoint: CPUCheckpoint, containers: Containers) -> CPUCheckpoint:
+def _entries_by_pod(checkpoint: CPUCheckpoint, containers: Containers) -> CPUCheckpoint:
     missing = sorted(set(checkpoint.entries_v1 or {}) - set(containers))
     if missing:
         raise InputError(
@@ -112,7 +113,7 @@ def _by_pod(checkpoint: CPUCheckpoint, containers: Containers) -> CPUCheckpoint:
     return checkpoint_cpu.migrate_v1(checkpoint, containers)
 
 
-def _by_id(checkpoint: CPUCheckpoint, containers: Containers) -> dict[str, str]:
+def _entries_by_id(checkpoint: CPUCheckpoint, containers: Containers) -> dict[str, str]:
     ids = {reference: container_id for container_id, reference in containers.items()}
     entries = {}
     for pod, named in (checkpoint.entries or {}).items():
@@ -126,13 +127,14 @@ def _by_id(checkpoint: CPUCheckpoint, containers: Containers) -> dict[str, str]:
     return entries
 
 
-def _without_bubbles(source: CPUCheckpoint) -> tuple[CPUCheckpoint, list[str]]:
-    """The same without pod entries; CPUs of a pod that no container of it uses go to the default set."""
+def _drop_pod_cpus(source: CPUCheckpoint) -> tuple[CPUCheckpoint, list[str]]:
+    """Return a copy without pod entries, and remarks; CPUs of a pod that none of its containers uses go to the default
+    set."""
     lost = []
-    default = _parsed(source.default_cpuset, "defaultCpuSet")
+    default = _parse(source.default_cpuset, "defaultCpuSet")
     for pod, bubble in sorted((source.pod_entries or {}).items()):
         named = {
-            name: _parsed(text, f"entries.{pod}.{name}")
+            name: _parse(text, f"entries.{pod}.{name}")
             for name, text in ((source.entries or {}).get(pod) or {}).items()
         }
         used = reduce(or_, named.values(), 0)
@@ -140,23 +142,26 @@ def _without_bubbles(source: CPUCheckpoint) -> tuple[CPUCheckpoint, list[str]]:
         default |= idle
         text = f"pod {pod}: that CPUs {format_bits(bubble)} belong to the pod as a whole; its containers keep theirs"
         lost.append(f"{text}, CPUs {format_bits(idle)} go back to the node's shared pool" if idle else text)
-        lost.append(f"pod {pod}: which containers share; a kubelet takes all their CPUs for exclusive{_sharing(named)}")
+        lost.append(
+            f"pod {pod}: which containers share; a kubelet takes all their CPUs for exclusive{_limits_text(named)}"
+        )
     checkpoint = CPUCheckpoint(source.policy_name, format_bits(default), dict(source.entries or {}))
     return (checkpoint, lost) if lost else (source, lost)
 
 
-def _sharing(named: Mapping[str, int]) -> str:
-    """What that means for the containers' CPU limits."""
+def _limits_text(named: Mapping[str, int]) -> str:
+    """Say what a kubelet does to CPU limits of containers whose CPUs it takes for exclusive."""
     twins = same_cpus(named)
     return f" and lifts the CPU limits, also of {', '.join(twins)}" if twins else " and lifts the CPU limits"
 
 
 def same_cpus(named: Mapping[str, int]) -> list[str]:
-    """Containers of a pod that have the same CPUs as another one: they share, or one is an init container."""
+    """Return the containers that have the same CPUs as another container of the pod: they share, or one is an init
+    container."""
     return [name for name, cpus in named.items() if cpus and list(named.values()).count(cpus) > 1]
 
 
-def _parsed(text: str, path: str) -> int:
+def _parse(text: str, path: str) -> int:
     try:
         return parse_bits(text)
     except CPUSetError as error:
@@ -167,27 +172,27 @@ def _parsed(text: str, path: str) -> int:
 
 
 def _convert_memory(content: Content, source: MemoryCheckpoint, target: Release, version: str) -> Rewritten:
-    lost = [] if version == "v3" else _lost_members(content)
+    lost = [] if version == "v3" else _describe_lost_members(content)
     checkpoint = source
     if not target.pod_level:
-        checkpoint, more = _without_pod_entries(source)
+        checkpoint, more = _drop_pod_entries(source)
         lost += more
     if version == "v3":
         return Rewritten(checkpoint_data.MEMORY_V3.encode(checkpoint, content.unknown), version, lost)
     return Rewritten(checkpoint_memory.encode(checkpoint, version), version, lost)
 
 
-def _without_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, list[str]]:
-    """The same without pod entries, each byte of a pod booked by one of its containers."""
+def _drop_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, list[str]]:
+    """Return a copy without pod entries, and remarks; each byte of a pod is charged to one of its containers."""
     lost = []
     entries = dict(source.entries or {})
     for pod, blocks in sorted((source.pod_entries or {}).items()):
         named = {name: list(own or ()) for name, own in (entries.get(pod) or {}).items()}
-        entries[pod] = _shared_out(named, blocks or []) if named else None
+        entries[pod] = _divide(named, blocks or []) if named else None
         if entries[pod] is None:
             del entries[pod]
         sizes = ", ".join(f"{bytes_text(block.size)} of {block.type}" for block in blocks or ())
-        lost.append(f"pod {pod}: that {sizes or 'nothing'} belongs to the pod as a whole; its containers book it now")
+        lost.append(f"pod {pod}: that {sizes or 'nothing'} belongs to the pod as a whole; now its containers hold it")
     checkpoint = MemoryCheckpoint(source.policy_name, source.machine_state, entries)
     if not lost:
         return source, lost
@@ -195,8 +200,9 @@ def _without_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, li
     return checkpoint, lost
 
 
-def _shared_out(named: dict[str, list[Block]], total: list[Block]) -> dict[str, list[Block] | None]:
-    """The containers' blocks cut down, smallest first, so that together they are the pod's; the last takes the rest."""
+def _divide(named: dict[str, list[Block]], total: list[Block]) -> dict[str, list[Block] | None]:
+    """Divide a pod's blocks among its containers: each gets at most what it has, smallest first; the last gets the
+    rest."""
     out: dict[str, list[Block] | None] = {name: [] for name in named}
     for whole in total:
         holders = sorted((block.size, name) for name, own in named.items() for block in own if block.type == whole.type)

@@ -1,4 +1,4 @@
-"""The answers of `podslice state`: files of every version in one form."""
+"""The documents of `podslice state`: files of every version in one form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy",
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
-    """Which file, in which of its formats; `intact`: the checksum it states is that of its content."""
+    """A file and its format. `intact`: the checksum in the file is that of its content."""
 
     file: str
     version: str
@@ -50,7 +50,7 @@ class MemoryAmounts(msgspec.Struct, frozen=True):
 
 
 class MemoryNode(msgspec.Struct, frozen=True):
-    """A NUMA node in the Memory Manager's ledgers. `cells`: the nodes it forms a group with."""
+    """A NUMA node in the Memory Manager's ledger. `cells`: the ids of the nodes in its group."""
 
     cells: tuple[int, ...]
     assignments: int
@@ -84,7 +84,7 @@ class DeviceEntry(msgspec.Struct, frozen=True):
 
 
 class DeviceStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="device"):
-    """kubelet_internal_checkpoint: who holds which devices; `registered` are the healthy devices by resource."""
+    """kubelet_internal_checkpoint: the devices of each container; `registered` are the healthy devices by resource."""
 
     entries: tuple[DeviceEntry, ...]
     registered: dict[str, tuple[str, ...]]
@@ -98,7 +98,7 @@ class GrantedResources(msgspec.Struct, frozen=True):
 
 
 class GrantedPod(msgspec.Struct, frozen=True):
-    """What a pod's containers, and the pod itself where it has pod-level resources, were granted."""
+    """Resources that a pod's containers were granted, and the pod itself where it has pod-level resources."""
 
     containers: dict[str, GrantedResources]
     pod: GrantedResources | None
@@ -111,8 +111,8 @@ class AllocationStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="ki
 
 
 class CPUsUnderResize(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod has before or after a resize that is being written: CPU lists of its containers, and its own; blocks
-    of memory of its containers, and those it has as a whole."""
+    """CPUs and memory of a pod before or after a resize that is being written: CPU lists and memory blocks of its
+    containers, and of the pod as a whole."""
 
     containers: dict[str, str]
     pod: str
@@ -128,20 +128,20 @@ class ResizeUnderWay(msgspec.Struct, frozen=True, rename={"before": "from", "aft
 
 
 class MixedContainer(msgspec.Struct, frozen=True):
-    """A container with CPUs of its own and shared ones: how many are its own, and the thousandths of a CPU that it asks
-    for besides."""
+    """A container with exclusive and shared CPUs: the number of exclusive CPUs, and the millicores that it requests
+    besides."""
 
     exclusive: int
     shared: int
 
 
 class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="policy"):
-    """podslice_policy_state, of containers that have more CPUs than were promised at their admission: the promised
-    ones (`originals`, by pod UID and container) and those of whole pods (`podOriginals`); `order` where the others
-    came in another order than ascending; `growth` is what they have beyond the promised ones, by cpu_manager_state
-    where that file is given too. `classes` are the CPU classes under which containers got their CPUs (under an empty
-    name the pod as a whole), best first, `NAME!` where nothing else would do; `mixed` the containers that have shared
-    CPUs besides their own; `plugins` what plugins want to remember, by pod UID, container and plugin."""
+    """podslice_policy_state. For containers that have more CPUs than were promised at their admission: `originals` are
+    the promised CPUs, by pod UID and container, `podOriginals` those of whole pods; `order` lists the CPUs where they
+    were not added in ascending order; `growth` are the CPUs beyond the promised ones, from cpu_manager_state where that
+    file is given too. `classes` are the CPU classes under which containers got their CPUs, best first (an empty name
+    stands for the pod as a whole; `NAME!`: no other class was accepted); `mixed` the containers that have shared CPUs
+    besides exclusive ones; `plugins` the memos of plugins, by pod UID, container and plugin."""
 
     originals: dict[str, dict[str, str]]
     pod_originals: dict[str, str]
@@ -154,7 +154,7 @@ class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, t
 
 
 class GuardedKernelFile(msgspec.Struct, frozen=True):
-    """A file of the kernel: what it said `before`, and the values that it may have from the `guard` since."""
+    """A file of the kernel: its content `before`, and the values that the `guard` may have written since."""
 
     path: str
     guard: str
@@ -163,7 +163,7 @@ class GuardedKernelFile(msgspec.Struct, frozen=True):
 
 
 class GuardStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="guard"):
-    """podslice_guard_state: what the agent's guards have changed in the kernel since the boot with this id."""
+    """podslice_guard_state: files of the kernel that the agent's guards have changed since the boot with this id."""
 
     boot_id: str
     files: tuple[GuardedKernelFile, ...]
@@ -181,8 +181,8 @@ class StateFileList(msgspec.Struct, frozen=True):
 
 
 class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
-    """What is wrong with a file and what a kubelet does with it (`start`, empty where nobody knows). The first fields
-    are null for a file that cannot be read; `format` names the formats whose checksum fits."""
+    """The findings on a file, and what a kubelet does with it (`start`, empty where that is not known). `kind` to
+    `format` are null for a file that cannot be read; `format` names the formats whose checksum fits."""
 
     file: str
     kind: FileKind | None
@@ -195,13 +195,13 @@ class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StateVerificationList(msgspec.Struct, frozen=True):
-    """One verdict for each file."""
+    """A verification for each file."""
 
     items: tuple[StateVerification, ...]
 
 
 class StateChange(msgspec.Struct, frozen=True):
-    """A file rewritten as `version` with `content`; `backup` is where the old one lies if it was replaced."""
+    """A file rewritten as `version` with `content`; `backup` is the path of the old one if it was replaced."""
 
     file: str
     version: str
@@ -211,34 +211,34 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 class StateConversion(StateChange, frozen=True, kw_only=True):
-    """A converted file and what its new format cannot hold."""
+    """A converted file; `lost` is what its new format cannot hold."""
 
     lost: tuple[str, ...]
 
 
 class StateConversionList(msgspec.Struct, frozen=True):
-    """One conversion for each file."""
+    """A conversion for each file."""
 
     items: tuple[StateConversion, ...]
 
 
 class StateRepair(StateChange, frozen=True, kw_only=True):
-    """A repaired file and what was done to it."""
+    """A repaired file; `actions` are the changes."""
 
     actions: tuple[str, ...]
 
 
 class StateRepairList(msgspec.Struct, frozen=True):
-    """One repair for each file."""
+    """A repair for each file."""
 
     items: tuple[StateRepair, ...]
 
 
 class StateMigration(msgspec.Struct, frozen=True):
-    """What becomes of a directory's files on a machine that changed over a reboot. `outcome`: `unchanged`, the files
-    fit; `renumbered`, `files` replace those of the same name; `rebuilt`, they do not fit for the `reason` given, and
-    the node begins without. `changes` say what becomes of each owner, `lost` what nobody has afterwards. `aside` are
-    the names under which old files stay; `written`: it was done."""
+    """The files of a directory for a machine that changed over a reboot. `outcome`: `unchanged`, the files fit;
+    `renumbered`, `files` replace those of the same name; `rebuilt`, they do not fit for the `reason` given, and the
+    node starts without them. `changes` lists the new CPUs of each owner, `lost` the CPUs and memory that owners lose.
+    `aside` are the names under which old files stay; `written`: the files were written."""
 
     directory: str
     outcome: Literal["unchanged", "renumbered", "rebuilt"]
@@ -251,7 +251,7 @@ class StateMigration(msgspec.Struct, frozen=True):
 
 
 def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -> StateFile:
-    """One file's content, the same for every version; `cpus` is the CPU Manager's beside it."""
+    """Return the document of a file; it is the same for every version. `cpus` is the CPU Manager's file beside it."""
     identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
     facts = msgspec.structs.asdict(identity)
     match content.checkpoint:
@@ -262,7 +262,7 @@ def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -
         case DeviceCheckpoint() as device:
             return _device(facts, device)
         case AllocationCheckpoint(pods):
-            entries = {uid: _granted_pod(pod) for uid, pod in sorted(pods.items())}
+            entries = {uid: _pod_grant(pod) for uid, pod in sorted(pods.items())}
             return AllocationStateFile(**facts, entries=entries)
         case PolicyContent() as policy:
             return _policy(facts, policy, cpus)
@@ -343,12 +343,12 @@ def _blocks(blocks: Iterable[Block] | None) -> tuple[MemoryBlock, ...]:
     return tuple(MemoryBlock(tuple(block.numa_affinity or ()), block.type, block.size) for block in blocks or ())
 
 
-def _granted_pod(pod: PodAllocation) -> GrantedPod:
-    containers = {name: _granted(resources) for name, resources in sorted(pod.containers.items())}
-    return GrantedPod(containers, None if pod.pod_level is None else _granted(pod.pod_level))
+def _pod_grant(pod: PodAllocation) -> GrantedPod:
+    containers = {name: _grant(resources) for name, resources in sorted(pod.containers.items())}
+    return GrantedPod(containers, None if pod.pod_level is None else _grant(pod.pod_level))
 
 
-def _granted(resources: ResourceRequirements) -> GrantedResources:
+def _grant(resources: ResourceRequirements) -> GrantedResources:
     def texts(amounts: ResourceList | None) -> dict[str, str]:
         return {name: str(amount) for name, amount in sorted((amounts or {}).items())}
 

@@ -1,4 +1,4 @@
-"""What `verify` says about a state file."""
+"""A finding of `podslice state verify`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["error", "warning", "note"]
 
 
 class StateFinding(msgspec.Struct, frozen=True):
-    """One thing to say about a file. `code` is stable, `path` names the member, `text` says what is there."""
+    """A remark on a file. `code` is stable, `path` names the member, `text` describes it."""
 
     level: Level
     code: str

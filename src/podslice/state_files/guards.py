@@ -1,4 +1,4 @@
-"""Checking and repairing `podslice_guard_state`."""
+"""Check and repair `podslice_guard_state`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podslice.values.go.gojson import CheckpointError
 
 
 def check_guards(content: GuardContent) -> Iterator[StateFinding]:
-    """Entries that nobody may write by, and files with two."""
+    """Yield an error for each entry with a path that must not be written, and for each file with two entries."""
     seen = set[str]()
     for one in content.files:
         path = f"files.{one.path}"
@@ -24,13 +24,14 @@ def check_guards(content: GuardContent) -> Iterator[StateFinding]:
 
 
 def repair_guards(data: bytes) -> Rewritten:
-    """Without wrong entries; of two for a file the first, which is the older one. What cannot be read is begun anew."""
+    """Return the file without wrong entries. An unreadable file is replaced by an empty one."""
     try:
         content = decode(data)
     except CheckpointError as error:
         text = f"what it said is lost ({error}): files of the kernel stay as they are until a reboot"
         return Rewritten(encode("", ()), "v1", [text])
     kept, remarks = dict[str, SavedFile](), list[str]()
+    # Of two entries for a file the first counts: it has the value from before any guard.
     for one in content.files:
         problem = problem_of(one) or ("has two old values" if one.path in kept else "")
         if problem:

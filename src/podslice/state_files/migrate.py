@@ -1,8 +1,8 @@
-"""State files of one machine on another that it has become over a reboot (docs/hotplug.md).
+"""Adapt state files to a machine that changed over a reboot (docs/hotplug.md).
 
-Nothing that ran before a reboot runs after it, so nobody's CPUs have to stay: what can keep its place in the hardware
-does, under the numbers the kernel gives it now, and where that is not all of it the node begins anew. Files are never
-thrown away here; whoever writes keeps the old ones.
+Nothing that ran before a reboot runs after it, so no CPUs have to stay. Either all owners keep their places in the
+hardware, under the kernel's new numbers, or the node starts without files. This module removes no file; its callers
+keep the old ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from podslice.node.checkpoints.policy_state import MachineTexts
 from podslice.node.cpu import checkpoint as checkpoint_cpu
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
-from podslice.state_files.promises import Promises, kubelet_promises, with_kubelet_promises
+from podslice.state_files.promises import Promises, kubelet_promises, replace_kubelet_promises
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, format_bits, iter_bits, parse_bits, union
 from podslice.values.go.gojson import CheckpointError
 
@@ -30,9 +30,9 @@ Outcome: TypeAlias = Literal["unchanged", "renumbered", "rebuilt"]
 
 
 class Migration(NamedTuple):
-    """`unchanged`: the files fit as they are. `renumber`: `files` are those that replace them, by name. `rebuilt`:
-    they do not fit, for the `reason` given; the node begins without any. `changes` say what becomes of each owner,
-    `lost` what nobody has afterwards."""
+    """The result of a migration. `unchanged`: the files fit as they are. `renumbered`: `files` replace those of the same
+    name. `rebuilt`: they do not fit, for the `reason` given; the node starts without any. `changes` lists the new CPUs
+    of each owner, `lost` the CPUs and memory that owners lose."""
 
     outcome: Outcome
     files: Mapping[str, bytes]
@@ -42,7 +42,7 @@ class Migration(NamedTuple):
 
 
 class _DoesNotFitError(Exception):
-    """Why the files do not describe the machine any more."""
+    """Raised when files no longer describe the machine; the message is the reason."""
 
 
 def migrate(
@@ -52,7 +52,7 @@ def migrate(
     *,
     tolerance: DriftTolerance = LEGACY,
 ) -> Migration:
-    """What becomes of a node's files when the machine `before` is the machine `after`."""
+    """Adapt a node's files, by name, from the machine `before` to the machine `after`."""
     try:
         cpu = _content(files, CPU_STATE_FILE)
         memory = _content(files, MEMORY_STATE_FILE)
@@ -63,7 +63,7 @@ def migrate(
             return Migration("unchanged", {})
         if cpu is None or not isinstance(cpu.checkpoint, CPUCheckpoint) or cpu.checkpoint.policy_name != "static":
             return Migration("unchanged", {})
-        return _renumbered(files, _Ledger(cpu.checkpoint, before, after, mapping), cpu)
+        return _renumber_files(files, _Renumbering(cpu.checkpoint, before, after, mapping), cpu)
     except _DoesNotFitError as error:
         lost = tuple(_owners(files))
         return Migration("rebuilt", {}, str(error), lost=lost)
@@ -100,8 +100,8 @@ def _check_memory(
         raise _DoesNotFitError(f"memory differs by more than a reboot explains ({moved})")
 
 
-class _Ledger:
-    """A CPU state file under new numbers."""
+class _Renumbering:
+    """The renumbering of a CPU state file; collects its changes as text."""
 
     def __init__(
         self, checkpoint: CPUCheckpoint, before: MachineRecord, after: MachineRecord, mapping: Mapping[int, int]
@@ -114,25 +114,27 @@ class _Ledger:
         self._cores = after.cores
         self._old_cores = before.cores
 
-    def migrated(self) -> CPUCheckpoint:
-        """Raises `_DoesNotFitError`."""
+    def renumber_all(self) -> CPUCheckpoint:
+        """Return the checkpoint under new CPU numbers. Raises `_DoesNotFitError`."""
         old = self.checkpoint
         entries = {
-            pod: {name: self._moved(f"entries.{pod}.{name}", _bits(text)) for name, text in (named or {}).items()}
+            pod: {name: self._renumber(f"entries.{pod}.{name}", _bits(text)) for name, text in (named or {}).items()}
             for pod, named in (old.entries or {}).items()
         }
-        pods = {pod: self._moved(f"podEntries.{pod}", cpus) for pod, cpus in (old.pod_entries or {}).items()}
+        pods = {pod: self._renumber(f"podEntries.{pod}", cpus) for pod, cpus in (old.pod_entries or {}).items()}
         owned = union(cpus for named in entries.values() for cpus in named.values()) | union(pods.values())
-        default = self._default(owned)
+        default = self._renumber_default(owned)
         texts: checkpoint_cpu.Entries = {
             pod: {name: format_bits(cpus) for name, cpus in named.items()} for pod, named in entries.items()
         }
         return CPUCheckpoint(old.policy_name, format_bits(default), texts, pods)
 
-    def _default(self, owned: Bits) -> Bits:
-        """Everything that is nobody's, and not kept from everybody as before (strict-cpu-reservation)."""
+    def _renumber_default(self, owned: Bits) -> Bits:
+        """Return the shared pool on the new machine: all CPUs without an owner, except reserved ones that the old pool
+        lacked too (strict-cpu-reservation)."""
         old = _bits(self.checkpoint.default_cpuset)
         held = [_bits(text) for named in (self.checkpoint.entries or {}).values() for text in (named or {}).values()]
+        # CPUs of the old machine in no set at all: only a strict reservation leaves such.
         hidden = self._before.all_cpus & ~(old | union(held) | union((self.checkpoint.pod_entries or {}).values()))
         kept = bits_of(self.mapping[cpu] for cpu in iter_bits(hidden) if cpu in self.mapping)
         default = self.after.all_cpus & ~owned & ~kept
@@ -142,7 +144,7 @@ class _Ledger:
             self.changes.append(f"defaultCpuSet: {format_bits(old)} becomes {format_bits(default)}")
         return default
 
-    def _moved(self, path: str, cpus: Bits) -> Bits:
+    def _renumber(self, path: str, cpus: Bits) -> Bits:
         now = renumber(cpus, self.mapping)
         if now is None:
             gone = bits_of(cpu for cpu in iter_bits(cpus) if cpu not in self.mapping)
@@ -165,28 +167,29 @@ def _is_whole(cpus: Bits, cores: list[Bits]) -> bool:
     return all(core & cpus in (0, core) for core in cores)
 
 
-def _renumbered(files: Mapping[str, bytes], ledger: _Ledger, cpu: Content) -> Migration:
-    checkpoint = ledger.migrated()
-    changed = {CPU_STATE_FILE: _encoded(checkpoint, cpu, ledger.mapping)}
+def _renumber_files(files: Mapping[str, bytes], ledger: _Renumbering, cpu: Content) -> Migration:
+    checkpoint = ledger.renumber_all()
+    changed = {CPU_STATE_FILE: _encode(checkpoint, cpu, ledger.mapping)}
     policy = files.get(POLICY_STATE_FILE)
     if policy is not None:
-        changed[POLICY_STATE_FILE] = _promises(policy, ledger.mapping, ledger.after)
+        changed[POLICY_STATE_FILE] = _renumber_promises(policy, ledger.mapping, ledger.after)
     changed = {name: data for name, data in changed.items() if data != files.get(name)}
     return Migration("renumbered" if changed else "unchanged", changed, changes=tuple(ledger.changes))
 
 
-def _encoded(checkpoint: CPUCheckpoint, cpu: Content, mapping: Mapping[int, int]) -> bytes:
-    """The file in the version it had; of further members those that promise CPUs get the new numbers."""
+def _encode(checkpoint: CPUCheckpoint, cpu: Content, mapping: Mapping[int, int]) -> bytes:
+    """Encode the file in the version it had; promises among the further members of V4 get the new numbers."""
     if cpu.version == "v4":
-        told, _ = kubelet_promises(cpu.unknown)
-        promised = _renumbered_texts(told, mapping)
-        return checkpoint_data.CPU_V4.encode(checkpoint, with_kubelet_promises(cpu.unknown, promised))
+        known, _ = kubelet_promises(cpu.unknown)
+        promised = _renumber_texts(known, mapping)
+        return checkpoint_data.CPU_V4.encode(checkpoint, replace_kubelet_promises(cpu.unknown, promised))
     return checkpoint_cpu.encode(checkpoint, "v3" if cpu.version == "v3" else "v2")
 
 
-def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -> bytes:
-    """The policy's file under new numbers, and of the new machine where it told of one; resizes that were being written
-    are over, what this release does not know and what cannot be read stays."""
+def _renumber_promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -> bytes:
+    """Return the policy's file under new CPU numbers, with the record of the new machine where it had one of the old.
+    Resizes that were being written are dropped: their pods no longer run. Members that this release does not know stay,
+    and so does a file that cannot be read."""
     try:
         content = policy_state.decode(data)
     except CheckpointError:
@@ -194,8 +197,8 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
     plain: dict[str, Any] = {"version": content.version, "bootId": content.boot_id, **policy_state.read_unknown(data)}
     if content.machine is not None:
         plain["machine"] = MachineTexts.of(machine)
-    originals = _renumbered_texts(content.originals, mapping)
-    pods = {uid: _renumbered_text(text, mapping) for uid, text in content.pod_originals.items()}
+    originals = _renumber_texts(content.originals, mapping)
+    pods = {uid: _renumber_text(text, mapping) for uid, text in content.pod_originals.items()}
     order = {
         uid: {name: [mapping[cpu] for cpu in cpus if cpu in mapping] for name, cpus in named.items()}
         for uid, named in content.order.items()
@@ -208,13 +211,11 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
     return policy_state.envelop(msgspec.to_builtins(plain))
 
 
-def _renumbered_texts(texts: Mapping[str, Mapping[str, str]], mapping: Mapping[int, int]) -> Promises:
-    return {
-        uid: {name: _renumbered_text(text, mapping) for name, text in named.items()} for uid, named in texts.items()
-    }
+def _renumber_texts(texts: Mapping[str, Mapping[str, str]], mapping: Mapping[int, int]) -> Promises:
+    return {uid: {name: _renumber_text(text, mapping) for name, text in named.items()} for uid, named in texts.items()}
 
 
-def _renumbered_text(text: str, mapping: Mapping[int, int]) -> str:
+def _renumber_text(text: str, mapping: Mapping[int, int]) -> str:
     return format_bits(bits_of(mapping[cpu] for cpu in iter_bits(_bits(text)) if cpu in mapping))
 
 
@@ -226,7 +227,7 @@ def _bits(text: str) -> Bits:
 
 
 def _owners(files: Mapping[str, bytes]) -> Iterator[str]:
-    """Who had CPUs or memory of their own, as far as the files can be read."""
+    """Yield a text for each container that has exclusive CPUs or memory, as far as the files can be read."""
     for name in NODE_STATE_FILES:
         try:
             checkpoint = read_content(files[name]).checkpoint

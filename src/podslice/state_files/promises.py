@@ -1,8 +1,8 @@
-"""The policy's state file beside the CPU Manager's: what in it does not hold, and how promises move between the two.
+"""Check and repair the policy's state file against the CPU Manager's, and move promises between the two.
 
 A kubelet with KEP-5554, as in 1.38, keeps them in `data` of its own file V4, under `originals` or, in later texts of
-the KEP, `baselines`; both are read, the first is written. What is promised to whom is in both files the CPUs of the
-first admission.
+the KEP, `baselines`; both are read, the first is written. In both files a promise is the CPUs that a container got when
+it was first admitted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from podslice.node.checkpoints.releases import Release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.state_files.convert import Rewritten
 from podslice.state_files.finding import StateFinding
-from podslice.state_files.salvage import nested, salvaged
+from podslice.state_files.salvage import object_map, read_damaged
 from podslice.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits, parse_bits_or_empty
 from podslice.values.go.godump import decode_data
 from podslice.values.go.gojson import CheckpointError, Members, dump_map, dump_string, dump_value, parse
@@ -43,7 +43,8 @@ _KEYS = dict((_WRITTEN, ("baselines", "baseline")))
 
 
 def check_promises(policy: PolicyContent, unknown: str, cpus: CPUCheckpoint | None) -> Iterator[StateFinding]:
-    """What is wrong with the file by itself, and beside the CPU Manager's, which wins where they disagree."""
+    """Yield what is wrong with the policy's file by itself, and against the CPU Manager's (`cpus`), which wins where
+    they disagree."""
     if policy.version != policy_state.VERSION:
         text = f"is {policy.version}, this release knows {policy_state.VERSION}: it starts without the promises"
         yield StateFinding("error", "version", "version", text)
@@ -121,9 +122,9 @@ _BY_LOWER_CASE = {name.lower(): name for name in policy_state.MEMBERS}
 
 
 def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
-    """The policy's file without what does not hold. Members that this release does not know stay. Without the CPU
-    Manager's file promises are believed. Raises `InputError` for JSON that is another file."""
-    whole, actions = _salvaged(data)
+    """Return the policy's file without entries that do not hold. Members that this release does not know stay. Without
+    the CPU Manager's file promises are not checked against it. Raises `InputError` for JSON that is another file."""
+    whole, actions = _read_content(data)
     version = whole.get("version", policy_state.VERSION)
     if isinstance(version, int) and version > policy_state.VERSION:
         return Rewritten(data, "data", [f"version {version} is newer than this release; the file stays as it is"])
@@ -166,20 +167,20 @@ def _is_machine(value: Any) -> bool:
         return False
 
 
-def _salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """What can be read of the content, under the names of its members, and what that took."""
+def _read_content(data: bytes) -> tuple[dict[str, Any], list[str]]:
+    """Return the members that can be read, by name, and remarks on what was lost. Raises `InputError`."""
     try:
         content = _content_of(data)
     except (CheckpointError, msgspec.MsgspecError):
         content = {}
     if content.keys() & policy_state.MEMBERS:
         return content, []
-    members, actions = salvaged(data, _BY_LOWER_CASE.keys())
+    members, actions = read_damaged(data, _BY_LOWER_CASE.keys())
     return {_BY_LOWER_CASE.get(name, name): member for name, member in members.items()}, actions
 
 
 def _readable_members(value: Any, member: str, readable: Any, actions: list[str]) -> dict[str, Any]:
-    """The entries of a member that can be read, pod by pod."""
+    """Return the entries of a member that have the type `readable`; the others, by pod, are noted in `actions`."""
     kept = {}
     for uid, entry in value.items() if isinstance(value, dict) else ():
         try:
@@ -208,7 +209,7 @@ def _drop(content: dict[str, Any], path: str) -> None:
 
 
 def kubelet_promises(unknown: str) -> tuple[Promises, str]:
-    """Promises among the further members of a file V4, and the members besides them."""
+    """Split the further members of a V4 file (JSON text) into promises and the other members."""
     found: Promises = {}
     others = Members()
     for key, value in _members(unknown):
@@ -223,20 +224,23 @@ def kubelet_promises(unknown: str) -> tuple[Promises, str]:
     return found, "".join(f",{dump_string(key)}:{dump_value(value)}" for key, value in others)
 
 
-def held_promises(members: Mapping[str, Any], checkpoint: CPUCheckpoint) -> Promises:
-    """Promises among the members of a damaged file, by lower-cased key, that what is left of it bears out."""
+def find_held_promises(members: Mapping[str, Any], checkpoint: CPUCheckpoint) -> Promises:
+    """Return the promises in a damaged file whose CPUs the container still has in `checkpoint`, what is left of that
+    file. `members` are by lower-case key."""
     found: Promises = {}
     for member, key in _KEYS.items():
-        for uid, named in nested(members.get(member)).items():
-            for name, entry in nested(named).items():
+        for uid, named in object_map(members.get(member)).items():
+            for name, entry in object_map(named).items():
                 text = entry.get(key)
-                if isinstance(text, str) and _within(text, ((checkpoint.entries or {}).get(uid) or {}).get(name, "")):
+                if isinstance(text, str) and _is_within(
+                    text, ((checkpoint.entries or {}).get(uid) or {}).get(name, "")
+                ):
                     found.setdefault(uid, {})[name] = text
     return found
 
 
-def with_kubelet_promises(unknown: str, promises: Promises) -> str:
-    """The further members of a file V4 with these promises in place of those it has."""
+def replace_kubelet_promises(unknown: str, promises: Promises) -> str:
+    """Return the further members of a V4 file (JSON text) with these promises in place of its own."""
     _, others = kubelet_promises(unknown)
     if not promises:
         return others
@@ -249,27 +253,29 @@ def with_kubelet_promises(unknown: str, promises: Promises) -> str:
 
 
 class Carried(NamedTuple):
-    """The CPU Manager's file and the policy's (None: there is none) with the promises where their reader looks."""
+    """The CPU Manager's file and the policy's (None: there is none), with the promises where their reader looks."""
 
     cpu: Content
     policy: bytes | None
 
 
 def carry_promises(cpu: Content, policy: bytes | None, target: Release) -> Carried:
-    """Promises on their way to another kubelet: a kubelet that knows them gets them in the CPU Manager's file; from
-    there they come back into the policy's. Raises `CheckpointError` for a policy file that is damaged."""
+    """Move promises for another kubelet: into the CPU Manager's file for one that knows them, else back into the
+    policy's. Raises `CheckpointError` for a policy file that is damaged."""
     checkpoint = cpu.checkpoint
     assert isinstance(checkpoint, CPUCheckpoint)
     own = PolicyContent(policy_state.VERSION) if policy is None else policy_state.decode(policy)
     if target.minor >= FIRST_WITH_PROMISES:
-        told, _ = kubelet_promises(cpu.unknown)
-        return Carried(replace(cpu, unknown=with_kubelet_promises(cpu.unknown, _all(checkpoint, told, own))), policy)
-    told, others = kubelet_promises(cpu.unknown)
-    if not told:
+        known, _ = kubelet_promises(cpu.unknown)
+        return Carried(
+            replace(cpu, unknown=replace_kubelet_promises(cpu.unknown, _all_promises(checkpoint, known, own))), policy
+        )
+    known, others = kubelet_promises(cpu.unknown)
+    if not known:
         return Carried(cpu, policy)
     entries = checkpoint.entries or {}
     originals = {uid: dict(named) for uid, named in own.originals.items()}
-    for uid, named in told.items():
+    for uid, named in known.items():
         for name, text in named.items():
             held, promised = parse_bits_or_empty((entries.get(uid) or {}).get(name, "")), parse_bits_or_empty(text)
             if promised and promised & ~held == 0 and promised != held:
@@ -280,21 +286,22 @@ def carry_promises(cpu: Content, policy: bytes | None, target: Release) -> Carri
     return Carried(replace(cpu, unknown=others), policy)
 
 
-def _all(checkpoint: CPUCheckpoint, told: Promises, own: PolicyContent) -> Promises:
-    """What was promised to every container with CPUs of its own: what a file says, else what it has."""
-    everybody: Promises = {}
+def _all_promises(checkpoint: CPUCheckpoint, known: Promises, own: PolicyContent) -> Promises:
+    """Return a promise for every container with exclusive CPUs: the policy file's, else the CPU Manager file's
+    (`known`), else all CPUs that it has. Containers of pods with pod entries get none without one in a file."""
+    promises: Promises = {}
     for uid, named in (checkpoint.entries or {}).items():
         for name, text in (named or {}).items():
-            promised = own.originals.get(uid, {}).get(name) or told.get(uid, {}).get(name)
+            promised = own.originals.get(uid, {}).get(name) or known.get(uid, {}).get(name)
             whole_pod = uid in (checkpoint.pod_entries or {})
-            if promised is not None and _within(promised, text):
-                everybody.setdefault(uid, {})[name] = promised
+            if promised is not None and _is_within(promised, text):
+                promises.setdefault(uid, {})[name] = promised
             elif not whole_pod:
-                everybody.setdefault(uid, {})[name] = text
-    return everybody
+                promises.setdefault(uid, {})[name] = text
+    return promises
 
 
-def _within(promised: str, held: str) -> bool:
+def _is_within(promised: str, held: str) -> bool:
     wanted: Bits = parse_bits_or_empty(promised)
     return bool(wanted) and wanted & ~parse_bits_or_empty(held) == 0
 

@@ -1,9 +1,8 @@
-"""A consistent state from a damaged file and, where given, from the pods still running.
+"""Make a consistent CPU state from a damaged file and, where given, from the pods that still run.
 
-What runs is right: CPUs of running containers go before anything a file says. From the file only what does not
-contradict the machine, itself or the running pods is taken; everything else is dropped and said. Whatever nobody owns
-then goes to the shared pool, and the memory accounts are computed again. The result passes the checks of a kubelet's
-start.
+CPUs of running containers take precedence over the file. From the file only entries are taken that contradict neither
+the machine, nor each other, nor the running pods; all others are dropped and reported. CPUs without an owner then go to
+the shared pool. The result passes the checks of a kubelet's start.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.memory.checkpoint import Block
 from podslice.state_files.consequence import NodeFacts
 from podslice.state_files.convert import Rewritten
-from podslice.state_files.promises import FIRST_WITH_PROMISES, held_promises, with_kubelet_promises
-from podslice.state_files.salvage import dumps, nested, salvaged, text_map
+from podslice.state_files.promises import FIRST_WITH_PROMISES, find_held_promises, replace_kubelet_promises
+from podslice.state_files.salvage import dumps, object_map, read_damaged, text_map
 from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, parse_bits_or_empty
 from podslice.values.errors import InputError
 
 
 class RunningContainer(msgspec.Struct, frozen=True):
-    """A container that runs: the CPUs it was given exclusively (None: not known, 0: none), and its memory."""
+    """A running container: its exclusive CPUs (None: not known, 0: none), and its memory (None: not known)."""
 
     cpus: Bits | None = None
     memory: tuple[Block, ...] | None = None
 
 
 RunningPods = Mapping[str, Mapping[str, RunningContainer]]
-"""Pod UID → container name → what is known of it. Pods that are not in it are gone."""
+"""Running containers by pod UID and name. Pods that are not in it no longer run."""
 
 
 # cpu_manager_state
@@ -43,36 +42,36 @@ _MEMBERS = frozenset({"policyname", "defaultcpuset", "entries"})
 
 
 def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
-    """The CPU state file for `target`. With no machine in `facts`, ALL is what the file mentions.
+    """Repair the CPU state file for `target`. Without a machine in `facts`, ALL is the CPUs that the file mentions.
 
     Raises `InputError` for releases that write V1, and for JSON that is another file.
     """
     if target.minor < 18:
         raise InputError("files of kubelets before 1.18 are not written", remedy="name a newer release")
-    members, actions = salvaged(data, _MEMBERS)
-    book = _CPUBook(members, facts, actions)
-    book.take_running(running)
-    pods = nested(members.get("podentries"))
+    members, actions = read_damaged(data, _MEMBERS)
+    ledger = _CPULedger(members, facts, actions)
+    ledger.take_running(running)
+    pods = object_map(members.get("podentries"))
     if target.pod_level:
-        book.take_pods(pods, running)
+        ledger.take_pods(pods, running)
     else:
         reason = f"a kubelet {target} knows no CPUs of whole pods; its containers keep theirs"
         actions += [f"podEntries.{pod}: {reason}" for pod in sorted(pods)]
-    book.take_entries(nested(members.get("entries")), running)
-    checkpoint = book.checkpoint(known_policy(members, ("none", "static"), "static", actions))
+    ledger.take_entries(object_map(members.get("entries")), running)
+    checkpoint = ledger.checkpoint(choose_policy(members, ("none", "static"), "static", actions))
     version = target.writes("cpu")
-    promised = held_promises(members, checkpoint)
+    promised = find_held_promises(members, checkpoint)
     if promised and target.minor < FIRST_WITH_PROMISES:
         actions.append(f"originals: a kubelet {target} keeps no promises; podslice state convert does, elsewhere")
         promised = {}
     if version == "v4":
-        further = with_kubelet_promises("", promised)
+        further = replace_kubelet_promises("", promised)
         return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint, further), version, actions)
     return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, actions)
 
 
-def known_policy(members: dict[str, Any], known: tuple[str, str], fallback: str, actions: list[str]) -> str:
-    """The policy in the file if it is one, else `fallback`."""
+def choose_policy(members: dict[str, Any], known: tuple[str, str], fallback: str, actions: list[str]) -> str:
+    """Return the policy in the file if it is one of `known`, else `fallback`, noted in `actions`."""
     policy = members.get("policyname")
     if policy in known:
         return str(policy)
@@ -80,13 +79,13 @@ def known_policy(members: dict[str, Any], known: tuple[str, str], fallback: str,
     return fallback
 
 
-class _CPUBook:
-    """Gives out each CPU once: to running containers, then to pods, then to the file's other containers."""
+class _CPULedger:
+    """Assigns each CPU to one owner: first running containers, then pods, then the other containers of the file."""
 
     def __init__(self, members: dict[str, Any], facts: NodeFacts, actions: list[str]) -> None:
         self.actions = actions
         self.old_default = self._read(members.get("defaultcpuset"), "defaultCpuSet") or 0
-        self.everything = facts.machine.cpus.bits if facts.machine is not None else self._mentioned(members)
+        self.everything = facts.machine.cpus.bits if facts.machine is not None else self._find_mentioned(members)
         self.offline = 0 if facts.machine is None else facts.machine.offline.bits & ~self.everything
         self.kept = facts.reserved
         self.strict = facts.strict
@@ -100,25 +99,25 @@ class _CPUBook:
             self.actions.append(f"{path}: {dumps(text)} is not a CPU list; dropped")
             return None
 
-    def _mentioned(self, members: dict[str, Any]) -> Bits:
+    def _find_mentioned(self, members: dict[str, Any]) -> Bits:
         union = self.old_default
-        for named in nested(members.get("entries")).values():
+        for named in object_map(members.get("entries")).values():
             for text in text_map(named).values():
                 union |= parse_bits_or_empty(text or "")
-        for entry in nested(members.get("podentries")).values():
+        for entry in object_map(members.get("podentries")).values():
             union |= parse_bits_or_empty(_cpu_set(entry) or "")
         return union
 
-    def _online(self, cpus: Bits, path: str) -> Bits:
-        """Without CPUs that the machine has and that are offline, unless those are all."""
+    def _drop_offline(self, cpus: Bits, path: str) -> Bits:
+        """Return the CPUs without offline ones; all of them where all are offline."""
         offline = cpus & self.offline
         if not offline or offline == cpus:
             return cpus
         self.actions.append(f"{path}: CPUs {format_bits(offline)} are offline; written without them")
         return cpus & ~offline
 
-    def _taken(self, besides: str) -> Bits:
-        """CPUs of all pods but one."""
+    def _cpus_of_others(self, besides: str) -> Bits:
+        """Return the CPUs of all pods but `besides`."""
         union = 0
         for pod, bubble in self.bubbles.items():
             union |= bubble if pod != besides else 0
@@ -134,14 +133,14 @@ class _CPUBook:
             return f"CPUs {format_bits(cpus & ~self.everything)} are not on the machine"
         if cpus & self.kept:
             return f"CPUs {format_bits(cpus & self.kept)} are reserved for the system"
-        taken = cpus & self._taken(pod)
+        taken = cpus & self._cpus_of_others(pod)
         if taken:
             return f"CPUs {format_bits(taken)} belong to another pod"
-        return "" if self._shared() & ~cpus else "leaves no CPU for the shared pool"
+        return "" if self._shared_pool() & ~cpus else "leaves no CPU for the shared pool"
 
-    def _shared(self) -> Bits:
-        """What nobody owns."""
-        shared = self.everything & ~self._taken("")
+    def _shared_pool(self) -> Bits:
+        """Return the CPUs without an owner, and without the reserved ones under a strict reservation."""
+        shared = self.everything & ~self._cpus_of_others("")
         return shared & ~self.kept if self.strict else shared
 
     def take_running(self, running: RunningPods | None) -> None:
@@ -156,7 +155,7 @@ class _CPUBook:
             cpus = self._read(_cpu_set(entry) or "", path)
             if cpus is None or not self._is_running(pod, None, running, path):
                 continue
-            cpus = self._online(cpus, path)
+            cpus = self._drop_offline(cpus, path)
             refusal = self._refusal(pod, cpus)
             if refusal:
                 self.actions.append(f"{path}: {refusal}; dropped")
@@ -187,7 +186,7 @@ class _CPUBook:
         return False
 
     def _take(self, pod: str, name: str, cpus: Bits, path: str) -> None:
-        cpus = self._online(cpus, path)
+        cpus = self._drop_offline(cpus, path)
         refusal = self._refusal(pod, cpus)
         bubble = self.bubbles.get(pod)
         if not refusal and bubble is not None and cpus & ~bubble:
@@ -200,10 +199,10 @@ class _CPUBook:
     def checkpoint(self, policy: str) -> CPUCheckpoint:
         if policy == "none":
             return CPUCheckpoint(policy, format_bits(self.old_default))
-        default = self._shared()
+        default = self._shared_pool()
         if default != self.old_default:
             old, new = format_bits(self.old_default), format_bits(default)
-            self.actions.append(f"defaultCpuSet: {old!r} becomes {new!r}: all CPUs that nobody owns")
+            self.actions.append(f"defaultCpuSet: {old!r} becomes {new!r}: all CPUs without an owner")
         texts: checkpoint_cpu.Entries = {
             pod: {name: format_bits(cpus) for name, cpus in named.items()} for pod, named in self.entries.items()
         }

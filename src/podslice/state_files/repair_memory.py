@@ -1,5 +1,5 @@
-"""A consistent memory state from a damaged file, like `repair` for CPUs. The accounts are computed from the blocks that
-can be believed. Blocks that do not fit on the machine are dropped and reported."""
+"""Make a consistent memory state from a damaged file, as `repair` does for CPUs. The ledger is computed from the blocks
+that do not contradict the machine; blocks that do not fit are dropped and reported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from podslice.node.memory.checkpoint import (
 from podslice.node.memory.ledger import empty_ledger, find_misplaced
 from podslice.state_files.consequence import NodeFacts, reservations
 from podslice.state_files.convert import Rewritten
-from podslice.state_files.repair import RunningPods, known_policy
-from podslice.state_files.salvage import nested, salvaged
+from podslice.state_files.repair import RunningPods, choose_policy
+from podslice.state_files.salvage import object_map, read_damaged
 from podslice.values.cpuset import bits_of
 from podslice.values.golang import U64
 from podslice.values.quantity import bytes_text
@@ -29,16 +29,16 @@ _MEMBERS = frozenset({"policyname", "machinestate", "entries"})
 
 
 def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
-    """The memory state file for `target`. With no machine in `facts`, the nodes and sizes are the file's. Raises
-    `InputError` for JSON that is another file."""
-    members, actions = salvaged(data, _MEMBERS)
-    policy = known_policy(members, ("None", "Static"), "Static", actions)
+    """Repair the memory state file for `target`. Without a machine in `facts`, NUMA nodes and their sizes are taken
+    from the file. Raises `InputError` for JSON that is another file."""
+    members, actions = read_damaged(data, _MEMBERS)
+    policy = choose_policy(members, ("None", "Static"), "Static", actions)
     checkpoint = MemoryCheckpoint(policy)
     version = target.writes("memory")
     if policy == "Static":
         ledger = _machine(members, facts)
-        pods = nested(members.get("podentries")) if target.pod_level else {}
-        _take_memory(checkpoint, ledger, nested(members.get("entries")), pods, running, actions)
+        pods = object_map(members.get("podentries")) if target.pod_level else {}
+        _take_memory(checkpoint, ledger, object_map(members.get("entries")), pods, running, actions)
         checkpoint.machine_state = ledger
     if version == "v3":
         return Rewritten(checkpoint_data.MEMORY_V3.encode(checkpoint), version, actions)
@@ -47,9 +47,9 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
 
 def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:
     stored: MachineState = {}
-    for node, record in nested(members.get("machinestate")).items():
+    for node, record in object_map(members.get("machinestate")).items():
         lowered = {key.lower(): value for key, value in record.items()}
-        tables = {name: _table(entry) for name, entry in nested(lowered.get("memorymap")).items()}
+        tables = {name: _table(entry) for name, entry in object_map(lowered.get("memorymap")).items()}
         if node.isdecimal() and len(node) < 5:
             stored[int(node)] = NUMANodeState(0, tables, [int(node)])
     if facts.machine is None:
@@ -82,7 +82,7 @@ def _take_memory(
             actions.append(f"entries.{pod}: does not run any more; dropped")
             continue
         own = _blocks({k.lower(): v for k, v in pods.get(pod, {}).items()}.get("memoryblocks"))
-        if own and not _book(ledger, own, f"podEntries.{pod}", actions):
+        if own and not _charge_all(ledger, own, f"podEntries.{pod}", actions):
             continue
         if own:
             assert checkpoint.pod_entries is not None
@@ -94,7 +94,8 @@ def _take_memory(
                 continue
             known = running[pod][name].memory if running is not None else None
             blocks = list(known) if known is not None else _blocks(listed)
-            if own or _book(ledger, blocks, path, actions):
+            # Blocks of a pod as a whole are charged once, for the pod; its containers' blocks lie within them.
+            if own or _charge_all(ledger, blocks, path, actions):
                 containers = taken.setdefault(pod, {})
                 assert containers is not None
                 containers[name] = blocks
@@ -112,8 +113,8 @@ def _blocks(value: Any) -> list[Block]:
     return blocks
 
 
-def _book(ledger: MachineState, blocks: list[Block], path: str, actions: list[str]) -> bool:
-    """Book all blocks if there is room for them."""
+def _charge_all(ledger: MachineState, blocks: list[Block], path: str, actions: list[str]) -> bool:
+    """Charge all blocks to the ledger if there is room for them; else charge none, note why, and return False."""
     needed: dict[tuple[tuple[int, ...], str], int] = {}
     for block in blocks:
         missing = find_misplaced(ledger, block) if block.numa_affinity else "no NUMA node"
@@ -122,6 +123,7 @@ def _book(ledger: MachineState, blocks: list[Block], path: str, actions: list[st
             return False
         place = block.numa_affinity or (), block.type
         needed[place] = needed.get(place, 0) + block.size
+    # Checked as a sum before any is charged: blocks that fit one by one may not fit together.
     for (nodes, name), size in needed.items():
         if sum((ledger[node].memory_map or {})[name].free for node in nodes) < size:
             actions.append(f"{path}: {bytes_text(size)} of {name} do not fit; dropped")

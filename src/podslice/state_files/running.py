@@ -1,4 +1,4 @@
-"""What runs on a node, as files say it: pods for `state repair`, runtime containers for old CPU state files."""
+"""Read what runs on a node from files: pods for `state repair`, runtime containers for V1 CPU state files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from podslice.values.errors import InputError
 _PODS_REMEDY = "give kubectl's pods as YAML or JSON, or pods: [{uid: ..., containers: {name: {cpus: 2-3}}}]"
 _CONTAINERS_REMEDY = "give the output of crictl ps -a -o json, or id: {pod: UID, name: NAME}"
 ENDED = ("Succeeded", "Failed")
-"""Phases of pods that hold nothing any more."""
+"""Phases of pods that no longer hold resources."""
 _POD_UID = "io.kubernetes.pod.uid"
 _NAME = "io.kubernetes.container.name"
 
 
 def load_running_pods(path: str) -> RunningPods:
-    """Pods that run, from `kubectl get pods -o yaml|json` or the short form with CPUs. Raises `InputError`."""
+    """Load the running pods from `kubectl get pods -o yaml|json` or from the short form with CPUs. Raises
+    `InputError`."""
     pods: dict[str, dict[str, RunningContainer]] = {}
     for document in load_documents(read_text(path), path):
         if isinstance(document, dict) and "pods" in document:
@@ -82,7 +83,7 @@ def _block(item: Any, source: str, path: str) -> Block:
 
 
 def load_containers(path: str) -> dict[str, tuple[str, str]]:
-    """Container ids with (pod UID, name), from `crictl ps -a -o json` or a short form. Raises `InputError`."""
+    """Load container ids with (pod UID, name), from `crictl ps -a -o json` or a short form. Raises `InputError`."""
     known: dict[str, tuple[str, str]] = {}
     for document in load_documents(read_text(path), path):
         facts = _mapping(document)

@@ -1,7 +1,7 @@
-"""Reading what is left of a damaged CPU or memory state file.
+"""Read what is left of a damaged CPU or memory state file.
 
 Broken JSON is cut at the fault and closed again, which keeps everything before it; members of a wrong type are left
-out. What comes back is only a proposal: `repair` takes from it what does not contradict itself.
+out. The result is only a proposal: `repair` takes from it what does not contradict itself.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _MAX_DEPTH = 64
 
 
 def salvage(data: bytes) -> tuple[dict[str, Any], bool]:
-    """The top-level members of a file by lower-cased key, as plain values (numbers as int), and whether the JSON was
-    whole. An unreadable file gives no members."""
+    """Return the top-level members of a file by lower-case key, as plain values (numbers as int), and whether the JSON
+    was whole. An unreadable file gives no members."""
     try:
         value, whole = parse(data), True
     except CheckpointError:
-        value, whole = _longest(data), False
+        value, whole = _parse_longest(data), False
     plain = _plain(value)
     return ({key.lower(): member for key, member in plain.items()} if isinstance(plain, dict) else {}), whole
 
 
-def _longest(data: bytes) -> Any:
-    """The value of the longest beginning that makes sense once its brackets are closed."""
+def _parse_longest(data: bytes) -> Any:
+    """Parse the longest prefix that is JSON once its brackets are closed; None where there is none."""
     text = data.decode("utf-8", errors="replace")
     for end, closers in reversed(_cuts(text)):
         try:
@@ -42,7 +42,7 @@ def _longest(data: bytes) -> Any:
 
 
 def _cuts(text: str) -> list[tuple[int, str]]:
-    """Places behind a whole member, each with the brackets that are open there."""
+    """Return offsets behind whole members, each with the closing brackets that it needs; the last 200."""
     cuts: list[tuple[int, str]] = []
     open_brackets: list[str] = []
     at = 0
@@ -82,10 +82,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def salvaged(data: bytes, known: Set[str]) -> tuple[dict[str, Any], list[str]]:
-    """What is left of a file, and what that means in words. `known` are the members, in lower case, of which such a
-    file has some. Raises `InputError` for whole JSON that has none and no checksum: it is no damaged state file, but
-    another file."""
+def read_damaged(data: bytes, known: Set[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the members of a damaged file, and remarks. `known` are the members, in lower case, of which such a file
+    has at least one. Raises `InputError` for whole JSON that has none and no checksum: it is not a damaged state file,
+    but another file."""
     members, whole = salvage(data)
     inner = data_string(members)
     ours = inner is None and "checksum" in members
@@ -102,7 +102,7 @@ def salvaged(data: bytes, known: Set[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def data_string(members: dict[str, Any]) -> bytes | None:
-    """The inner text of a file that carries its content as a string."""
+    """Return the content of a file that holds it as a string under `data`; None for others."""
     inner = members.get("data")
     if not isinstance(inner, str):
         return None
@@ -110,16 +110,16 @@ def data_string(members: dict[str, Any]) -> bytes | None:
 
 
 def text_map(value: Any) -> dict[str, str]:
-    """The members of an object whose values are strings."""
+    """Return the members whose values are strings; empty for what is no object."""
     return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, dict) else {}
 
 
-def nested(value: Any) -> dict[str, dict[str, Any]]:
-    """The members of an object whose values are objects."""
+def object_map(value: Any) -> dict[str, dict[str, Any]]:
+    """Return the members whose values are objects; empty for what is no object."""
     return {k: v for k, v in value.items() if isinstance(v, dict)} if isinstance(value, dict) else {}
 
 
 def dumps(value: Any) -> str:
-    """A short text of a value for messages."""
+    """Return a value as JSON for messages, at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""State files as people read them: who owns what."""
+"""State files as tables: owners, and what they own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEMO_SHOWN = 60
 
 
 def content_text(content: Content, cpus: CPUCheckpoint | None = None) -> str:
-    """Tables of one file's content; `cpus` is the CPU Manager's file beside it."""
+    """Return a file's content as tables; `cpus` is the CPU Manager's file beside it."""
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
             return _cpu_text(cpu)
@@ -36,7 +36,7 @@ def content_text(content: Content, cpus: CPUCheckpoint | None = None) -> str:
 
 
 def identity_text(data: bytes, content: Content) -> str:
-    """What the file is: size, version, the checksum it states and those of the formats it can be read as."""
+    """Return a file's size, version and checksum, with the checksums of the formats as which it can be read."""
     computed = ", ".join(f"{name} {value}" for name, value in sorted(content.identity.computed.items()))
     stated = "none" if content.identity.stated is None else str(content.identity.stated)
     rows = [(content.kind, content.version, str(len(data)), stated, computed or "-")]
@@ -129,7 +129,7 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
             order = ",".join(map(str, policy.order.get(uid, {}).get(name, ()))) or "ascending"
             rows.append((uid, name, text, growth.get(uid, {}).get(name, "-"), order))
     headings = ("POD", "CONTAINER", "PROMISED", "BEYOND IT", "ORDER")
-    parts = [format_table(headings, sorted(rows)) if rows else "Nobody has more CPUs than were promised."]
+    parts = [format_table(headings, sorted(rows)) if rows else "No container has more CPUs than were promised."]
     classes = [
         (uid, name or "(whole pod)", ", ".join(words))
         for uid, named in sorted(policy.classes.items())
@@ -147,15 +147,15 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
     memos = [
         (uid, name, plugin, quote(memo if len(memo) <= _MEMO_SHOWN else f"{memo[:_MEMO_SHOWN]}…"))
         for uid, named in sorted(policy.plugins.items())
-        for name, told in sorted(named.items())
-        for plugin, memo in sorted(told.items())
+        for name, kept in sorted(named.items())
+        for plugin, memo in sorted(kept.items())
     ]
     if memos:
         parts.append("Remembered by plugins:\n" + format_table(("POD", "CONTAINER", "PLUGIN", "MEMO"), memos))
     moves = [
         (uid, name, before.get(name, "-"), after.get(name, "-"))
         for uid, intent in sorted(policy.intents.items())
-        for before, after in [(_lists(intent.before), _lists(intent.after))]
+        for before, after in [(_holding_texts(intent.before), _holding_texts(intent.after))]
         for name in sorted({*before, *after})
     ]
     if moves:
@@ -163,14 +163,14 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
     return "\n\n".join(parts)
 
 
-def _lists(had: PodCPUTexts) -> dict[str, str]:
-    """CPUs and blocks of memory, by container."""
-    whole = {"(whole pod)": _held(had.bubble, had.pod_memory)} if had.bubble or had.pod_memory else {}
+def _holding_texts(had: PodCPUTexts) -> dict[str, str]:
+    """Return the CPUs and memory blocks of a pod as texts, by container."""
+    whole = {"(whole pod)": _holding_text(had.bubble, had.pod_memory)} if had.bubble or had.pod_memory else {}
     names = sorted({*had.containers, *had.memory})
-    return {**whole, **{name: _held(had.containers.get(name, ""), had.memory.get(name, ())) for name in names}}
+    return {**whole, **{name: _holding_text(had.containers.get(name, ""), had.memory.get(name, ())) for name in names}}
 
 
-def _held(cpus: str, blocks: Iterable[Block]) -> str:
+def _holding_text(cpus: str, blocks: Iterable[Block]) -> str:
     parts = [cpus] if cpus else []
     for kind, nodes, size in map(_block, blocks):
         parts.append(f"{size}{'' if kind == 'memory' else f' of {kind}'} on {nodes}")

@@ -1,4 +1,4 @@
-"""What is wrong with a state file: checksum, structure, things owned twice or by nobody.
+"""Check a state file: checksum, structure, CPUs and memory with two owners or with none.
 
 A kubelet checks less than this (two containers may share CPUs in its file unnoticed), so a file can be fine for it
 and not fine here. Findings of level `error` mean that the file must not be trusted; `warning` that something is lost
@@ -40,7 +40,7 @@ from podslice.values.go.gojson import CheckpointError
 
 
 def kind_of_name(name: str) -> FileKind | None:
-    """The kind of a file with this name, None for other names."""
+    """Return the kind of the file with this name; None for other names."""
     kinds: dict[str, FileKind] = {
         CPU_STATE_FILE: "cpu",
         MEMORY_STATE_FILE: "memory",
@@ -56,8 +56,8 @@ def kind_of_name(name: str) -> FileKind | None:
 def verify(
     data: bytes, facts: NodeFacts, cpus: CPUCheckpoint | None = None
 ) -> tuple[Content | None, list[StateFinding]]:
-    """Everything that can be said about a file, and its content where it can be read; `cpus` is the CPU Manager's file
-    beside it. Raises nothing."""
+    """Return a file's content (None where it cannot be read) and all findings; `cpus` is the CPU Manager's file beside
+    it. Raises nothing."""
     try:
         content = read_content(data)
     except CheckpointError as error:
@@ -110,7 +110,7 @@ def _checksum(content: Content) -> Iterator[StateFinding]:
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """Who has CPUs: a container, or with an empty name the pod as a whole."""
+    """An owner of CPUs: a container or, with an empty name, the pod as a whole."""
 
     pod: str
     container: str
@@ -136,10 +136,10 @@ def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Itera
             yield StateFinding("warning", "empty", owner.path, "holds no CPUs")
     if default is None:
         return
-    yield from _overlaps(default, owners, pods)
-    yield from _shared_without_pods(checkpoint, owners)
+    yield from _check_overlaps(default, owners, pods)
+    yield from _check_twins(checkpoint, owners)
     if checkpoint.policy_name == "static" and not broken:
-        yield from _coverage(default, owners + pods, facts)
+        yield from _check_coverage(default, owners + pods, facts)
 
 
 def _list(text: str, path: str, broken: list[StateFinding]) -> Bits | None:
@@ -162,7 +162,7 @@ def _owners(checkpoint: CPUCheckpoint, broken: list[StateFinding]) -> list[_Owne
     return owners
 
 
-def _overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterator[StateFinding]:
+def _check_overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterator[StateFinding]:
     bubbles = {owner.pod: owner.cpus for owner in pods}
     held: list[_Owner] = []
     for owner in [*pods, *owners]:
@@ -179,8 +179,9 @@ def _overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterat
         held.append(owner)
 
 
-def _shared_without_pods(checkpoint: CPUCheckpoint, owners: list[_Owner]) -> Iterator[StateFinding]:
-    """What a conversion from pod entries leaves: sets of several containers that look exclusive."""
+def _check_twins(checkpoint: CPUCheckpoint, owners: list[_Owner]) -> Iterator[StateFinding]:
+    """Note equal CPU sets of several containers, which a conversion from pod entries leaves and which look
+    exclusive."""
     for pod in sorted({owner.pod for owner in owners if owner.container} - set(checkpoint.pod_entries or {})):
         twins = same_cpus({owner.container: owner.cpus for owner in owners if owner.pod == pod})
         if twins:
@@ -189,7 +190,7 @@ def _shared_without_pods(checkpoint: CPUCheckpoint, owners: list[_Owner]) -> Ite
             yield StateFinding("note", "shared-set", f"entries.{pod}", text)
 
 
-def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator[StateFinding]:
+def _check_coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator[StateFinding]:
     if facts.machine is None or not (default or owners):
         return
     everything = facts.machine.cpus.bits
@@ -199,7 +200,7 @@ def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator
     for owner in owners:
         union |= owner.cpus
     if everything & ~union:
-        text = f"CPUs {format_bits(everything & ~union)} of the machine are in no set: nobody can use them"
+        text = f"CPUs {format_bits(everything & ~union)} of the machine are in no set: no container can use them"
         yield StateFinding("error", "leaked", "defaultCpuSet", text)
     offline = facts.machine.offline.bits & ~facts.machine.cpus.bits
     for owner in owners:
@@ -229,7 +230,7 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[S
             "warning", "policy", "policyName", f"{checkpoint.policy_name!r} is not a policy of the kubelet"
         )
     ledger = checkpoint.machine_state or {}
-    yield from _tables(ledger)
+    yield from _check_tables(ledger)
     wrong = False
     for pod, container, block in iter_blocks(checkpoint, pod_level=True):
         path = f"entries.{pod}.{container}" if container else f"podEntries.{pod}"
@@ -243,12 +244,12 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[S
             level: Level = "error" if unusable else "warning"
             yield StateFinding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
     if not wrong:
-        yield from _unbalanced(ledger, rebuild_from_blocks(ledger, checkpoint, pod_level=True))
+        yield from _check_balance(ledger, rebuild_from_blocks(ledger, checkpoint, pod_level=True))
     if machine is not None and ledger:
-        yield from _other_machine(ledger, machine)
+        yield from _check_machine(ledger, machine)
 
 
-def _tables(ledger: MachineState) -> Iterator[StateFinding]:
+def _check_tables(ledger: MachineState) -> Iterator[StateFinding]:
     for node, state in sorted(ledger.items()):
         for name, table in sorted((state.memory_map or {}).items()):
             if table.reserved + table.free != table.allocatable:
@@ -256,7 +257,7 @@ def _tables(ledger: MachineState) -> Iterator[StateFinding]:
                 yield StateFinding("error", "table", f"machineState.{node}.memoryMap.{name}", text)
 
 
-def _unbalanced(ledger: MachineState, expected: MachineState) -> Iterator[StateFinding]:
+def _check_balance(ledger: MachineState, expected: MachineState) -> Iterator[StateFinding]:
     for node, state in sorted(ledger.items()):
         wanted = expected[node]
         if state.number_of_assignments != wanted.number_of_assignments:
@@ -267,18 +268,18 @@ def _unbalanced(ledger: MachineState, expected: MachineState) -> Iterator[StateF
             yield StateFinding("warning", "cells", f"machineState.{node}.cells", text)
     for group in {tuple(sorted(state.cells or (node,))) for node, state in expected.items()}:
         for name in sorted({name for node in group if node in ledger for name in ledger[node].memory_map or {}}):
-            have, want = _reserved(ledger, group, name), _reserved(expected, group, name)
+            have, want = _sum_reserved(ledger, group, name), _sum_reserved(expected, group, name)
             if have != want:
                 path = f"machineState.{','.join(map(str, group))}.memoryMap.{name}"
                 yield StateFinding("error", "reserved", path, f"reserves {have} bytes, but the assignments need {want}")
 
 
-def _reserved(ledger: MachineState, group: tuple[int, ...], name: str) -> int:
+def _sum_reserved(ledger: MachineState, group: tuple[int, ...], name: str) -> int:
     tables = ((ledger[node].memory_map or {}).get(name) for node in group if node in ledger)
     return sum(table.reserved for table in tables if table is not None)
 
 
-def _other_machine(ledger: MachineState, machine: Machine) -> Iterator[StateFinding]:
+def _check_machine(ledger: MachineState, machine: Machine) -> Iterator[StateFinding]:
     nodes = {node.id: node for node in machine.nodes}
     if set(nodes) != set(ledger):
         text = f"has NUMA nodes {sorted(ledger)}, the machine has {sorted(nodes)}"
@@ -315,12 +316,12 @@ def _allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[StateFind
     for uid, pod in allocations.items():
         path = f"entries.{uid}"
         for name, resources in pod.containers.items():
-            yield from _contradictions(resources, f"{path}.ContainerResources.{name}")
+            yield from _check_limits(resources, f"{path}.ContainerResources.{name}")
         if pod.pod_level is not None:
-            yield from _contradictions(pod.pod_level, f"{path}.PodLevelResources")
+            yield from _check_limits(pod.pod_level, f"{path}.PodLevelResources")
 
 
-def _contradictions(resources: ResourceRequirements, path: str) -> Iterator[StateFinding]:
+def _check_limits(resources: ResourceRequirements, path: str) -> Iterator[StateFinding]:
     limits = resources.limits or {}
     for name, request in (resources.requests or {}).items():
         if request > limits.get(name, request):

@@ -59,7 +59,7 @@ def is_another_boot(written: BootRecord | None, boot: Boot | None) -> bool:
     return written is not None and boot is not None and bool(written.id and boot.id) and written.id != boot.id
 
 
-def migrated(
+def migrate_files(
     files: Mapping[str, bytes], written: BootRecord, machine: Machine, hotplug: Hotplug, config: KubeletConfig
 ) -> Migration:
     """What becomes of the files of an earlier boot."""

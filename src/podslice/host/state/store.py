@@ -25,7 +25,7 @@ from podslice.host.state.reboot import (
     BootKeeper,
     in_order_of_creation,
     is_another_boot,
-    migrated,
+    migrate_files,
     rebuilt,
     set_aside,
     with_bound,
@@ -131,7 +131,7 @@ class NodeStore:
         if hotplug.after_reboot == "refuse":
             self._node(partial(start, policy=replace(policy, hotplug=None)), found)
             return _Opened(self._node(start, found), found)
-        migration = migrated(found, written, machine, hotplug, config)
+        migration = migrate_files(found, written, machine, hotplug, config)
         reason = migration.reason
         if migration.outcome != "rebuilt":
             files = {**found, **migration.files}

@@ -1,4 +1,4 @@
-"""The files that `podslice state` works on: which of a folder, and what becomes of them together."""
+"""Find the state files of a directory, and convert or repair them together."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ Change = tuple["StateFile", Rewritten]
 
 
 class StateFile(NamedTuple):
-    """A file to work on, without `data` one that is not there yet; `kind` is told by its name, else by its content,
-    else None."""
+    """A state file. `data` is empty for one that does not exist yet; `kind` follows from its name, else from its
+    content, and is None where neither is known."""
 
     path: Path
     data: bytes
@@ -52,7 +52,7 @@ class StateFile(NamedTuple):
 
 
 def state_files(path: Path, names: tuple[str, ...]) -> list[StateFile]:
-    """The state files of a directory, or the one file. Raises `InputError`."""
+    """Return the state files of a directory that have one of `names`, or the one file. Raises `InputError`."""
     paths = [path]
     if path.is_dir():
         paths = [path / place for place in names if (path / place).is_file()]
@@ -81,8 +81,8 @@ def _of_kind(files: list[StateFile], kind: FileKind) -> StateFile | None:
 
 
 def cpus_beside(file: StateFile, files: list[StateFile]) -> CPUCheckpoint | None:
-    """The CPU Manager's file beside the policy's: among these files, else in its folder; None for other files, and
-    where there is none that can be read."""
+    """Return the CPU Manager's checkpoint that belongs to a policy file: one of `files`, else the one in its directory.
+    None for files of other kinds, and where there is no readable one."""
     if file.kind != "policy":
         return None
     cpu = _of_kind(files, "cpu")
@@ -90,7 +90,7 @@ def cpus_beside(file: StateFile, files: list[StateFile]) -> CPUCheckpoint | None
 
 
 def cpu_policy(files: list[StateFile]) -> str:
-    """The policy that the CPU Manager's file among them names; empty where there is none that can be read."""
+    """Return the policy that the CPU Manager's file names; empty where no file of it can be read."""
     cpu = _of_kind(files, "cpu")
     checkpoint = None if cpu is None else _cpu_checkpoint(cpu.data)
     return checkpoint.policy_name if checkpoint else ""
@@ -107,8 +107,9 @@ def _cpu_checkpoint(data: bytes | None) -> CPUCheckpoint | None:
 # Convert
 
 
-def converted(files: list[StateFile], target: Release, containers: Mapping[str, tuple[str, str]]) -> list[Change]:
-    """The files for another kubelet, promises where that looks for them. Raises `InputError`."""
+def convert_files(files: list[StateFile], target: Release, containers: Mapping[str, tuple[str, str]]) -> list[Change]:
+    """Convert files for another kubelet. Promises move to the file where that kubelet looks for them. Raises
+    `InputError`."""
     policy, changes = _of_kind(files, "policy"), list[Change]()
     promises = None
     if policy is not None:
@@ -119,15 +120,17 @@ def converted(files: list[StateFile], target: Release, containers: Mapping[str, 
             continue
         if file.kind == "guard":
             _content(file)
+            # No kubelet reads the guards' file: it is checked, and stays as it is.
             changes.append((file, Rewritten(file.data, target.writes("guard"), [])))
             continue
         content, lost = _content(file), list[str]()
         if content.kind == "cpu" and content.intact:
-            told, _ = kubelet_promises(content.unknown)
+            named, _ = kubelet_promises(content.unknown)
             content, promises = carry_promises(content, promises, target)
-            if len(files) == 1 and told and not kubelet_promises(content.unknown)[0]:
-                lost = [f"pod {uid}: which CPUs were promised to it; converting the folder keeps that" for uid in told]
-        with _named(file):
+            # A single file has no policy file beside it to which its promises could move.
+            if len(files) == 1 and named and not kubelet_promises(content.unknown)[0]:
+                lost = [f"pod {uid}: which CPUs were promised to it; converting the folder keeps that" for uid in named]
+        with _name_in_errors(file):
             change = convert(content, target, containers)
         changes.append((file, change._replace(remarks=[*change.remarks, *lost])))
     if promises is not None and (policy is not None or len(files) > 1):
@@ -153,29 +156,31 @@ def _content(file: StateFile) -> Content:
 # Repair
 
 
-def repaired(files: list[StateFile], target: Release, facts: NodeFacts, running: RunningPods | None) -> list[Change]:
-    """The files that can be mended; promises are checked against the CPUs that containers have afterwards. Raises
-    `InputError`."""
+def repair_files(
+    files: list[StateFile], target: Release, facts: NodeFacts, running: RunningPods | None
+) -> list[Change]:
+    """Repair the files whose kinds can be repaired. Raises `InputError`."""
     changes = list[Change]()
     for file in files:
         _check_kind(file)
         if file.kind in ("cpu", "memory"):
             make = repair_cpu if file.kind == "cpu" else repair_memory
-            with _named(file):
+            with _name_in_errors(file):
                 changes.append((file, make(file.data, target, facts, running)))
         elif file.kind == "guard":
             changes.append((file, repair_guards(file.data)))
+    # Last: promises are checked against the CPUs that containers have after the repair of the CPU Manager's file.
     policy = _of_kind(files, "policy")
     if policy is not None:
         mended = next((change.data for file, change in changes if file.kind == "cpu"), None)
         cpus = cpus_beside(policy, files) if mended is None else _cpu_checkpoint(mended)
-        with _named(policy):
+        with _name_in_errors(policy):
             changes.append((policy, repair_promises(policy.data, cpus)))
     return changes
 
 
 def _check_kind(file: StateFile) -> None:
-    """An intact file under another one's name would be repaired to nothing. Raises `InputError`."""
+    """Refuse an intact file under the name of another kind: its repair would drop everything. Raises `InputError`."""
     if file.kind is None:
         raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
     try:
@@ -187,8 +192,8 @@ def _check_kind(file: StateFile) -> None:
 
 
 @contextmanager
-def _named(file: StateFile) -> Iterator[None]:
-    """Errors name the file."""
+def _name_in_errors(file: StateFile) -> Iterator[None]:
+    """Add the file to `InputError`s that are raised inside."""
     try:
         yield
     except InputError as error:

@@ -18,12 +18,12 @@ from podslice.node.checkpoints.names import NODE_STATE_FILES, POLICY_STATE_FILE,
 from podslice.render.ansi import echo, style
 from podslice.state_files.documents import StateMigration
 from podslice.state_files.migrate import Migration
-from podslice.state_files.migrate import migrate as migrated
+from podslice.state_files.migrate import migrate as migrate_files
 from podslice.values.errors import InputError
 
 _SAYS = {
     "unchanged": "the files fit the machine as they are",
-    "renumbered": "everybody keeps their place in the hardware, under other numbers",
+    "renumbered": "all owners keep their place in the hardware, under other numbers",
     "rebuilt": "the files do not fit the machine, pods are to be admitted afresh",
 }
 
@@ -41,13 +41,14 @@ _SAYS = {
     "--drift-tolerance", "tolerance", metavar="off|legacy|QUANTITY", default="legacy", show_default=True,
     help="How much memory may have moved.",
 )  # fmt: skip
-@click.option("--write", is_flag=True, help=f"Do it; files that do not count any more stay as *{SUFFIX}.")
+@click.option("--write", is_flag=True, help=f"Write the files; old ones that no longer count stay as *{SUFFIX}.")
 @OUTPUT("table")
 def migrate(directory: Path, before: str, after: str, tolerance: str, output: str, *, write: bool) -> None:
-    """What becomes of a node's files when its machine has changed over a reboot (docs/hotplug.md).
+    """Adapt a node's files to a machine that changed over a reboot (docs/hotplug.md).
 
-    CPUs are known by their place in the hardware. Where all owners have one on the new machine too, whole cores and
-    NUMA nodes as before, the files get the new numbers; else they do not fit, and it is said who loses what.
+    CPUs are identified by their place in the hardware. Where every owner keeps its places on the new machine, on the
+    same NUMA nodes and with whole cores whole, the files get the new numbers. Otherwise they do not fit, and the
+    command lists what each owner loses.
 
     \b
     Examples:
@@ -59,7 +60,7 @@ def migrate(directory: Path, before: str, after: str, tolerance: str, output: st
     allowed = _tolerance(tolerance)
     files = _files(directory)
     old, new = load_named_machine(before, "--before"), load_named_machine(after, "--after")
-    found = migrated(files, MachineRecord.of(old), MachineRecord.of(new), tolerance=allowed)
+    found = migrate_files(files, MachineRecord.of(old), MachineRecord.of(new), tolerance=allowed)
     aside = _aside(files, found)
     if write:
         _carry_out(directory, found, aside)
@@ -88,15 +89,15 @@ def _files(directory: Path) -> dict[str, bytes]:
 
 
 def _aside(files: Mapping[str, bytes], found: Migration) -> tuple[str, ...]:
-    """The files that do not count any more."""
+    """Return the names of the files that no longer count."""
     if found.outcome == "rebuilt":
         return tuple(files)
     return tuple(name for name in found.files if name != POLICY_STATE_FILE)
 
 
 def _carry_out(directory: Path, found: Migration, aside: tuple[str, ...]) -> None:
-    """Write the new files and keep the old ones that do not count any more. Raises `InputError`."""
-    # The CPU Manager's file last: until it is there, a start finds no CPUs under old numbers beside new promises.
+    """Write the new files and keep the old ones that no longer count. Raises `InputError`."""
+    # The CPU Manager's file last: until it is there, no start finds CPUs under old numbers beside new promises.
     contents = {directory / place_of(name): data for name, data in sorted(found.files.items(), reverse=True)}
     kept = {directory / place_of(name): directory / f"{place_of(name)}{SUFFIX}" for name in aside}
     try:

@@ -1,4 +1,4 @@
-"""What a kubelet's configuration says about its node, for checking state files without that kubelet."""
+"""Derive the facts of a node from its kubelet's configuration, to check state files without that kubelet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def node_facts(
     *,
     minor: int = NEWEST,
 ) -> NodeFacts:
-    """The facts a kubelet 1.`minor` with this configuration checks its files against; see `NodeFacts`.
+    """Return the facts against which a kubelet 1.`minor` with this configuration checks its files (`NodeFacts`).
 
     Raises `StartError` where the kubelet would not start even without files.
     """
@@ -44,9 +44,8 @@ def node_facts(
 
 
 def _as_of(config: KubeletConfig, minor: int) -> KubeletConfig:
-    """The configuration without gates that only another release knows or locks, once that release has taken them.
-
-    Gates of releases the table is not about are taken as they are. Raises `StartError`.
+    """Return the configuration without the gates that only another release knows or locks. Raises `StartError` where
+    release 1.`minor` refuses them; releases outside of the gate table refuse none.
     """
     overrides = config.feature_gates
     newest = gate_states()

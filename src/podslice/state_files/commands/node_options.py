@@ -1,4 +1,4 @@
-"""The options with which `podslice state` is told of a node, and what they come to: machine, configuration, facts."""
+"""The options of `podslice state` that describe a node, and what follows from them: machine, configuration, facts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _FIRST_WITH_GATE = 36
 
 
 def state_node_options(command: F) -> F:
-    """Adds the machine options, `--here`, `--config`, `--set`, `--reserved-cpus`, `--strict-reservation` and
-    `--containers`; the command hands them to `told_node`."""
+    """Add the machine options, `--here`, `--config`, `--set`, `--reserved-cpus`, `--strict-reservation` and
+    `--containers` to a command, which passes them to `read_node_options`."""
     options = (
         click.option("--here", is_flag=True, help="Check against this very machine."),
         click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
@@ -46,8 +46,8 @@ def state_node_options(command: F) -> F:
     return machine_options(with_options(command, *options))
 
 
-class ToldNode(NamedTuple):
-    """What the options tell. `settled`: they name the configuration, and so the managers' policies."""
+class NodeOptions(NamedTuple):
+    """A node as the options describe it. `settled`: they give a configuration, and with it the managers' policies."""
 
     options: Mapping[str, Any]
     machine: Machine | None
@@ -55,25 +55,26 @@ class ToldNode(NamedTuple):
     settled: bool = True
 
     def reader(self, version: str, *, pod_level: bool) -> Release:
-        """The kubelet that is to read the files; its gate is on when the flag or its configuration says so."""
+        """Return the kubelet that is to read the files; its gate is on when the flag or the configuration says so."""
         reader = release(version, pod_level=pod_level)
         if self.config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
             return reader
         return release(version, pod_level=self.config.feature_gates.get(POD_LEVEL_GATE, False))
 
-    def other_gate(self, files: list[StateFile], reader: Release) -> tuple[str, ...]:
-        """A warning where nobody said that the gate is off, and a file was written with it on: what follows is then
-        about another kubelet than the one that wrote it."""
+    def warn_of_other_gate(self, files: list[StateFile], reader: Release) -> tuple[str, ...]:
+        """Return a warning where a file was written with the gate on and no option says whether it is: the answers are
+        then about another kubelet than the one that wrote the file."""
         if self.config is not None or reader.pod_level or reader.minor < _FIRST_WITH_GATE:
             return ()
         named = [file.path for file in files if has_pod_level_gate(file.data)]
         if not named:
             return ()
-        return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; a kubelet with it off is asked about "
+        return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; this is about a kubelet with it off "
                 "(--pod-level, or --config, says that it is on)",)  # fmt: skip
 
     def facts(self, minor: int = NEWEST) -> NodeFacts:
-        """Without any machine the files are not checked against one. Raises `InputError`."""
+        """Return what the files are checked against; without a machine, only the files themselves. Raises
+        `InputError`."""
         from podslice.state_files.running import load_containers
 
         options = self.options
@@ -82,7 +83,7 @@ class ToldNode(NamedTuple):
             if not OLDEST <= minor <= NEWEST:
                 unknown = f"the feature gates of Kubernetes 1.{minor} are not known here; those of 1.{NEWEST} count"
                 print_warnings((unknown,))
-            return self._configured_facts(self.config, containers, minor)
+            return self._facts_from_config(self.config, containers, minor)
         try:
             reserved = parse_bits(options["reserved_cpus"])
         except CPUSetError as error:
@@ -90,7 +91,7 @@ class ToldNode(NamedTuple):
         strict = options["strict_reservation"]
         return NodeFacts(machine=self.machine, reserved=reserved, strict=strict, containers=containers)
 
-    def _configured_facts(
+    def _facts_from_config(
         self, config: KubeletConfig, containers: Mapping[str, tuple[str, str]], minor: int
     ) -> NodeFacts:
         from podslice.state_files.commands.node_facts import node_facts
@@ -113,27 +114,27 @@ class ToldNode(NamedTuple):
         return facts if self.settled else msgspec.structs.replace(facts, policies={})
 
 
-def told_node(options: Mapping[str, Any], files: list[StateFile]) -> ToldNode:
-    """What the options tell of the node of these files. Raises `InputError`.
+def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> NodeOptions:
+    """Return the node that the options describe. Raises `InputError`.
 
-    An object of a cluster tells of its kubelet's configuration too, though not of the CPU Manager's policy, which is
-    taken to be that of the state file. `--reserved-cpus` and `--strict-reservation` count in place of it.
+    A Node or NodeResourceTopology object implies a part of the kubelet's configuration, though not the CPU Manager's
+    policy, which is taken from the state file. `--reserved-cpus` and `--strict-reservation` take precedence over it.
     """
     described = resolve_named_node(options["machine"], options["sysfs"], options["source"])
     if described is None and options["here"]:
         described = resolve_node(None, None, None)
     machine = described.machine if described else None
     settled = options["config_path"] is not None or bool(options["overrides"])
-    told = dict(described.fields) if described else {}
-    if not settled and (not told or _reserves(options)):
+    implied = dict(described.fields) if described else {}
+    if not settled and (not implied or _reserves(options)):
         if described:
             print_warnings(tuple(assumptions(described, configured=True)))
-        return ToldNode(options, machine, None)
-    if told and not settled:
-        told["cpuManagerPolicy"] = cpu_policy(files) or told.get("cpuManagerPolicy", "none")
-    loaded = load_config(options["config_path"], options["overrides"], defaults=told)
+        return NodeOptions(options, machine, None)
+    if implied and not settled:
+        implied["cpuManagerPolicy"] = cpu_policy(files) or implied.get("cpuManagerPolicy", "none")
+    loaded = load_config(options["config_path"], options["overrides"], defaults=implied)
     print_warnings((*_about(described, loaded.config, options), *loaded.warnings))
-    return ToldNode(options, machine, loaded.config, settled)
+    return NodeOptions(options, machine, loaded.config, settled)
 
 
 def _about(described: DescribedNode | None, config: KubeletConfig, options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ from podslice.state_files.commands.files import (
     MENDED,
     READABLE,
     StateFile,
-    converted,
+    convert_files,
     cpus_beside,
-    repaired,
+    repair_files,
     state_files,
 )
 from podslice.state_files.commands.migrate import migrate
-from podslice.state_files.commands.node_options import state_node_options, told_node
+from podslice.state_files.commands.node_options import read_node_options, state_node_options
 from podslice.state_files.consequence import Consequence, start_consequence
 from podslice.state_files.convert import Rewritten
 from podslice.state_files.documents import (
@@ -87,7 +87,7 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 @_PATH
 @OUTPUT("table", "wide")
 def show(path: Path, output: str) -> None:
-    """Who owns what, in files of every version.
+    """Show which pod owns what, in files of every version.
 
     \b
     Examples:
@@ -137,7 +137,7 @@ def _title(content: Content) -> str:
 @_release_options("--kubelet-version", "The kubelet that would start with the files.")
 @OUTPUT("table", "wide")
 def verify(*, path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
-    """What is wrong with the files, and what a kubelet would do with them at its start.
+    """Check the files, and say what a kubelet would do with them when it starts.
 
     \b
     Examples:
@@ -147,10 +147,10 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
     Exit codes: 0 nothing wrong, 1 problems found, 2 bad input.
     """
     files = state_files(path, READABLE)
-    told = told_node(options, files)
-    reader = told.reader(version, pod_level=pod_level)
-    print_warnings(told.other_gate(files, reader))
-    facts = told.facts(reader.minor)
+    node = read_node_options(options, files)
+    reader = node.reader(version, pod_level=pod_level)
+    print_warnings(node.warn_of_other_gate(files, reader))
+    facts = node.facts(reader.minor)
     results = []
     for file in files:
         content, findings = verify_file(file.data, facts, cpus_beside(file, files))
@@ -169,7 +169,8 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
 
 
 class _Verdict(NamedTuple):
-    """What was found out about one file; `content` None: it cannot be read, `start` None: nobody knows."""
+    """The result for one file. `content` is None where the file cannot be read, `start` where the consequence is not
+    known."""
 
     file: StateFile
     content: Content | None
@@ -178,7 +179,7 @@ class _Verdict(NamedTuple):
 
     @property
     def bad(self) -> bool:
-        """Something is wrong that must not be."""
+        """Whether the file prevents a start or has an error or a warning."""
         stops = self.start is not None and not self.start.starts
         return stops or any(finding.level != "note" for finding in self.findings)
 
@@ -244,7 +245,7 @@ def convert(
 
     target = release(version, pod_level=pod_level)
     known = load_containers(containers) if containers else {}
-    changes = converted(state_files(path, MENDED), target, known)
+    changes = convert_files(state_files(path, MENDED), target, known)
     _finish(changes, target, out, output, write=write, conversion=True)
 
 
@@ -273,7 +274,7 @@ def repair(
     output: str,
     **options: Any,
 ) -> None:
-    """Make consistent files from damaged ones. Shows what would be done; --write does it.
+    """Make consistent files from damaged ones. Without --write, only show what would be done.
 
     Where the checksum does not fit, an owner in the file may be wrong without anyone noticing: give the running pods
     with their CPUs (crictl inspect shows them) to be sure.
@@ -288,11 +289,11 @@ def repair(
     from podslice.state_files.running import load_running_pods
 
     files = state_files(path, MENDED)
-    told = told_node(options, files)
-    facts, target = told.facts(), told.reader(version, pod_level=pod_level)
-    print_warnings(told.other_gate(files, target))
+    node = read_node_options(options, files)
+    facts, target = node.facts(), node.reader(version, pod_level=pod_level)
+    print_warnings(node.warn_of_other_gate(files, target))
     running = load_running_pods(pods) if pods else _agents_running(path)
-    changes = repaired(files, target, facts, running)
+    changes = repair_files(files, target, facts, running)
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
@@ -300,7 +301,8 @@ def repair(
 
 
 def _agents_running(path: Path) -> RunningPods | None:
-    """The containers of an agent's pods, which lie beside its state files; None for others. Raises `InputError`."""
+    """Return the containers of an agent's pods, which it keeps beside its state files; None for another directory.
+    Raises `InputError`."""
     pods = read_agent_pods(path if path.is_dir() else path.parent)
     if pods is None:
         return None
@@ -319,7 +321,8 @@ def _finish(
     write: bool,
     conversion: bool,
 ) -> None:
-    """Report the changes, and write them where asked. Exit 1 if there is something to say and nothing was written."""
+    """Report the changes, and write them where requested. Exits with 1 where there are remarks and nothing was
+    written."""
     if out is not None and (write or len(changes) != 1):
         raise InputError("works for one file and without --write", path="--out")
     backups = [_replace(file, change) if write else None for file, change in changes]
@@ -340,8 +343,8 @@ def _finish(
             lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].remarks)) for one in done)
             emit(StateConversionList(tuple(lost)), output)
         else:
-            repaired = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
-            emit(StateRepairList(tuple(repaired)), output)
+            repair_files = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
+            emit(StateRepairList(tuple(repair_files)), output)
     sys.exit(1 if any(change.remarks for _, change in changes) and not (write or out) else 0)
 
 
