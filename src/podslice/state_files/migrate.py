@@ -30,9 +30,9 @@ Outcome: TypeAlias = Literal["unchanged", "renumbered", "rebuilt"]
 
 
 class Migration(NamedTuple):
-    """The result of a migration. `unchanged`: the files fit as they are. `renumbered`: `files` replace those of the same
-    name. `rebuilt`: they do not fit, for the `reason` given; the node starts without any. `changes` lists the new CPUs
-    of each owner, `lost` the CPUs and memory that owners lose."""
+    """The result of a migration. `unchanged`: the files fit as they are. `renumbered`: `files` replace those of the
+    same name. `rebuilt`: they do not fit, for the `reason` given; the node starts without any. `changes` lists the new
+    CPUs of each owner, `lost` the CPUs and memory that owners lose."""
 
     outcome: Outcome
     files: Mapping[str, bytes]
