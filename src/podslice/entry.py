@@ -1,24 +1,24 @@
-"""The first code of the command. From its import on, Ctrl-C ends the process with exit code 130 and no words."""
+"""Entry points. From the import of this module on, Ctrl-C ends the process with exit code 130 and no output."""
 
 from podslice.interrupts import leave_at_once
 
 
 def main() -> None:
-    """The command line."""
+    """Run `podslice`."""
     from podslice.cli.main import main as command
 
     command()
 
 
 def kubectl() -> None:
-    """The plugin of kubectl."""
+    """Run the plugin of kubectl."""
     from podslice.kubectl.commands.main import main as command
 
     command()
 
 
 def kubectl_complete() -> None:
-    """What kubectl runs to complete the plugin's words."""
+    """Complete the words of the plugin; kubectl runs this."""
     from podslice.kubectl.commands.complete import main as command
 
     command()

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do while the command starts, while it works, and between.
+"""Handling of Ctrl-C and SIGTERM while the command starts, works, and ends.
 
 Importing everything takes long enough to be interrupted, and a KeyboardInterrupt in the middle of an import, or of an
 extension module's first call, is a traceback or worse. Commands run with `interruptible`, which raises it, so that they
@@ -21,21 +21,21 @@ def _leave(*_: object) -> None:
 
 
 def leave_at_once() -> None:
-    """Until somebody wants to clean up, there is nothing to lose."""
+    """Make Ctrl-C end the process at once, as long as there is nothing to clean up."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _leave)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt inside."""
+    """Make Ctrl-C raise KeyboardInterrupt inside the block."""
     with _handling(signal.default_int_handler):
         yield
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM does inside what Ctrl-C does. For the main thread; elsewhere nothing changes."""
+    """Make SIGTERM act like Ctrl-C inside the block. In the main thread only; elsewhere nothing changes."""
 
     def interrupt(_: int, frame: FrameType | None) -> None:
         handler = signal.getsignal(signal.SIGINT)
@@ -48,7 +48,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def uninterruptible_import() -> Iterator[None]:
-    """Ctrl-C ends the process at once inside."""
+    """Make Ctrl-C end the process at once inside the block, around an import."""
     with _handling(_leave):
         yield
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice.api.pod.demand import pod_limits, pod_requests
-from podslice.replay.api.growing import grown
+from podslice.replay.api.growing import add_overhead
 from podslice.values.quantity import Quantity
 from tests.node.effects.helpers import pod
 
@@ -14,10 +14,10 @@ BIG = {"requests": {"memory": "1.5Gi"}, "limits": {"memory": "2.5Gi"}}
 def test_big_amounts_grow() -> None:
     """An amount kept as a big decimal grows with every question, requests and limits apart."""
     one = pod({}, resources=BIG, overhead=OVERHEAD)
-    seen = grown(one, 2, 1)
+    seen = add_overhead(one, 2, 1)
     assert pod_requests(seen, overhead=False) == {"memory": Quantity.parse("3584Mi")}
     assert pod_limits(seen, overhead=False) == {"memory": Quantity.parse("3584Mi")}
-    assert grown(one, 0, 0) is one
+    assert add_overhead(one, 0, 0) is one
 
 
 def test_other_amounts_stay() -> None:
@@ -29,4 +29,4 @@ def test_other_amounts_stay() -> None:
         pod({}, resources=BIG),
         pod({"requests": {"memory": "1.5Gi"}}, overhead=OVERHEAD),
     ):
-        assert grown(one, 3, 3) is one
+        assert add_overhead(one, 3, 3) is one

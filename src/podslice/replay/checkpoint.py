@@ -16,10 +16,10 @@ Json = dict[str, Any]
 
 
 def run(case: Json, quirks: Quirks) -> Json:
-    """The complete result of one state-file case."""
+    """Return the complete result of one state-file case."""
     result: Json = {"name": case["name"], "type": case["type"]}
     if case["type"] == "checkpoint":
-        return result | _encoded(case["kind"], case["version"], case["body"])
+        return result | _encode(case["kind"], case["version"], case["body"])
     gates = FeatureGates.from_overrides(case.get("featureGates") or {})
     try:
         _verify(case["kind"], case["version"], case["body"].encode(), pod_level=gates["PodLevelResourceManagers"])
@@ -28,7 +28,7 @@ def run(case: Json, quirks: Quirks) -> Json:
     return result | {"admit": True}
 
 
-def _encoded(kind: str, version: str, body: Json) -> Json:
+def _encode(kind: str, version: str, body: Json) -> Json:
     data = json.dumps(body).encode()
     if kind == "cpu":
         cpu = checkpoint_cpu.decode(data, version)

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def run(case: Json, quirks: Quirks) -> Json:
-    """The complete result of one CPU-list case."""
+    """Return the complete result of one CPU-list case."""
     if case["type"] == "cpusetOp":
         return {"a": case["a"], "b": case["b"], "type": case["type"], "result": _operations(case["a"], case["b"])}
     return {"in": case["in"], "type": case["type"], "result": _facts(case["in"])}

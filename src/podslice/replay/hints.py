@@ -18,7 +18,7 @@ TYPES = ("cpuHints",)
 
 
 def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
-    """The complete result of one hint case."""
+    """Return the complete result of one hint case."""
     topology = CPUTopology(msgspec.convert(case["machine"], Machine))
     options = parse_cpu_policy_options(
         case.get("options") or {}, FeatureGates.from_overrides(case.get("featureGates") or {})
@@ -37,5 +37,5 @@ def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
 
 
 def hint_to_json(hint: Hint) -> dict[str, Any]:
-    """A hint as recordings write it: `numa` null for no affinity."""
+    """Return a hint as recordings write it: `numa` is null for no affinity."""
     return {"numa": None if hint.mask is None else list(iter_bits(hint.mask)), "preferred": hint.preferred}

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 def run(case: Json, quirks: Quirks) -> Json:
-    """The complete result of one history."""
+    """Return the complete result of one history."""
     history = RecordedHistory(case, quirks)
     result: Json = {"name": case["name"], "start": history.start()}
     operations = []
@@ -113,7 +113,7 @@ class RecordedHistory:
         for kind, version in (operation.get("convert") or {}).items():
             name = _FILES[0 if kind == "cpu" else 1]
             if name in kubelet.files:
-                kubelet.files[name] = _rewritten(kind, kubelet.files[name], version, kubelet.container_ids())
+                kubelet.files[name] = _rewrite_or_keep(kind, kubelet.files[name], version, kubelet.container_ids())
         for name, text in (operation.get("files") or {}).items():
             if text is None:
                 kubelet.files.pop(name, None)
@@ -149,12 +149,12 @@ class RecordedHistory:
                     else {"podUID": uid, "ok": False, "reason": refusal.reason, "message": refusal.message}
                     for uid, refusal in pods
                 ]
-            outcome |= self._stored_hints()
+            outcome |= self._hints_to_json()
         kubelet.sources_ready()
-        outcome.update(self._collected(operation))
+        outcome.update(self._collect_garbage(operation))
         return outcome
 
-    def _stored_hints(self) -> Json:
+    def _hints_to_json(self) -> Json:
         kubelet = self.kubelet
         hints = {
             f"{uid}/{container.name}": hint_to_json(kubelet.manager.topology.affinity(uid, container.name))
@@ -174,11 +174,11 @@ class RecordedHistory:
         outcome: Json = {"op": kind, **self._operations[kind](operation)}
         if "skipped" in outcome:
             return outcome
-        outcome.update(self._collected(operation))
+        outcome.update(self._collect_garbage(operation))
         outcome["state"] = self._state()
         return outcome
 
-    def _collected(self, operation: Json) -> Json:
+    def _collect_garbage(self, operation: Json) -> Json:
         if not operation.get("gc", True):
             return {}
         updates = self.kubelet.collect()
@@ -200,16 +200,16 @@ class RecordedHistory:
         if admission.pod_level:
             outcome["podLevelResources"] = True
         if topology.recorded is not None:
-            outcome["providerHints"] = [_asked(asked) for asked in topology.recorded]
+            outcome["providerHints"] = [_hint_request_to_json(asked) for asked in topology.recorded]
         if refusal is None:
-            outcome.update(self._admitted(admission.uid, operation.get("start")))
+            outcome.update(self._start_and_describe(admission.uid, operation.get("start")))
         outcome["topologyHints"] = {
             container.name: hint_to_json(topology.affinity(admission.uid, container.name))
             for container in admission.containers
         }
         return outcome
 
-    def _admitted(self, uid: str, limit: int | None) -> Json:
+    def _start_and_describe(self, uid: str, limit: int | None) -> Json:
         kubelet = self.kubelet
         manager = kubelet.manager
         pod = kubelet.active[uid]
@@ -281,7 +281,8 @@ class RecordedHistory:
         return state
 
     def _has_several_types(self) -> bool:
-        """True when a list of blocks in the memory state file has several members, whose order upstream leaves open."""
+        """Whether a list of blocks in the memory state file has several members. Their order is upstream's map
+        order."""
         memory = self.kubelet.manager.memory_manager
         if memory is None or not self.kubelet.running:
             return _several_types(self.kubelet.files.get(_FILES[1]), pod_level=self.kubelet.manager.pod_level)
@@ -308,7 +309,7 @@ class RecordedHistory:
 
 
 def pod_cgroup_to_json(cgroup: PodCgroup) -> Json:
-    """ResourceConfig of a pod, without the page sizes where there are none."""
+    """Return the ResourceConfig of a pod, without page sizes where there are none."""
     shown: Json = {
         "cpuShares": cgroup.cpu_shares,
         "cpuQuota": cgroup.cpu_quota,
@@ -321,7 +322,7 @@ def pod_cgroup_to_json(cgroup: PodCgroup) -> Json:
 
 
 def _several_types(data: bytes | None, *, pod_level: bool) -> bool:
-    """The same of a file that no manager holds; a kubelet without `pod_level` does not know its pod entries."""
+    """Whether a list of blocks in such a file has several members; without `pod_level` pod entries do not count."""
     try:
         checkpoint = checkpoint_memory.decode(data or b"")
     except CheckpointError:
@@ -340,14 +341,14 @@ def _devices(source: Json) -> DeviceInventory:
 
 
 def _config(kubelet: Json) -> KubeletConfig:
-    """The recorded configuration, without gates that nobody knows: the recorder passed over them, a kubelet refuses."""
+    """Return the recorded configuration without unknown gates, which the recorder ignored and a kubelet refuses."""
     config = msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
     gates = {name: on for name, on in config.feature_gates.items() if name in gate_states()}
     return msgspec.structs.replace(config, feature_gates=gates)
 
 
-def _rewritten(kind: str, data: bytes, version: str, containers: Containers) -> bytes:
-    """The file in another version; a damaged one, which a profile may have left lying, stays as it is."""
+def _rewrite_or_keep(kind: str, data: bytes, version: str, containers: Containers) -> bytes:
+    """Convert a file to another version; a damaged one, which a profile may have left, stays as it is."""
     try:
         return rewrite(kind, data, version, containers)
     except CheckpointError:
@@ -377,7 +378,7 @@ def _container(started: StartedContainer) -> Json:
     return outcome
 
 
-def _asked(asked: Any) -> Json:
+def _hint_request_to_json(asked: Any) -> Json:
     outcome: Json = {"provider": asked.provider}
     if asked.container is not None:
         outcome["container"] = asked.container

@@ -16,7 +16,7 @@ TYPES = ("mergeHints",)
 
 
 def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
-    """The complete result of one merge case."""
+    """Return the complete result of one merge case."""
     merger = Merger(
         case["policy"],
         [(node["id"], node.get("distances")) for node in case["numa"]],

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def run(case: Json, quirks: Quirks) -> Json:
-    """The complete result of one quantity case."""
+    """Return the complete result of one quantity case."""
     if case["type"] == "quantityOp":
         return {"a": case["a"], "b": case["b"], "type": case["type"], "result": _operations(case["a"], case["b"])}
     key = "in" if case["type"] == "quantity" else "raw"
@@ -27,9 +27,9 @@ def run(case: Json, quirks: Quirks) -> Json:
 
 
 def parse_json(raw: str) -> Quantity:
-    """A quantity from the JSON text of a manifest value: string, bare number or null (pod-level-resources 1.2).
+    """Parse a quantity from the JSON text of a manifest value: string, bare number or null (pod-level-resources 1.2).
 
-    Escapes in strings are not undone, as upstream does not. Raises `QuantityError`.
+    Escapes in strings stay, as upstream does not decode them. Raises `QuantityError`.
     """
     problem = syntax_error(raw)
     if problem:

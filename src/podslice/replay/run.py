@@ -40,7 +40,7 @@ class ReplayedCase(NamedTuple):
 
 
 def read_cases(path: Path) -> Iterator[Json]:
-    """The lines of a recording (`.jsonl` or `.jsonl.gz`). Raises `InputError` that names file and line."""
+    """Yield the cases of a recording (`.jsonl` or `.jsonl.gz`). Raises `InputError` that names file and line."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             blank = 0
@@ -74,14 +74,14 @@ def _parse_line(line: str, path: Path, number: int) -> Json:
 
 
 def case_type(case: Json) -> str:
-    """The type of a case; node histories carry none, API-level pods may."""
+    """Return the type of a case. Node histories have no `type`, API-level pods may lack it."""
     if "type" in case:
         return str(case["type"])
     return "managers" if "machine" in case and "kubelet" in case else "pod"
 
 
 def runner(kind: str) -> Callable[[Json, Quirks], Json]:
-    """The function that runs cases of a type. Raises `InputError` for unknown types."""
+    """Return the function that runs cases of a type. Raises `InputError` for unknown types."""
     if not _RUNNERS:
         for name in _MODULES:
             module = importlib.import_module(f"podslice.replay.{name}")
@@ -93,8 +93,8 @@ def runner(kind: str) -> Callable[[Json, Quirks], Json]:
 
 
 def run_case(case: Json, quirks: Quirks) -> Json:
-    """Our outcome of one case, in the recording's shape; `{"defect": name}` where upstream would not end. Raises
-    `InputError` for a case that is not as FORMAT.md describes it."""
+    """Return our outcome of one case, in the recording's shape; `{"defect": name}` where upstream would hang or crash.
+    Raises `InputError` for a case that is not as FORMAT.md describes it."""
     run = runner(case_type(case))
     try:
         return run(case, quirks)
@@ -112,7 +112,7 @@ def compare(record: Json, quirks: Quirks) -> ReplayedCase:
         raise InputError("has a result that is not an object", path=f"case {case.get('name', '')!r}")
     actual = run_case(case, quirks)
     name, kind = str(case.get("name", case.get("in", ""))), case_type(case)
-    defect = declared_defect(expected, actual)
+    defect = find_declared_defect(expected, actual)
     if defect:
         return ReplayedCase(name, kind, "", defect)
     difference = first_difference(expected, actual)
@@ -121,8 +121,9 @@ def compare(record: Json, quirks: Quirks) -> ReplayedCase:
     return ReplayedCase(name, kind, difference, expected=expected, actual=actual)
 
 
-def declared_defect(expected: Json, actual: Json) -> str:
-    """The defect that stands for an upstream hang or crash, empty if the two do not correspond (FORMAT.md)."""
+def find_declared_defect(expected: Json, actual: Json) -> str:
+    """Return the defect that our outcome declares for an upstream hang or crash; empty where they do not correspond
+    (FORMAT.md)."""
     if expected.get("timeout") is True or "panic" in expected:
         return str(actual.get("defect", ""))
     before, ours = expected.get("ops"), actual.get("ops")
@@ -136,8 +137,8 @@ def declared_defect(expected: Json, actual: Json) -> str:
 
 
 def first_difference(expected: Any, actual: Any, path: str = "") -> str:
-    """Where two results differ first, readable; empty when they are equal, or where a crash of upstream's meets a
-    declared defect of ours."""
+    """Describe where two results differ first; empty when they are equal, or where a crash of upstream corresponds to a
+    defect that we declare."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         if "panic" in expected and "defect" in actual:
             return ""

@@ -18,7 +18,7 @@ TYPES = ("takeByTopology",)
 
 
 def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
-    """The complete result of one picking case."""
+    """Return the complete result of one picking case."""
     result: dict[str, Any] = {"name": case["name"], "type": case["type"]}
     topology = CPUTopology(msgspec.convert(case["machine"], Machine))
     options = parse_cpu_policy_options(

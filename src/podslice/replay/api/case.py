@@ -16,7 +16,7 @@ from podslice.values.quirks import Quirks
 Json = dict[str, Any]
 
 ABSENT = object()
-"""What a section returns that does not apply to a case."""
+"""Returned by a section that does not apply to a case."""
 
 
 class ApiCase:
@@ -34,7 +34,7 @@ class ApiCase:
 
     @cached_property
     def decode_error(self) -> str:
-        """Why the API server cannot read the pod, empty if it can."""
+        """The error with which the API server fails to decode the pod; empty when it can."""
         return decode_error(self.json["pod"])
 
     @cached_property
@@ -43,7 +43,7 @@ class ApiCase:
         return decode_pod(self.json["pod"])
 
     @cached_property
-    def defaulted(self) -> Pod:
+    def defaulted_pod(self) -> Pod:
         """The pod as the API server decodes it."""
         return default_pod(self.raw, self.gates)
 
@@ -53,43 +53,43 @@ class ApiCase:
         return tuple(map(limit_range_from_dict, self.json.get("limitRanges") or ()))
 
     @cached_property
-    def mutated(self) -> Pod:
+    def mutated_pod(self) -> Pod:
         """The defaulted pod after the LimitRanger plugin."""
-        return apply_defaults(self.defaulted, self.limit_ranges, self.gates)
+        return apply_defaults(self.defaulted_pod, self.limit_ranges, self.gates)
 
     @cached_property
-    def prepared(self) -> Pod:
+    def prepared_pod(self) -> Pod:
         """The pod that is validated and stored."""
-        return prepare_for_create(self.mutated, self.gates)
+        return prepare_for_create(self.mutated_pod, self.gates)
 
     @cached_property
-    def prepared_unmutated(self) -> Pod:
+    def prepared_pod_without_limit_ranges(self) -> Pod:
         """The pod that would be validated without any LimitRange."""
-        return prepare_for_create(self.defaulted, self.gates)
+        return prepare_for_create(self.defaulted_pod, self.gates)
 
     @cached_property
-    def admitted(self) -> Pod:
+    def stored_pod(self) -> Pod:
         """The pod as read back from storage."""
-        return default_pod(as_stored(self.prepared), self.gates)
+        return default_pod(as_stored(self.prepared_pod), self.gates)
 
     @cached_property
     def pod(self) -> Pod:
-        """The pod the sections after `created` look at."""
+        """The pod that the sections after `created` use, at the case's stage."""
         stage = self.json.get("stage") or "defaulted"
         if stage == "raw":
             return self.raw
-        return self.admitted if stage == "admitted" else self.defaulted
+        return self.stored_pod if stage == "admitted" else self.defaulted_pod
 
 
 def decode_pod(data: Json) -> Pod:
-    """A pod of a case; where it has no name, namespace or UID it gets them. Raises `InputError`."""
+    """Decode a pod of a case, with a name, namespace and UID where it has none. Raises `InputError`."""
     metadata = {"name": "pod", "namespace": "default", **(data.get("metadata") or {})}
     metadata.setdefault("uid", f"uid-{metadata['name']}")
     return pod_from_dict({**data, "metadata": metadata})
 
 
 def effective_gates(overrides: dict[str, bool], quirks: Quirks) -> FeatureGates:
-    """The gates of a case: off is also what needs a gate that the case turns off, unless it is named.
+    """Return the gates of a case. A gate that depends on one that the case turns off is off too, unless it is named.
 
     Raises `GateError` where the component would not start.
     """

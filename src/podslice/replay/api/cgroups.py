@@ -19,7 +19,7 @@ from podslice.node.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLIC
 from podslice.node.kubelet import Kubelet
 from podslice.node.topology.hint import NO_AFFINITY
 from podslice.replay.api.case import ABSENT, ApiCase, Json
-from podslice.replay.api.growing import grown
+from podslice.replay.api.growing import add_overhead
 from podslice.values.cpuset import format_bits
 from podslice.values.duration import parse_duration
 from podslice.values.errors import AdmissionError, UpstreamDefectError
@@ -31,15 +31,15 @@ _GI = 1 << 30
 
 
 class NodeCase:
-    """The case's pod on its node: settings, who owns CPUs, containers in the order of the recordings.
+    """The case's pod on its node: settings, owners of CPUs, containers in the order of the recordings.
 
-    `pod_cgroups` says how often the recorder asked for the pod's cgroup before (see `growing`).
+    `pod_cgroups` is how often the recorder computed the pod's cgroup before (see `growing`).
     """
 
     def __init__(self, case: ApiCase, pod_cgroups: int = 0) -> None:
         self.gates, self.node, self.quirks = case.gates, case.node, case.quirks
         asked = (4 + pod_cgroups, 2 + pod_cgroups) if self.gates["PodLevelResources"] else (2, 1)
-        self.pod = grown(case.pod, *asked)
+        self.pod = add_overhead(case.pod, *asked)
 
     def settings(self, policy: str = RESERVATION_POLICIES[0]) -> CgroupSettings:
         node = self.node
@@ -66,12 +66,12 @@ class NodeCase:
     def exclusive(self) -> Mapping[str, str]:
         """CPU lists of the containers that own CPUs, by name."""
         if "cpuManager" in self.node:
-            return {name: cpus for name, (cpus, _) in self.assigned.items() if cpus}
+            return {name: cpus for name, (cpus, _) in self.assignments.items() if cpus}
         return {name: cpus for name, cpus in (self.node.get("exclusiveCPUs") or {}).items() if cpus}
 
     @cached_property
-    def assigned(self) -> Mapping[str, tuple[str, str]]:
-        """What the static policy gives each container, and its error, on one socket of single-thread cores."""
+    def assignments(self) -> Mapping[str, tuple[str, str]]:
+        """CPU list and error of each container under the static policy, on one socket of single-thread cores."""
         manager = self.node["cpuManager"]
         cores = tuple(Core(socket=0, core=cpu, threads=(cpu,)) for cpu in range(manager["numCPUs"]))
         known = gate_states().keys() | set(later_gates(self.quirks))
@@ -100,19 +100,21 @@ class NodeCase:
 
     @property
     def pod_quota_disabled(self) -> bool:
-        """The pod's CPU quota is off because of the CPUs it owns."""
+        """Whether the pod's CPU quota is off because of the CPUs it owns."""
         return pod_quota_disabled(self.pod, self.gates, self.exclusive)
 
     def pod_cgroup(self) -> PodCgroup:
         settings = self.settings()
-        return pod_cgroup(self.pod, self.gates, enforce_cpu_limits=self.enforced(), period=settings.cfs_period_us)
+        return pod_cgroup(
+            self.pod, self.gates, enforce_cpu_limits=self.enforces_cpu_limits(), period=settings.cfs_period_us
+        )
 
-    def enforced(self) -> bool:
+    def enforces_cpu_limits(self) -> bool:
         return self.settings().cfs_quota and not self.pod_quota_disabled
 
 
-def unified(values: Mapping[str, int]) -> Json | None:
-    """cgroup v2 files as they are handed on: texts, nothing for an empty set."""
+def unified_to_json(values: Mapping[str, int]) -> Json | None:
+    """Return cgroup v2 files as the runtime gets them: values as text, None for an empty set."""
     return {name: str(value) for name, value in values.items()} or None
 
 
@@ -126,7 +128,7 @@ def linux_resources_to_json(resources: LinuxResources) -> Json:
         "hugepageLimits": [
             {"pageSize": page_size_name(size), "limit": limit} for size, limit in resources.huge_pages.items()
         ],
-        "unified": unified(resources.unified),
+        "unified": unified_to_json(resources.unified),
     }
     if resources.memory_swap_limit:
         shown["memorySwapLimitInBytes"] = resources.memory_swap_limit
@@ -138,7 +140,8 @@ def _scores(node: NodeCase) -> list[int]:
 
 
 def _section(show: Callable[[NodeCase], Any], pod_cgroups: int = 0) -> Callable[[ApiCase], Any]:
-    """The section of a case, or the name of upstream's defect where the kubelet crashes."""
+    """Return a function that makes the section of a case, or the name of upstream's defect where the kubelet
+    crashes."""
 
     def run(case: ApiCase) -> Any:
         try:
@@ -191,10 +194,10 @@ def _pod_cgroup(node: NodeCase) -> Any:
             "unified": None,
         },
         "cpuWeight": weight,
-        "enforceCPULimits": node.enforced(),
+        "enforceCPULimits": node.enforces_cpu_limits(),
         **{
-            f"unifiedMemoryQoS{key}": unified(
-                pod_unified(grown(node.pod, asked * gate, 0), node.gates, node.settings(policy))
+            f"unifiedMemoryQoS{key}": unified_to_json(
+                pod_unified(add_overhead(node.pod, asked * gate, 0), node.gates, node.settings(policy))
             )
             for asked, (key, policy) in enumerate(_POLICY_KEYS, 1)
         },
@@ -228,7 +231,7 @@ def _container(node: NodeCase, kind: str, container: Container, score: int) -> J
     if settings.cgroup_version == 2:
         for key, policy in _POLICY_KEYS:
             added = container_unified(pod, container, gates, node.settings(policy))
-            shown[f"unifiedMemoryQoS{key}"] = unified({**resources.unified, **added})
+            shown[f"unifiedMemoryQoS{key}"] = unified_to_json({**resources.unified, **added})
     return shown
 
 
@@ -249,7 +252,7 @@ def _sandbox_to_json(one: Sandbox) -> Json:
 def _cpu_manager(node: NodeCase) -> Any:
     return {
         name: {"cpus": cpus, "error": error} if error else {"cpus": cpus}
-        for name, (cpus, error) in node.assigned.items()
+        for name, (cpus, error) in node.assignments.items()
     }
 
 

@@ -26,7 +26,7 @@ DEFAULT_ALLOCATABLE = {"cpu": "4", "memory": "16Gi"}
 
 
 def old_pod(case: ApiCase) -> Pod:
-    """The stored pod: created under the gates of its time, then with the status the case gives."""
+    """Return the stored pod: created under the gates of its time, then with the status of the case."""
     overrides = case.json.get("oldFeatureGates")
     gates = case.gates if overrides is None else effective_gates(overrides, case.quirks)
     given = decode_pod(case.json["oldPod"])
@@ -39,11 +39,11 @@ def _update(case: ApiCase) -> Any:
     if "oldPod" not in case.json:
         return ABSENT
     old = old_pod(case)
-    new = prepare_for_update(case.defaulted, old, case.gates)
-    return {"errors": errors_to_json(validate_update(new, old, case.gates)), "generationChanged": _changed(new, old)}
+    new = prepare_for_update(case.defaulted_pod, old, case.gates)
+    return {"errors": errors_to_json(validate_update(new, old, case.gates)), "generationChanged": _is_changed(new, old)}
 
 
-def _changed(new: Pod, old: Pod) -> bool:
+def _is_changed(new: Pod, old: Pod) -> bool:
     return normalize_spec(new.spec) != normalize_spec(old.spec)
 
 
@@ -51,10 +51,10 @@ def _resize(case: ApiCase) -> Any:
     if "oldPod" not in case.json:
         return ABSENT
     old = old_pod(case)
-    new = prepare_for_resize(case.mutated, old, case.gates)
+    new = prepare_for_resize(case.mutated_pod, old, case.gates)
     shown: Json = {
         "errors": errors_to_json(validate_resize(new, old, case.gates)),
-        "generationChanged": _changed(new, old),
+        "generationChanged": _is_changed(new, old),
         "prepared": resources_to_json(new),
         "oldQOS": pod_qos(old, case.gates),
         "newQOS": compute_qos(new, case.gates),

@@ -8,7 +8,7 @@ from typing import Any
 from podslice.api.pod.spec import Pod, ResourceList
 from podslice.api.server.defaults import default_pod
 from podslice.replay.api.case import ApiCase, Json, decode_pod, effective_gates
-from podslice.replay.api.growing import grown
+from podslice.replay.api.growing import add_overhead
 from podslice.replay.api.node import amount, amounts, qos_cgroups_to_json
 from podslice.replay.api.server import gates_to_json
 from podslice.scheduling import predicates, quota, scoring
@@ -19,7 +19,7 @@ from podslice.values.quirks import Quirks
 Count = Callable[[Pod, Mapping[str, bool]], dict[str, int]]
 
 _QUOTA, _REQUEST, _FIT, _ACCOUNTED, _PRE_SCORE, _SCORE, _EVICTION = 7, 8, 9, 10, 14, 16, 17
-"""How many computations of the pod's requests went before (see `growing`)."""
+"""Numbers of earlier computations of the pod's requests (see `growing`)."""
 _QUOTA_LIMITS = 5
 
 _ALLOCATABLE = {
@@ -37,7 +37,7 @@ def _quantities(texts: Mapping[str, Any]) -> ResourceList:
 
 
 def _resource(counted: Mapping[str, int]) -> Json:
-    """Amounts in the shape of a scheduler's `Resource`."""
+    """Return amounts in the shape of a scheduler's `Resource`."""
     others = (name for name in counted if name not in (*predicates.BASIC_RESOURCES, predicates.PODS))
     return {
         "milliCPU": counted.get(predicates.CPU, 0),
@@ -48,7 +48,7 @@ def _resource(counted: Mapping[str, int]) -> Json:
 
 
 def _pods_on_node(node: Json) -> list[dict[str, int]]:
-    """The recorded node: its first pod holds everything, the others request nothing."""
+    """Return the pods of the recorded node: the first holds everything, the others request nothing."""
     count = int(node.get("podCount") or 0)
     used = predicates.amounts(_quantities(node.get("used") or {}))
     return [used, *({} for _ in range(count - 1))] if count or used else []
@@ -64,7 +64,7 @@ def _load(pods: list[dict[str, int]], allocatable: dict[str, int]) -> scoring.No
 
 
 def _requests_before(case: ApiCase, computations: int, count: Count) -> dict[str, int]:
-    return count(grown(case.pod, computations, 0), case.gates)
+    return count(add_overhead(case.pod, computations, 0), case.gates)
 
 
 def _insufficient(lack: predicates.InsufficientResource) -> Json:
@@ -131,7 +131,7 @@ _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating")
 
 def _quota_usage(case: ApiCase) -> Json:
     return {
-        "usage": amounts(quota.pod_usage(grown(case.pod, _QUOTA, _QUOTA_LIMITS), case.gates, case.quirks)),
+        "usage": amounts(quota.pod_usage(add_overhead(case.pod, _QUOTA, _QUOTA_LIMITS), case.gates, case.quirks)),
         "constraints": {
             names: quota.missing_requirements(case.pod, names.split(","), case.gates, case.quirks) or None
             for names in _REQUIRED_SETS
@@ -144,12 +144,12 @@ _EVICTION_RESOURCES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi")
 
 
 def _eviction_request(case: ApiCase) -> Json:
-    requests = eviction_requests(grown(case.pod, _EVICTION, 0), case.gates, case.quirks)
+    requests = eviction_requests(add_overhead(case.pod, _EVICTION, 0), case.gates, case.quirks)
     return {name: amount(requests.get(name, ZERO)) for name in _EVICTION_RESOURCES}
 
 
 def run_eviction(case: Json, quirks: Quirks) -> Json:
-    """A case of type `eviction`: pods on one node, in the order they are evicted."""
+    """Run a case of type `eviction`: pods on one node, in the order of their eviction."""
     overrides = case.get("featureGates") or {}
     gates = effective_gates(overrides, quirks)
     pods = [default_pod(decode_pod(entry["pod"]), gates) for entry in case["pods"]]

@@ -35,7 +35,7 @@ def _limit_range(limit_range: LimitRange, case: ApiCase) -> Json:
 def _limit_ranger(case: ApiCase) -> Any:
     if not case.limit_ranges:
         return ABSENT
-    pod = case.mutated
+    pod = case.mutated_pod
     requests, limits = pod_totals(pod, case.gates)
     return {
         "annotation": (pod.metadata.annotations or {}).get(ANNOTATION, ""),

@@ -24,7 +24,7 @@ from podslice.node.effects.qos_cgroup import qos_cgroups
 from podslice.node.effects.settings import RESERVATION_POLICIES
 from podslice.replay.api import cgroups
 from podslice.replay.api.case import ApiCase, Json
-from podslice.replay.api.growing import grown
+from podslice.replay.api.growing import add_overhead
 from podslice.values.gates import FeatureGates, later_gates
 from podslice.values.quantity import Quantity
 from podslice.values.quirks import Quirks
@@ -37,7 +37,7 @@ _AS_KUBECTL = {"PodLevelResources": True, "PodLevelResourcesFixKubeletQOSClass":
 
 
 def amount(quantity: Quantity) -> Json:
-    """A quantity as recordings show it: text, whole units, thousandths."""
+    """Return a quantity as recordings show it: text, whole units, thousandths."""
     return {"s": str(quantity), "v": quantity.value(), "m": quantity.milli_value()}
 
 
@@ -67,11 +67,11 @@ def _pod_requests(case: ApiCase) -> Json:
     shown: Json = {
         **{f"status{who}": amounts(pod_requests(pod, pod_level=gate, status=use)) for who, use in _status_uses(case)},
         "default": amounts(pod_requests(pod, pod_level=gate)),
-        "noOverhead": amounts(pod_requests(grown(pod, gate, 0), pod_level=gate, overhead=False)),
+        "noOverhead": amounts(pod_requests(add_overhead(pod, gate, 0), pod_level=gate, overhead=False)),
         "skipPodLevel": amounts(pod_requests(pod, pod_level=False)),
-        "skipContainers": amounts(pod_requests(grown(pod, gate, 0), containers=False)),
-        "nonMissing": amounts(pod_requests(grown(pod, 2, 0), pod_level=gate, missing=SCORING_DEFAULTS)),
-        "zeroOptions": amounts(pod_requests(grown(pod, asked, 0))),
+        "skipContainers": amounts(pod_requests(add_overhead(pod, gate, 0), containers=False)),
+        "nonMissing": amounts(pod_requests(add_overhead(pod, 2, 0), pod_level=gate, missing=SCORING_DEFAULTS)),
+        "zeroOptions": amounts(pod_requests(add_overhead(pod, asked, 0))),
         "aggregate": amounts(aggregate(pod, container_requests)),
         "isPodLevelSet": is_pod_level_resources_set(pod),
         "isPodLevelReqs": is_pod_level_requests_set(pod),
@@ -85,21 +85,21 @@ def _pod_limits(case: ApiCase) -> Json:
     return {
         **{f"status{who}": amounts(pod_limits(pod, pod_level=gate, status=use)) for who, use in _status_uses(case)},
         "default": amounts(pod_limits(pod, pod_level=gate)),
-        "noOverhead": amounts(pod_limits(grown(pod, 0, gate), pod_level=gate, overhead=False)),
+        "noOverhead": amounts(pod_limits(add_overhead(pod, 0, gate), pod_level=gate, overhead=False)),
         "skipPodLevel": amounts(pod_limits(pod, pod_level=False)),
-        "zeroOptions": amounts(pod_limits(grown(pod, 0, gate))),
+        "zeroOptions": amounts(pod_limits(add_overhead(pod, 0, gate))),
         "aggregate": amounts(aggregate(pod, container_limits)),
     }
 
 
 def qos_cgroups_to_json(pods: Sequence[Pod], gates: FeatureGates) -> Json:
-    """Part `qosCgroups` of type `eviction`."""
+    """Return part `qosCgroups` of a case of type `eviction`."""
     return {
         policy: {
             qos: {
                 "cpuShares": cgroup.cpu_shares,
                 "cpuWeight": cgroup.cpu_weight or 0,
-                "unifiedMemoryQoS": cgroups.unified(cgroup.memory_qos),
+                "unifiedMemoryQoS": cgroups.unified_to_json(cgroup.memory_qos),
             }
             for qos, cgroup in qos_cgroups(pods, gates, policy).items()
         }
@@ -108,7 +108,7 @@ def qos_cgroups_to_json(pods: Sequence[Pod], gates: FeatureGates) -> Json:
 
 
 def run_cpuconv(case: Json, quirks: Quirks) -> Json:
-    """A case of type `cpuconv`: CPU amounts through every conversion and back."""
+    """Run a case of type `cpuconv`: CPU amounts through every conversion and back."""
     gates = FeatureGates.from_overrides(case.get("featureGates") or {}, fixes=later_gates(quirks))
     milli, period = case["milliCPU"], case.get("period") or cpu_weight.DEFAULT_PERIOD_US
     shares = cpu_weight.milli_cpu_to_shares(milli)

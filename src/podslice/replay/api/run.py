@@ -29,7 +29,7 @@ RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {
 
 
 def run(case: Json, quirks: Quirks) -> Json:
-    """The complete result of one case."""
+    """Return the complete result of one case."""
     if case.get("type") in RUNNERS:
         return RUNNERS[case["type"]](case, quirks)
     api_case = ApiCase(case, quirks)

@@ -46,7 +46,7 @@ _KNOWN_BESIDES = (
 
 
 def gates_to_json(overrides: dict[str, bool], quirks: Quirks) -> Json:
-    """The effective gates, or the error with which the component would not start (the gates are the defaults then)."""
+    """Return the effective gates, or the error with which the component would not start (with the default gates)."""
     shown: Json = {}
     try:
         gates = effective_gates(overrides, quirks)
@@ -63,7 +63,7 @@ def gates_to_json(overrides: dict[str, bool], quirks: Quirks) -> Json:
 
 
 def run_gates(case: Json, quirks: Quirks) -> Json:
-    """A case of type `gates`: what a gate setting comes to, and what is known of the gates."""
+    """Run a case of type `gates`: the effect of a gate setting, and the known facts of the gates."""
     known = {
         name: {
             "default": GATES[name].default,
@@ -82,7 +82,7 @@ def run_gates(case: Json, quirks: Quirks) -> Json:
 
 
 def texts(amounts: ResourceList | None) -> Json | None:
-    """A resource list as text; null stays null."""
+    """Return a resource list with amounts as text; null stays null."""
     return None if amounts is None else {name: str(amount) for name, amount in amounts.items()}
 
 
@@ -94,7 +94,7 @@ def requirements_to_json(resources: ResourceRequirements) -> Json:
 
 
 def resources_to_json(pod: Pod) -> Json:
-    """All resources of a pod as recordings show them."""
+    """Return all resources of a pod as recordings show them."""
     spec = pod.spec
     shown: Json = {
         "resources": None if spec.resources is None else requirements_to_json(spec.resources),
@@ -126,8 +126,8 @@ def _gates(case: ApiCase) -> Json:
     return gates_to_json(case.json.get("featureGates") or {}, case.quirks)
 
 
-def _defaulted(case: ApiCase) -> Json:
-    return resources_to_json(case.defaulted)
+def _defaulted_to_json(case: ApiCase) -> Json:
+    return resources_to_json(case.defaulted_pod)
 
 
 _UNREADABLE = {"spec.os": {"badValue": "<core.OSName>"}}
@@ -135,7 +135,7 @@ _UNREADABLE = {"spec.os": {"badValue": "<core.OSName>"}}
 
 
 def errors_to_json(errors: Iterable[FieldError]) -> list[Json]:
-    """Field errors in the order of the recordings, which hold values as text: upstream's own order is random."""
+    """Return field errors sorted as in the recordings, with values as text. Upstream's own order is random."""
     return [
         {**msgspec.to_builtins(error), "badValue": str(error.bad_value), **_UNREADABLE.get(error.field, {})}
         for error in sorted(errors)
@@ -143,27 +143,27 @@ def errors_to_json(errors: Iterable[FieldError]) -> list[Json]:
 
 
 def _validation_errors(case: ApiCase) -> list[Json]:
-    return errors_to_json(validate_create(case.prepared_unmutated, case.gates))
+    return errors_to_json(validate_create(case.prepared_pod_without_limit_ranges, case.gates))
 
 
 def _warnings(case: ApiCase) -> list[str] | None:
-    return create_warnings(case.prepared_unmutated) or None
+    return create_warnings(case.prepared_pod_without_limit_ranges) or None
 
 
-def _created(case: ApiCase) -> Json:
+def _created_to_json(case: ApiCase) -> Json:
     mutated = bool(case.json.get("limitRanges"))
-    errors = validate_create(case.prepared, case.gates)
-    refusals = [text for one in case.limit_ranges for text in limit_range_refusals(case.prepared, one, case.gates)]
+    errors = validate_create(case.prepared_pod, case.gates)
+    refusals = [text for one in case.limit_ranges for text in limit_range_refusals(case.prepared_pod, one, case.gates)]
     shown: Json = {
         "accepted": not errors and not refusals,
-        "statusQOSClass": case.prepared.status.qos_class,
-        "computedQOSAfterStorage": compute_qos(case.admitted, case.gates),
-        **resources_to_json(case.admitted),
+        "statusQOSClass": case.prepared_pod.status.qos_class,
+        "computedQOSAfterStorage": compute_qos(case.stored_pod, case.gates),
+        **resources_to_json(case.stored_pod),
     }
     if mutated:
         shown["validationErrors"] = errors_to_json(errors)
         shown["limitRangerErrors"] = sorted(refusals)
-        shown["annotation"] = (case.mutated.metadata.annotations or {}).get(ANNOTATION, "")
+        shown["annotation"] = (case.mutated_pod.metadata.annotations or {}).get(ANNOTATION, "")
     return shown
 
 
@@ -174,8 +174,8 @@ def _decode_warnings(case: ApiCase) -> Any:
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
     "gates": _gates,
     "decodeWarnings": _decode_warnings,
-    "defaulted": _defaulted,
+    "defaulted": _defaulted_to_json,
     "validationErrors": _validation_errors,
     "warnings": _warnings,
-    "created": _created,
+    "created": _created_to_json,
 }
