@@ -54,14 +54,14 @@ def line(result: Result, old: Result | None) -> str:
 
     unit = "" if result.unit == "us" else f" {result.unit}"
     go = "" if result.go is None else f"{result.go / result.median:,.0f}x"
-    mark = {True: "ok", False: "MISSED", None: ""}[result.reached]
+    mark = {True: "ok", False: "MISSED", None: ""}[result.meets_target]
     cells = f"{result.name:<66}{number(result.median) + unit:>12}{number(result.p99):>10}"
     cells += f"{number(result.allocated_kib):>9}{number(result.go):>12}{go:>9}{number(result.target):>9} {mark:<7}"
     return cells + (f"{old.median / result.median:>8.2f}" if old else "")
 
 
 def pace() -> float:
-    """How many times as long as where the targets were set this machine needs just now for one admission."""
+    """Return how many times slower this machine is now, for one admission, than the one where the targets were set."""
     case = next(iter(recorded.cases()))
     return measure(case, 300, cpu_time=True).median / REFERENCE_US
 

@@ -24,7 +24,8 @@ CYCLES_PER_SECOND = 6000
 
 
 def _machines(nodes: int) -> tuple[Machine, Machine]:
-    """Without and with huge pages; 34 nodes are two with 72 CPUs each and 32 without CPUs, as on GB200."""
+    """Return a machine without and one with huge pages; 34 nodes are two with 72 CPUs each and 32 without, as on
+    GB200."""
     if nodes == 34:
         wide = partial(machine, 2, cpus_per_node=72, without_cpus=32)
     else:
@@ -46,7 +47,7 @@ def cases() -> Iterator[Case]:
 
 
 def _by_nodes(group: str, timed: Callable[..., Prepare]) -> Iterator[Case]:
-    """2 to 64 NUMA nodes, three kinds of pods, both scopes."""
+    """Yield cases for 2 to 64 NUMA nodes, three kinds of pods, both scopes."""
     for nodes in SIZES:
         made, huge = _machines(nodes)
         for scope in ("container", "pod"):
@@ -63,7 +64,7 @@ def _by_nodes(group: str, timed: Callable[..., Prepare]) -> Iterator[Case]:
 
 
 def admission(made: Machine, settings: KubeletConfig, one: Pod, inventory: DeviceInventory | None = None) -> Prepare:
-    """Admission of one pod; its removal is not timed."""
+    """Time the admission of one pod, not its removal."""
     node = Node(made, settings, devices=inventory, predicates=False)
     decision = node.kubelet.admit(one)
     assert decision is None, decision
@@ -77,7 +78,7 @@ def admission(made: Machine, settings: KubeletConfig, one: Pod, inventory: Devic
 
 
 def removal(made: Machine, settings: KubeletConfig, one: Pod, inventory: DeviceInventory | None = None) -> Prepare:
-    """Removal of one pod until its resources are free; its admission is not timed."""
+    """Time the removal of one pod until its resources are free, not its admission."""
     kubelet = Node(made, settings, devices=inventory, predicates=False).kubelet
 
     def remove() -> None:
@@ -106,7 +107,7 @@ def _cycle(profile: str) -> Prepare:
 
 
 def _readmission(number: int) -> Prepare:
-    """Pods after a restart, state files included."""
+    """Time the re-admission of `number` pods after a restart, state files included."""
     made = machine(8, cpus_per_node=64)
     settings = config(memory=True, policy="best-effort")
     node = Node(made, settings)
@@ -117,7 +118,7 @@ def _readmission(number: int) -> Prepare:
 
 
 def _encoding() -> Prepare:
-    """Both state files of fifty pods and the one just admitted, as bytes."""
+    """Time the encoding of both state files with fifty pods and one just admitted."""
     node = Node(machine(8, cpus_per_node=32), config(memory=True, policy="best-effort"))
     for i in range(50):
         node.admit(pod(f"p{i}", cpus=2))
@@ -132,7 +133,7 @@ def _encoding() -> Prepare:
 
 
 def _writing(folder: Path) -> Prepare:
-    """One more pod admitted and written beside fifty."""
+    """Time the admission and the write of one more pod beside fifty."""
     made = machine(8, cpus_per_node=32)
     store = NodeStore(folder, made, config(memory=True, policy="best-effort"))
     for i in range(50):
@@ -157,7 +158,7 @@ def lives() -> Iterator[Case]:
 
 
 def values() -> Iterator[Case]:
-    """States as values: what a scheduler or a simulation asks of them."""
+    """Yield cases of states as values, as a scheduler or a simulation uses them."""
     for policy in ("none", "restricted", "single-numa-node"):
         yield Case("values", f"decide + release, 2 NUMA x 96 CPUs, 8 devices, CPU + memory, {policy}",
                    partial(decision_and_release, policy))  # fmt: skip
@@ -186,7 +187,7 @@ def decision_and_release(policy: str) -> Prepare:
 
 
 def _resizing(policy: str, pods: int) -> Prepare:
-    """A container grows among others; what the API server checks before is not the kubelet's."""
+    """Time a container's growth among others, without the checks of the API server."""
     elastic = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
     node = Node(machine(8, cpus_per_node=32), config(memory=False, policy=policy), policy=elastic)
     for i in range(pods - 2):

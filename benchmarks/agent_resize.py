@@ -1,4 +1,4 @@
-"""How long a runtime waits for the agent's answer to a resize that moves others: `python -m benchmarks.agent_resize`.
+"""Latency of the agent's answer to a resize that moves other containers: `python -m benchmarks.agent_resize`.
 
 A container grows by one CPU, which 100 shared containers leave first. The fake runtime speaks NRI over a socket pair,
 both sides in this process. The cgroups are real ones where this machine lets us make some (cgroup v1, cpuset), else
@@ -45,13 +45,13 @@ _CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", e
 
 
 class Cpusets(CgroupTree):
-    """cgroup v1 under the names of v2. The node's machine is larger than this one: what this one has not is left out,
-    and CPU 0, which nobody owns, is always left."""
+    """cgroup v1 under the names of v2. The node's machine is larger than this one: CPUs that this one lacks are left
+    out, and CPU 0, which no container owns, stays in every set."""
 
     online = parse_bits((_CPUSETS / "cpuset.cpus").read_text().strip()) if _CPUSETS.is_dir() else 1
 
     def make(self, path: str) -> None:
-        """A cgroup and those above it."""
+        """Make a cgroup and its parents."""
         folder = self.root
         for name in path.split("/"):
             folder = folder / name
@@ -68,7 +68,7 @@ class Cpusets(CgroupTree):
 
 
 class PlainFiles(CgroupTree):
-    """A cgroup is a folder; what is written is in effect."""
+    """Cgroups as plain folders; every write takes effect."""
 
     def make(self, path: str) -> None:
         folder = self.root / path
@@ -82,7 +82,7 @@ class PlainFiles(CgroupTree):
 
 @contextmanager
 def some_tree() -> Iterator[Cpusets | PlainFiles]:
-    """Real cgroups, gone afterwards, or files."""
+    """Yield real cgroups, removed afterwards, or plain files."""
     root = _CPUSETS / f"podslice-benchmark-{os.getpid()}"
     try:
         root.mkdir()
@@ -102,7 +102,7 @@ def some_tree() -> Iterator[Cpusets | PlainFiles]:
 
 
 async def answers(state: Path, tree: Cpusets | PlainFiles, *, shared: int, rounds: int) -> list[tuple[float, float]]:
-    """Seconds and processor seconds of each growth's answer."""
+    """Return seconds and processor seconds until the answer, for each growth."""
     fake, source = FakeRuntime(request_timeout=30.0), FakeSource()
     sources = Sources([source])
     policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
@@ -154,7 +154,7 @@ async def _resize(fake: FakeRuntime, source: FakeSource, pods: Soak, cpus: int) 
 
 
 def measure(state: Path, *, shared: int, rounds: int) -> str:
-    """One line of figures."""
+    """Return one line of figures."""
     with some_tree() as tree:
         taken = asyncio.run(answers(state, tree, shared=shared, rounds=rounds))
     waits, spent = sorted(one for one, _ in taken), sorted(one for _, one in taken)

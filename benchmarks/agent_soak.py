@@ -1,11 +1,11 @@
-"""Soak and latency of the node agent, over the wire, against a runtime that exists only on paper.
+"""Soak and latency of the node agent, over its sockets, against a fake runtime.
 
     python -m benchmarks.agent_soak [lifecycles]     # 20 000 by default: a day of a busy node
     python -m benchmarks.agent_soak latency          # CreateContainer with 100 pods running
     python -m benchmarks.agent_soak memory           # resident memory with 250 pods
 
 Pods of random size come, restart their containers and go; the agent is killed and the runtime restarted now and then.
-Afterwards no CPU may be lost, no container may run on somebody else's CPUs, and memory must not have grown.
+Afterwards no CPU may be lost, no container may run on another's CPUs, and memory must not have grown.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ CONFIG = KubeletConfig(
 
 
 class Silent:
-    """A reporter that only counts."""
+    """A reporter that counts only."""
 
     def __init__(self) -> None:
-        self.refused_pods = 0
+        self.fill_and_refuse = 0
         self.troubles: list[str] = []
 
     def decided(self, seconds: float) -> None: ...
     def admitted(self, identity: Identity, decision: Decision, node: Node) -> None: ...
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
-        self.refused_pods += 1
+        self.fill_and_refuse += 1
 
     def failed(self, identity: Identity, failure: PodFailure) -> None:
         self.troubles.append(f"{identity}: {failure}")
@@ -79,7 +79,7 @@ class Silent:
 
 
 class Soak:
-    """One node with its agent and a patient runtime: what a busy machine delays is not a failure of the agent."""
+    """One node with its agent and a fake runtime with long timeouts: delays of a busy machine are no failures."""
 
     def __init__(self, folder: Path, machine: str = "pack:2 numa:2(memory=64GB) core:16 pu:2") -> None:
         self.folder = folder
@@ -167,7 +167,7 @@ class Soak:
         await self.fake.create_container(sandbox, name)
 
     def check(self) -> None:
-        """No lost CPU, nobody on somebody else's CPUs, everybody where the ledgers say."""
+        """Assert that no CPU is lost, no container runs on another's CPUs, and each runs where the ledger places it."""
         node = self.owner.node
         assert node is not None
         state = node.kubelet.manager.cpu.state
@@ -180,8 +180,8 @@ class Soak:
         assert not self.fake.unpinned
         assert not self.reporter.troubles
 
-    def settled(self) -> float:
-        """Resident memory in MB without what the measurement itself keeps."""
+    def settled_memory(self) -> float:
+        """Return resident memory in MB without the records of the measurement itself."""
         self.fake.latencies.clear()
         self.fake.spent.clear()
         self.fake.registered.clear()
@@ -219,14 +219,14 @@ class Soak:
 
 
 def resident() -> float:
-    """Resident memory of this process in MB."""
+    """Return the resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def skip_disk_sync() -> None:
-    """Decisions go to files as ever, in memory if possible: container files are on a tmpfs on a node too, and waiting
-    for the disk at RunPodSandbox is not what is measured."""
+    """Skip fsync. Decisions still go to files, in memory if possible: container files are on a tmpfs on a node too, and
+    waiting for the disk at RunPodSandbox is not measured here."""
     statefile.os.fsync = lambda descriptor: None  # type: ignore[attr-defined]
 
 
@@ -237,20 +237,20 @@ async def soak(folder: Path, count: int, *, disturb: int = 500) -> dict[str, flo
     await world.start()
     await world.lifecycles(max(count // 10, 20), disturb=disturb)
     lifecycles = 0
-    sizes = [world.settled()]
+    sizes = [world.settled_memory()]
     started = time.perf_counter()
     for _ in range(2):
         world.done = 0
         await world.lifecycles(count // 2, disturb=disturb)
         lifecycles += world.done
-        sizes.append(world.settled())
+        sizes.append(world.settled_memory())
     seconds = time.perf_counter() - started
     await world.kill()
     left = list((folder / "state" / "pods").glob("*")) + list((folder / "files").glob("*"))
     assert not left, f"files left behind: {left[:3]}"
     return {
         "lifecycles": lifecycles,
-        "refused": world.reporter.refused_pods,
+        "refused": world.reporter.fill_and_refuse,
         "seconds": round(seconds, 1),
         "rss_warm_mb": sizes[0],
         "rss_half_mb": sizes[1],
@@ -267,7 +267,7 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
     for i in range(pods):
         await world.run(world.pod(f"p{i}", ["1" if i % 4 == 0 else "100m"]))
     await asyncio.sleep(0.2)
-    world.settled()
+    world.settled_memory()
     for i in range(samples):
         await world.run(world.pod(f"x{i}", ["1" if i % 10 == 0 else "100m"]))
         await world.end(f"x{i}")

@@ -1,4 +1,4 @@
-"""What the API server and the kubelet compute of a pod before any placement, over recorded pods."""
+"""Computations of the API server and the kubelet before any placement, over recorded pods."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SAMPLE = Path(__file__).parents[1] / "tests" / "vectors" / "api.jsonl.gz"
 PODS_PER_SECOND = 20_000
 
 
-def recorded_pods(path: Path = SAMPLE) -> list[Pod]:
-    """The decoded pods of a recording, without defaults."""
+def read_recorded_pods(path: Path = SAMPLE) -> list[Pod]:
+    """Decode the pods of a recording, without defaults."""
     cases = (
         ApiCase(record["case"], PROFILES["kubelet-1.36"]) for record in read_cases(path) if "pod" in record["case"]
     )
@@ -46,12 +46,12 @@ def pipeline(pods: Sequence[Pod], profile_name: str) -> Callable[[], Any]:
 
 def cases() -> Iterator[Case]:
     """All recorded pods in one sample."""
-    pods = recorded_pods()
+    pods = read_recorded_pods()
     target = len(pods) / PODS_PER_SECOND * 1e6
     for name in PROFILES:
         run = pipeline(pods, name)
-        yield Case("API server", f"{len(pods)} pods, {name}", partial(_prepared, run), target_us=target)
+        yield Case("API server", f"{len(pods)} pods, {name}", partial(_prepare, run), target_us=target)
 
 
-def _prepared(run: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
+def _prepare(run: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
     return lambda: run

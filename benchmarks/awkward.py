@@ -1,4 +1,4 @@
-"""Questions that are hard in principle: machines and states made to be awkward for the searches (docs/merge.md).
+"""Hard inputs: machines and states made to be awkward for the searches (docs/merge.md).
 
 Every NUMA node has a different amount free; distances fit no groups of alike nodes; requests need about half of what is
 left, so no small set of nodes will do.
@@ -34,7 +34,7 @@ def cases() -> Iterator[Case]:
         yield Case("awkward", f"{nodes} NUMA nodes, 6 resources, closest, unequal", partial(_six, nodes))
         yield Case("awkward", f"{nodes} NUMA nodes, devices on two nodes each", partial(_overlapping, nodes))
         yield Case("awkward", f"{nodes} NUMA nodes, align-by-socket", partial(_sockets, nodes))
-        yield Case("awkward", f"{nodes} NUMA nodes, distributed pick", partial(_distributed, nodes))
+        yield Case("awkward", f"{nodes} NUMA nodes, distributed pick", partial(_distribute, nodes))
 
 
 def distances(kind: str, nodes: int, random: Random) -> list[list[int]]:
@@ -52,7 +52,7 @@ def distances(kind: str, nodes: int, random: Random) -> list[list[int]]:
 def _resource(
     frees: Sequence[Mapping[int, int]], amounts: Sequence[int], most: int, span: Span | None = None
 ) -> HintSet:
-    """Hints for so much of several things at once, of which empty nodes have `most`."""
+    """Return hints for amounts of several resources at once, of which empty nodes have `most`."""
     nodes = list(frees[0])
     needs = tuple(Need(free, amount) for free, amount in zip(frees, amounts, strict=True))
     singles = bits_of(node for node in nodes if all(need.is_met_by(1 << node) for need in needs))
@@ -109,7 +109,7 @@ def _sockets(nodes: int) -> Prepare:
     return _merging([hints], distances("two packages", nodes, random))
 
 
-def _distributed(nodes: int) -> Prepare:
+def _distribute(nodes: int) -> Prepare:
     random = Random(nodes)
     topology = CPUTopology(from_synthetic(f"pack:2 numa:{nodes // 2} core:8 pu:2"))
     free = bits_of(

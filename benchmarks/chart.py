@@ -46,7 +46,7 @@ def draw(results: Iterable[Result]) -> str:
 
 
 def _go(kind: str) -> list[tuple[int, float]]:
-    """What the Go code took by NUMA nodes, as far as it came to an end."""
+    """Return (NUMA nodes, microseconds) of the Go code, where it terminated."""
     found = json.loads((FOLDER / "go-1.36.2.json").read_text())["results"]
     named = [(re.fullmatch(rf"e(\d+)-{kind}", entry["bench"]), entry) for entry in found]
     return [(int(match[1]), entry["median_us"]) for match, entry in named if match and entry["n"]]

@@ -1,4 +1,4 @@
-"""How fast claims are allocated: claims of CPUs and a GPU beside them against 1 000 nodes, one after the other.
+"""Speed of claim allocation: claims of CPUs and a GPU beside them against 1 000 nodes, one after the other.
 
 `python -m benchmarks.claims` prints claims a second of CPU time of one core (goal: 2 000).
 """

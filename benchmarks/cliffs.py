@@ -124,10 +124,10 @@ class Input:
 def pod(name: str, containers: list[Mapping[str, str]], init: list[Mapping[str, str]] | None = None) -> Pod:
     """A Guaranteed pod; a container is its amounts."""
 
-    def listed(prefix: str, amounts: list[Mapping[str, str]]) -> list[dict[str, Any]]:
+    def to_specs(prefix: str, amounts: list[Mapping[str, str]]) -> list[dict[str, Any]]:
         return [{"name": f"{prefix}{i}", "resources": {"requests": a, "limits": a}} for i, a in enumerate(amounts)]
 
-    spec = {"containers": listed("c", containers), "initContainers": listed("i", init or [])}
+    spec = {"containers": to_specs("c", containers), "initContainers": to_specs("i", init or [])}
     return pod_from_dict({"metadata": {"name": name, "uid": name}, "spec": spec})
 
 

@@ -1,4 +1,4 @@
-"""How fast a cluster is asked: filters over 5 000 nodes in states of their own, choices, and memory of a node.
+"""Speed of the cluster model: filters over 5 000 nodes in states of their own, choices, and memory of a node.
 
 `python -m benchmarks.cluster` prints it in CPU time of one core; `python -m benchmarks cluster` beside the goals.
 """
@@ -45,20 +45,20 @@ class Bench:
         self.names = [f"node-{number:05}.example.internal" for number in range(nodes)]
 
     def pod(self, template: Pod | None = None) -> Pod:
-        """A pod that nobody has seen, of one of the usual sizes or like another."""
+        """Return a new pod, of one of the usual sizes or like `template`."""
         self.count += 1
         one = template or self.r.choices(self.pods, self.weights)[0]
         name = f"pod-{self.count}"
         return replace(one, metadata=replace(one.metadata, name=name, uid=name))
 
-    def stranger(self, number: int) -> Pod:
-        """A pod of a size of its own."""
+    def unusual_pod(self, number: int) -> Pod:
+        """Return a pod of a size that no other pod has."""
         amounts = {"cpu": str(1 + number % 24), "memory": f"{1 + number}Gi"}
         container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
         return self.pod(pod_from_dict({"metadata": {"name": "p"}, "spec": {"containers": [container]}}))
 
     def state(self) -> NodeState:
-        """A node with some of its CPUs given away."""
+        """Return the state of a node with some of its CPUs taken."""
         state, fill = self.kind.state, self.r.uniform(0.2, 0.9)
         most = state.cpu.default.bit_count() * (1 - fill)
         while state.cpu.default.bit_count() > most:
@@ -66,7 +66,7 @@ class Bench:
         return state
 
     def model(self) -> ClusterModel:
-        """The model of them all, asked as the service asks it: for the one best node."""
+        """Return the model of all nodes, used as the service does: for the one best node."""
         model = ClusterModel(ModelLimits(best=1))
         for name in self.names:
             model.add_node(name, self.kind.rules, self.state())
@@ -74,38 +74,38 @@ class Bench:
 
 
 def results(nodes: int = NODES, steps: int = STEPS) -> Iterator[Result]:
-    """All figures."""
+    """Yield all figures."""
     bench = Bench(nodes)
     model = bench.model()
-    model.filter(bench.stranger(0), bench.names, 0.0)
-    yield from _strangers(bench, model)
+    model.filter(bench.unusual_pod(0), bench.names, 0.0)
+    yield from _unusual_pods(bench, model)
     yield from _churn(bench, model, steps)
     yield _memory()
 
 
-def _strangers(bench: Bench, model: ClusterModel) -> Iterator[Result]:
-    """Pods of sizes that nobody has asked for, and the same when the best nodes are all known."""
+def _unusual_pods(bench: Bench, model: ClusterModel) -> Iterator[Result]:
+    """Time pods of sizes not requested before, and the same when the best nodes are all known."""
     first: list[float] = []
     second: list[float] = []
     again: list[float] = []
     for number in range(1, 101):
         for times in (first, second, again):
-            pod = bench.stranger(number)
-            times.append(_timed(lambda pod=pod: model.filter(pod, bench.names, 0.0)))  # type: ignore[misc]
+            pod = bench.unusual_pod(number)
+            times.append(_time(lambda pod=pod: model.filter(pod, bench.names, 0.0)))  # type: ignore[misc]
             model.unbind(pod.metadata.uid)
     yield _result(COLD, first)
     yield _result(WARM, again)
 
 
 def _churn(bench: Bench, model: ClusterModel, steps: int) -> Iterator[Result]:
-    """Pods of all sizes are chosen, filtered and bound, and fall again: between two filters nodes have changed."""
+    """Time pods of all sizes that are chosen, filtered, bound and removed: nodes change between two filters."""
     choices: list[float] = []
     singles: list[float] = []
     filters: list[float] = []
     coming: list[str] = []
     for step in range(steps):
         ahead, other = bench.pod(), bench.pod()
-        name, took = _chosen(model, ahead, float(step))
+        name, took = _choose(model, ahead, float(step))
         choices.append(took)
         singles.append(_filter(model, ahead, [name], float(step)))
         model.bind(ahead.metadata.uid, name, float(step))
@@ -119,7 +119,7 @@ def _churn(bench: Bench, model: ClusterModel, steps: int) -> Iterator[Result]:
     yield _result("filter of the one nominated name", singles)
 
 
-def _chosen(model: ClusterModel, pod: Pod, now: float) -> tuple[str, float]:
+def _choose(model: ClusterModel, pod: Pod, now: float) -> tuple[str, float]:
     begun = thread_time_ns()
     name = model.choose(pod, now)
     took = (thread_time_ns() - begun) / 1000
@@ -128,11 +128,11 @@ def _chosen(model: ClusterModel, pod: Pod, now: float) -> tuple[str, float]:
 
 
 def _filter(model: ClusterModel, pod: Pod, names: list[str], now: float) -> float:
-    return _timed(lambda: model.filter(pod, names, now))
+    return _time(lambda: model.filter(pod, names, now))
 
 
 def _memory(nodes: int = 1000) -> Result:
-    """What the model holds of nodes whose replicas are elsewhere, and of answers about them."""
+    """Measure the memory of nodes whose replicas are elsewhere, and of answers about them."""
     bench, model = Bench(nodes), ClusterModel()
     model.add_node("first", bench.kind.rules, bench.kind.state)
     gc.collect()
@@ -150,8 +150,8 @@ def _memory(nodes: int = 1000) -> Result:
     return Result(GROUP, KIB, round((after - before) / 1024 / nodes, 2), target=round(NODE_KIB, 1), unit="KiB")
 
 
-def _timed(run: Callable[[], object]) -> float:
-    """Microseconds of CPU time."""
+def _time(run: Callable[[], object]) -> float:
+    """Return the microseconds of CPU time of a call."""
     begun = thread_time_ns()
     run()
     return (thread_time_ns() - begun) / 1000
@@ -167,9 +167,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--steps", type=int, default=STEPS)
-    told = parser.parse_args()
-    print(f"{f'{told.nodes} nodes':<58}{'median us':>12}{'p99':>12}")
-    for found in results(told.nodes, told.steps):
+    arguments = parser.parse_args()
+    print(f"{f'{arguments.nodes} nodes':<58}{'median us':>12}{'p99':>12}")
+    for found in results(arguments.nodes, arguments.steps):
         p99 = "" if found.p99 is None else f"{found.p99:12,.0f}"
         print(f"{found.name:<58}{found.median:12,.1f}{p99} {'' if found.unit == 'us' else found.unit}", flush=True)
     return 0

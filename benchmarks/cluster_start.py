@@ -1,15 +1,15 @@
-"""How long `podslice cluster` takes to start and what it weighs: all nodes, their NodeStates and all pods are listed.
+"""Start time and memory of `podslice cluster`: all nodes, their NodeStates and all pods are listed.
 
     python -m benchmarks.cluster_start --nodes 15000
 
 Every node is in a state of its own, with some 16 pods on 96 CPUs (`benchmarks.cluster`). Objects are drawn first, into
 a folder (`--folder` keeps it for the next time). Then the command itself runs, as in a pod: with a service account, TLS
 to an API server that lists what is in the folder (`benchmarks.listed_cluster`), and the listener of journals. Once it
-is ready and all nodes are proven, and five seconds later at rest, it is told what the kernel says of the process:
+is ready and all nodes are proven, and five seconds later at rest, it prints what the kernel reports of the process:
 processor seconds, resident memory (VmRSS), the most it ever was (VmHWM), and how much of it is no page of a file.
 
 `--loop` starts the parts of the service in this process instead, and says the longest that one callback kept the event
-loop. `--no-pods` lists none, so that what nodes take and what pods take can be told apart.
+loop. `--no-pods` lists none, so that what nodes take and what pods take can be distinguished.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ import podslice.service.podaccess as podaccess
 podaccess.SERVICE_ACCOUNT = pathlib.Path(sys.argv.pop(1))
 from podslice.entry import main
 main()"""
-"""The command as it is, in a pod whose files are elsewhere."""
+"""The command itself, with the pod's files in another place."""
 
 
 class Used(NamedTuple):
-    """Of a process, as its kernel says: processor seconds; KiB that are resident, the most that ever were, and those
-    that are no pages of files."""
+    """Resources of a process as the kernel reports them: processor seconds; resident KiB, their maximum, and those that
+    are not pages of files."""
 
     seconds: float
     resident: int
@@ -73,7 +73,7 @@ class Used(NamedTuple):
 
 
 def in_a_pod(folder: Path, *, pods: bool) -> Iterator[str]:
-    """What the command takes, a line for each part of it."""
+    """Yield the figures of the command, a line for each part."""
     nodes = sum(1 for _ in (folder / "states").open("rb"))
     with tempfile.TemporaryDirectory() as made:
         certificates = make(Path(made))
@@ -81,10 +81,10 @@ def in_a_pod(folder: Path, *, pods: bool) -> Iterator[str]:
         account.mkdir()
         (account / "token").write_text("token")
         (account / "ca.crt").write_bytes(certificates.authority.read_bytes())
-        with _listed(folder, Path(made), pods=pods) as port, _command(account, port, certificates) as (pid, url):
+        with _serve_lists(folder, Path(made), pods=pods) as port, _command(account, port, certificates) as (pid, url):
             began = time.monotonic()
             yield f"before it knows of any node: {Used.of(pid)}"
-            while not _told(url, nodes):
+            while not _is_ready(url, nodes):
                 if time.monotonic() - began > _LONGEST_SECONDS:
                     raise TimeoutError(f"not all nodes are proven after {_LONGEST_SECONDS:.0f} s")
                 time.sleep(0.5)
@@ -94,8 +94,8 @@ def in_a_pod(folder: Path, *, pods: bool) -> Iterator[str]:
 
 
 @contextmanager
-def _listed(folder: Path, certificates: Path, *, pods: bool) -> Iterator[int]:
-    """An API server in a process of its own, and its port."""
+def _serve_lists(folder: Path, certificates: Path, *, pods: bool) -> Iterator[int]:
+    """Run an API server in a process of its own, and yield its port."""
     command = [sys.executable, "-m", "benchmarks.listed_cluster", str(folder), str(certificates)]
     server = subprocess.Popen([*command, *["--no-pods"] * (not pods)], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -108,7 +108,7 @@ def _listed(folder: Path, certificates: Path, *, pods: bool) -> Iterator[int]:
 
 @contextmanager
 def _command(account: Path, port: int, certificates: Certificates) -> Iterator[tuple[int, str]]:
-    """The command, once it listens: its process, and where its metrics are."""
+    """Run the command, and once it listens yield its process and the URL of its metrics."""
     options = ["--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0", "--journal-address", "127.0.0.1:0",
                "--tls-cert", str(certificates.certificate), "--tls-key", str(certificates.key),
                "--compatible", VERSION]  # fmt: skip
@@ -128,8 +128,8 @@ def _command(account: Path, port: int, certificates: Certificates) -> Iterator[t
         service.communicate()
 
 
-def _told(url: str, nodes: int) -> bool:
-    """All lists are taken in and all nodes proven."""
+def _is_ready(url: str, nodes: int) -> bool:
+    """Whether all lists are read and all nodes proven."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
         proven = re.search(rb"(?m)^podslice_cluster_nodes_proven (\S+)", answer.read())
     if proven is None or float(proven[1]) < nodes:
@@ -148,7 +148,7 @@ class PagesOfFiles:
         self._objects = ListedObjects(folder, nodes, pods=pods)
 
     async def page(self, path: str, selector: str, more: str) -> ObjectPage:
-        """The next objects, each made in a turn of its own."""
+        """Return the next objects, each made in its own turn of the loop."""
         items: list[ObjectData] = []
         while len(items) < PAGE:
             made, more = self._objects.page(path, 1, more)
@@ -159,42 +159,42 @@ class PagesOfFiles:
         return ObjectPage(items, "1", more)
 
     async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
-        """Nothing."""
+        """Report no changes."""
         await asyncio.sleep(3600)
         yield ObjectChange("BOOKMARK", msgspec.Raw(b"{}"), version)
 
     async def remove_node_state(self, node: str) -> None:
-        """Every node is there."""
+        """Do nothing: every node exists."""
         raise AssertionError(node)
 
 
 def on_a_loop(folder: Path, *, pods: bool) -> Iterator[str]:
-    """How long one callback kept the event loop at most."""
+    """Yield the longest time that one callback kept the event loop."""
     longest = 0.0
     run = asyncio.Handle._run
 
-    def timed(handle: asyncio.Handle) -> None:
+    def time_handle(handle: asyncio.Handle) -> None:
         nonlocal longest
         since = time.thread_time()
         run(handle)
         longest = max(longest, time.thread_time() - since)
 
-    asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
+    asyncio.Handle._run = time_handle  # type: ignore[method-assign, assignment]
     nodes = sum(1 for _ in (folder / "states").open("rb"))
-    placing = asyncio.run(_started(folder, nodes, pods=pods)).placing
+    placing = asyncio.run(_start_service(folder, nodes, pods=pods)).placing
     proven = sum(one.proven for one in placing.replicas.values())
     yield f"nodes {len(placing.places.nodes)}, proven {proven}, pods {len(placing.pods)}"
     yield f"longest turn of the event loop: {1000 * longest:.1f} ms of a processor"
 
 
-async def _started(folder: Path, nodes: int, *, pods: bool) -> ClusterService:
-    async def nobody(token: str) -> str:
+async def _start_service(folder: Path, nodes: int, *, pods: bool) -> ClusterService:
+    async def anonymous(token: str) -> str:
         return token
 
     api = PagesOfFiles(folder, nodes, pods=pods)
     said: list[str] = []
     journals = Journals(
-        Rulebook(), {VERSION}, caller=nobody, trouble=lambda where, what: said.append(f"{where}: {what}")
+        Rulebook(), {VERSION}, caller=anonymous, trouble=lambda where, what: said.append(f"{where}: {what}")
     )
     service = wire(
         api, journals, ServiceSettings(), trouble=lambda where, what: said.append(f"{where}: {what}"),  # type: ignore[arg-type]
@@ -218,13 +218,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the objects are, or will be")
     parser.add_argument("--loop", action="store_true", help="in this process, for the longest turn of its event loop")
     parser.add_argument("--no-pods", action="store_true", help="list nodes and NodeStates only")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as empty:
-        folder = told.folder or Path(empty)
+        folder = arguments.folder or Path(empty)
         if not (folder / "pods").exists():
             folder.mkdir(exist_ok=True)
-            draw(folder, told.nodes)
-        for line in (on_a_loop if told.loop else in_a_pod)(folder, pods=not told.no_pods):
+            draw(folder, arguments.nodes)
+        for line in (on_a_loop if arguments.loop else in_a_pod)(folder, pods=not arguments.no_pods):
             print(line, flush=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""What explaining and inspecting cost: `python -m benchmarks.explain [MANIFESTS]`; part of `python -m benchmarks`.
+"""Cost of explaining and inspecting: `python -m benchmarks.explain [MANIFESTS]`; part of `python -m benchmarks`.
 
 CPU time for each refused pod of 400, on two machines that are full or full of holes, with all fixes; the same where no
 two pods are alike; what recording adds to an admission; what a page of `inspect` costs for each pod of a manifest.
@@ -71,10 +71,10 @@ def nodes() -> dict[str, tuple[Machine, KubeletConfig]]:
     }
 
 
-def refused_pods(
+def fill_and_refuse(
     machine: Machine, config: KubeletConfig, *, holes: bool, alike: bool, number: int = REFUSED
 ) -> tuple[Node, list[Pod]]:
-    """A node filled with small pods, a fifth of them gone again with `holes`, and so many pods that it refuses."""
+    """Return a node filled with small pods, a fifth of them removed again with `holes`, and pods that it refuses."""
     node, random, count = Node(machine, config), Random(1), 0
     while node.admit(_pod(f"p{count}", (str(random.choice((2, 3, 4, 6))),))).admitted:
         count += 1
@@ -98,7 +98,7 @@ def explaining(refused: int = REFUSED) -> Iterator[Result]:
     for name, (machine, config) in nodes().items():
         for alike in (True, False):
             for holes in (False, True):
-                node, pods = refused_pods(machine, config, holes=holes, alike=alike, number=refused)
+                node, pods = fill_and_refuse(machine, config, holes=holes, alike=alike, number=refused)
                 start = time.process_time()
                 explainer = Explainer(Trial.of(node))
                 fixes = sum(len(explainer.explain(pod).fixes) for pod in pods)
@@ -125,7 +125,7 @@ def _admissions(recorded: bool) -> float:
 
 
 def recording_overhead() -> Result:
-    """How much longer an admission takes that is recorded."""
+    """Measure how much longer an admission takes when it is recorded."""
     runs = [(_admissions(False), _admissions(True)) for _ in range(_RUNS)]
     off, on = (min(times) for times in zip(*runs, strict=True))
     return Result(GROUP, "a recorded admission takes longer by", round(100 * (on / off - 1), 1), unit="%")

@@ -1,4 +1,4 @@
-"""How fast whole clusters are simulated: pods that come and go on equal nodes, in CPU time of one core.
+"""Speed of simulating whole clusters: pods that arrive and leave on equal nodes, in CPU time of one core.
 
 `python -m benchmarks.fleet` prints pods per second, beside the speeds that others publish (docs/fleet.md).
 """
@@ -24,7 +24,7 @@ from podslice.machine.readers.synthetic import from_synthetic
 
 MACHINE = "pack:2 numa:1(memory=192GiB) l3:1 core:24 pu:2"
 CPUS = ((1, 30), (2, 30), (4, 25), (8, 10), (16, 5))
-"""Whole CPUs of pods, and how many of a hundred ask for so many."""
+"""Whole CPUs of pods, and how many of a hundred pods request that many."""
 LOAD = 0.8
 LENGTH_MS = 3_600_000
 PUBLISHED = (
@@ -84,11 +84,11 @@ def main() -> int:
     parser.add_argument("--managers", choices=["on", "off"], default="on")
     parser.add_argument("--policy", choices=["least-allocated", "most-allocated"], default="least-allocated")
     parser.add_argument("--filter", choices=["kube", "kube-nrt", "exact"], default="kube")
-    told = parser.parse_args()
-    kind = one_class(told.managers == "on")
-    fleet = Fleet((kind,), tuple(FleetNode(f"n{i}", 0) for i in range(told.nodes)))
-    workload = churn(told.nodes, told.pods, shapes(kind))
-    options = CellOptions(policy=told.policy, filter=told.filter, metrics=())
+    args = parser.parse_args()
+    kind = one_class(args.managers == "on")
+    fleet = Fleet((kind,), tuple(FleetNode(f"n{i}", 0) for i in range(args.nodes)))
+    workload = churn(args.nodes, args.pods, shapes(kind))
+    options = CellOptions(policy=args.policy, filter=args.filter, metrics=())
     begun = time.process_time()
     with rare_collections():
         result = run_cell(fleet, workload, options, 1)
@@ -96,8 +96,8 @@ def main() -> int:
     summary, work = result.summary, result.work
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(
-        f"{told.pods} pods on {told.nodes} nodes, managers {told.managers}, {told.policy}, filter {told.filter}: "
-        f"{took:.1f} s CPU, {took / told.pods * 1e6:.0f} us a pod, {told.pods / took:.0f} pods/s, {peak} MiB at most; "
+        f"{args.pods} pods on {args.nodes} nodes, managers {args.managers}, {args.policy}, filter {args.filter}: "
+        f"{took:.1f} s CPU, {took / args.pods * 1e6:.0f} us a pod, {args.pods / took:.0f} pods/s, {peak} MiB at most; "
         f"bound {summary['bound']}, refused first {summary['first_refused']}, "
         f"CPUs {summary['cpu_milli_x_ms'] * 100 / max(1, summary['cpu_milli_room'] * summary['measured_ms']):.1f} % on "
         f"average, questions {work['asked']}, computed {work['computed']}"

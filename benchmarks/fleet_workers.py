@@ -1,7 +1,7 @@
-"""What it costs to make the cells of a fleet on two processes, or on Dask workers, instead of on one: processor time.
+"""Cost in processor time of making the cells of a fleet on two processes, or on Dask workers, instead of on one.
 
 `python -m benchmarks.fleet_workers` runs one scenario three ways and adds up the processor time of every process that
-each way needs (a Dask scheduler's too; what its start took is told apart, because a Dask cluster is there before a run
+each way needs (a Dask scheduler's too; its start is reported separately, because a Dask cluster is there before a run
 and after it). Wall time is no measure on a machine that others use; what two workers spend beside the cells is. The
 efficiency is the processor time of one process over that of all processes of the other way; two workers are then twice
 that many times as fast, on two idle processors. Equal work takes more or less time from one minute to the next on most
@@ -59,7 +59,7 @@ def scenario(seeds: int, pods: int) -> str:
 
 
 class Spent:
-    """Processor time of all processes of some sessions, in seconds; who is gone counts with what it had at last."""
+    """Processor seconds of all processes of some sessions; an ended process counts with its last reading."""
 
     def __init__(self) -> None:
         self._seen: dict[int, float] = {}
@@ -68,7 +68,7 @@ class Spent:
         self.sessions: set[int] = set()
 
     def look(self) -> None:
-        """Read what every process has."""
+        """Read the processor time of every process."""
         for path in Path("/proc").glob("[0-9]*/stat"):
             number = int(path.parent.name)
             try:
@@ -82,17 +82,17 @@ class Spent:
             self._seen[number] = ticks / os.sysconf("SC_CLK_TCK")
 
     def begin(self) -> None:
-        """What was there until now was a start."""
+        """Count the time until now as that of the start."""
         self.look()
         self._before = dict(self._seen)
 
     @property
     def start(self) -> float:
-        """Seconds of what was there before."""
+        """Return the seconds of the start."""
         return sum(self._before.values())
 
     def by_role(self) -> dict[str, float]:
-        """Seconds since then of all processes that do the same."""
+        """Return the seconds since then, by role of the processes."""
         found: dict[str, float] = {}
         for number, seconds in sorted(self._seen.items()):
             role = self._roles[number]
@@ -101,7 +101,7 @@ class Spent:
 
 
 def role_of(command: bytes) -> str:
-    """What a process does, by its command line."""
+    """Return the role of a process, by its command line."""
     words = command.split(b"\0")
     for word, role in _ROLES.items():
         if word in words:
@@ -109,8 +109,8 @@ def role_of(command: bytes) -> str:
     return "other" if command else ""
 
 
-def begun(command: list[str], spent: Spent, stack: ExitStack, folder: Path) -> subprocess.Popen[bytes]:
-    """A command in a session of its own, ended with the stack."""
+def start_command(command: list[str], spent: Spent, stack: ExitStack, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own; it ends with the stack."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
     with (folder / "log").open("ab") as log:
@@ -122,27 +122,36 @@ def begun(command: list[str], spent: Spent, stack: ExitStack, folder: Path) -> s
 
 
 def dask(folder: Path, workers: int, spent: Spent, stack: ExitStack) -> str:
-    """The address of a Dask scheduler with so many workers."""
+    """Start a Dask scheduler with `workers` workers and return its address."""
     log, about = folder / "log", folder / "scheduler.json"
     about.unlink(missing_ok=True)
     registered = log.read_text().count("Registered to") if log.exists() else 0
     common = [sys.executable, "-m", "dask"]
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(about)]
-    begun([*common, "scheduler", *words], spent, stack, folder)
+    start_command([*common, "scheduler", *words], spent, stack, folder)
     while not about.exists() or not about.read_text():
         time.sleep(_TICK)
     address = str(json.loads(about.read_text())["address"])
-    told = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(folder)]
+    options = [
+        "--nthreads",
+        "1",
+        "--no-nanny",
+        "--no-dashboard",
+        "--host",
+        "127.0.0.1",
+        "--local-directory",
+        str(folder),
+    ]
     for _ in range(workers):
-        begun([*common, "worker", address, *told], spent, stack, folder)
+        start_command([*common, "worker", address, *options], spent, stack, folder)
     while log.read_text().count("Registered to") < registered + workers:
         time.sleep(_TICK)
     return address
 
 
 class Took(NamedTuple):
-    """What a run took, in seconds: by the clock, of processors (of what was started before it apart, and by role),
-    and a digest of its tables."""
+    """Seconds of a run: by the clock, of processors (of its start separately, and by role), and a digest of its
+    tables."""
 
     wall: float
     start: float
@@ -151,11 +160,11 @@ class Took(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of processors, all processes together."""
+        """Processor seconds of all processes together."""
         return sum(self.roles.values())
 
 
-def timed(folder: Path, *, workers: int, on_dask: bool, scenario: str = "s.yaml") -> Took:
+def time_run(folder: Path, *, workers: int, on_dask: bool, scenario: str = "s.yaml") -> Took:
     """Make a run."""
     out, spent = Path(tempfile.mkdtemp(dir=folder)) / "run", Spent()
     with ExitStack() as stack:
@@ -163,7 +172,7 @@ def timed(folder: Path, *, workers: int, on_dask: bool, scenario: str = "s.yaml"
         spent.begin()
         command = [sys.executable, "-m", "podslice", "fleet", "run", str(folder / scenario), "--out", str(out), *how]
         began = time.monotonic()
-        process = begun(command, spent, stack, folder)
+        process = start_command(command, spent, stack, folder)
         while process.poll() is None:
             spent.look()
             time.sleep(_TICK)
@@ -184,21 +193,21 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=40_000, help="of a cell")
     parser.add_argument("--only", choices=["processes", "dask"], help="beside one process")
     parser.add_argument("--rounds", type=int, default=1, help="times that each way takes its turn")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     ways = [("one process", 1, False), ("two processes", 2, False), ("two Dask workers", 2, True)]
-    if told.only:
-        ways.pop(2 if told.only == "processes" else 1)
+    if arguments.only:
+        ways.pop(2 if arguments.only == "processes" else 1)
     found: dict[str, list[Took]] = {name: [] for name, _, _ in ways}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (folder / "s.yaml").write_text(scenario(told.cells, told.pods))
+        (folder / "s.yaml").write_text(scenario(arguments.cells, arguments.pods))
         (folder / "small.yaml").write_text(scenario(2, 100))
         for _, workers, on_dask in ways:
-            timed(folder, workers=workers, on_dask=on_dask, scenario="small.yaml")
-        for _ in range(told.rounds):
+            time_run(folder, workers=workers, on_dask=on_dask, scenario="small.yaml")
+        for _ in range(arguments.rounds):
             for name, workers, on_dask in ways:
-                took = timed(folder, workers=workers, on_dask=on_dask)
-                print(f"{told.cells} cells on {name}: {said(took)}", flush=True)
+                took = time_run(folder, workers=workers, on_dask=on_dask)
+                print(f"{arguments.cells} cells on {name}: {describe(took)}", flush=True)
                 found[name].append(took)
     one, wall = sum(took.seconds for took in found["one process"]), sum(took.wall for took in found["one process"])
     for name, workers, _ in ways[1:]:
@@ -209,8 +218,8 @@ def main() -> int:
     return 0
 
 
-def said(took: Took) -> str:
-    """What a run took, in words, and who took it."""
+def describe(took: Took) -> str:
+    """Describe the time of a run, by role."""
     text = f"{took.seconds:.1f} s CPU, {took.wall:.1f} s by the clock, tables {took.digest}, "
     text += f"load {os.getloadavg()[0]:.1f}"
     if took.start:

@@ -1,4 +1,5 @@
-"""How far a reader walks: files and definitions that each flow enters. `python -m benchmarks.flows` prints a table."""
+"""How much code a reader follows: files and definitions that each flow enters. `python -m benchmarks.flows` prints a
+table."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Walk(NamedTuple):
 
 
 class Steps:
-    """What was entered so far."""
+    """The files and definitions entered so far."""
 
     def __init__(self) -> None:
         self.files: dict[str, None] = {}
@@ -62,7 +63,7 @@ class Steps:
 
 @contextmanager
 def walking() -> Iterator[Steps]:
-    """Follows what runs in this thread meanwhile."""
+    """Trace what runs in this thread inside the block."""
     steps = Steps()
     before = sys.getprofile()
     sys.setprofile(steps.enter)
@@ -72,13 +73,13 @@ def walking() -> Iterator[Steps]:
         sys.setprofile(before)
 
 
-def walked(flow: Callable[[], Any]) -> Walk:
+def measure_walk(flow: Callable[[], Any]) -> Walk:
     with walking() as steps:
         flow()
     return steps.walk
 
 
-def aligned_node() -> Node:
+def make_aligned_node() -> Node:
     """8 NUMA nodes, static CPU Manager, single-numa-node."""
     config = KubeletConfig(
         cpu_manager_policy="static",
@@ -97,18 +98,18 @@ def pod(uid: str, cpus: int) -> Pod:
 
 
 def decision() -> Callable[[], Any]:
-    node, one = aligned_node(), pod("a", 4)
+    node, one = make_aligned_node(), pod("a", 4)
     return lambda: node.admit(one)
 
 
 def state_files() -> Callable[[], Any]:
-    node = aligned_node()
+    node = make_aligned_node()
     node.admit(pod("a", 4))
     return lambda: node.files
 
 
 def restart() -> Callable[[], Any]:
-    node, pods = aligned_node(), [pod(uid, 4) for uid in "abc"]
+    node, pods = make_aligned_node(), [pod(uid, 4) for uid in "abc"]
     for one in pods:
         node.admit(one)
     files, machine, config = dict(node.files), node.kubelet.machine, node.kubelet.config
@@ -120,7 +121,7 @@ def restart() -> Callable[[], Any]:
 
 
 def refused() -> Callable[[], Any]:
-    node, large = aligned_node(), pod("large", 12)
+    node, large = make_aligned_node(), pod("large", 12)
     return lambda: podslice.explain(node, large)
 
 
@@ -138,7 +139,7 @@ FLOWS: dict[str, Callable[[], Callable[[], Any]]] = {
 
 
 def agent_walks(folder: Path) -> dict[str, Walk]:
-    """What an agent does when the runtime calls, the fake runtime included."""
+    """Measure the agent's flows when the runtime calls, the fake runtime included."""
     from tests.agent.helpers import World, in_world
 
     found: dict[str, Walk] = {}
@@ -158,23 +159,23 @@ def agent_walks(folder: Path) -> dict[str, Walk]:
     return found
 
 
-def measured() -> dict[str, Walk]:
-    """All flows; each has run once before, so that nothing is imported on the way."""
+def measure_flows() -> dict[str, Walk]:
+    """Measure all flows. Each has run once before, so that no import counts."""
     found = {}
     for name, prepare in FLOWS.items():
         prepare()()
-        found[name] = walked(prepare())
+        found[name] = measure_walk(prepare())
     with tempfile.TemporaryDirectory() as folder:
         return found | agent_walks(Path(folder))
 
 
 def main() -> None:
     print(f"{'flow':34} {'files':>6} {'goal':>6} {'definitions':>12} {'calls':>8} {'moves':>8}")
-    for name, walk in measured().items():
+    for name, walk in measure_flows().items():
         goal = GOALS.get(name, "")
         print(f"{name:34} {len(walk.files):6} {goal:>6} {walk.definitions:12} {walk.calls:8} {walk.moves:8}")
     if "--files" in sys.argv:
-        for name, walk in measured().items():
+        for name, walk in measure_flows().items():
             print(f"\n{name}:\n  " + "\n  ".join(walk.files))
 
 

@@ -13,7 +13,7 @@ from benchmarks.measure import Result
 
 class Goal(msgspec.Struct, frozen=True):
     """A figure: what it is about, the `limit` (microseconds or the `unit`), and which results belong to it, by group
-    and name; `prefix` takes every name that begins so. `go` tells of cases in which the Go code does not end."""
+    and name; `prefix` takes every name that begins so. `go` is for cases in which the Go code does not terminate."""
 
     what: str
     limit: float
@@ -79,7 +79,7 @@ GOALS = (
     Goal("the same, rules shared", 2, "figures", ("idle node, 2 NUMA x 64 CPUs, shared rules",), unit="KiB"),
     Goal("cluster of 5 000 nodes in states of their own: filter of all names, nodes changing", 3000, cluster.GROUP,
          (cluster.DISTINCT,)),
-    Goal("the same for a kind of pod that nobody has asked for", 10_000, cluster.GROUP, (cluster.COLD,)),
+    Goal("the same for a kind of pod that is new", 10_000, cluster.GROUP, (cluster.COLD,)),
     Goal("the same, the kind known and the nodes as before", 1000, cluster.GROUP, (cluster.WARM,)),
     Goal("the best of 5 000 nodes, nodes changing", 1000, cluster.GROUP, (cluster.CHOICE,)),
     Goal("memory of the model per node, all states distinct (150 MB for 15 000)", 9.8, cluster.GROUP,
@@ -92,7 +92,7 @@ def of(result: Result) -> Goal | None:
     return next((goal for goal in GOALS if goal.unit == "us" and goal.covers(result)), None)
 
 
-def derived(results: Sequence[Result]) -> Iterator[Result]:
+def derive_results(results: Sequence[Result]) -> Iterator[Result]:
     """Results that follow from others: the growth over NUMA nodes as an exponent, cycles per second."""
     points = {(result.curve, result.nodes): result.median for result in results if result.nodes}
     for curve in sorted({curve for curve, _ in points}):
@@ -104,10 +104,10 @@ def derived(results: Sequence[Result]) -> Iterator[Result]:
             yield Result("cycles", result.name, round(1e6 / result.median), unit="/s")
 
 
-def reached(results: Iterable[Result]) -> list[Reached]:
+def evaluate_goals(results: Iterable[Result]) -> list[Reached]:
     """The outcome of every goal that was measured."""
     known = list(results)
-    known += list(derived(known))
+    known += list(derive_results(known))
     found = []
     for goal in GOALS:
         mine = [result for result in known if goal.covers(result)]
@@ -129,8 +129,8 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     return min(found), max(found)
 
 
-def in_words(value: float, unit: str) -> str:
-    """A figure with its unit, three digits."""
+def format_figure(value: float, unit: str) -> str:
+    """Format a figure with its unit, three digits."""
     if unit == "power":
         return f"{value:.2g}"
     if unit == "/s":
@@ -152,21 +152,21 @@ def _span(values: tuple[float, float], show: Callable[[float], str]) -> str:
 
 
 def cells(one: Reached) -> tuple[str, str, str, str, str]:
-    """What, ours, Go, how many times faster, target: as text."""
+    """Return the cells of a row as text: what, ours, Go, how many times faster, target."""
     unit = one.goal.unit
     at_least = unit.endswith("/s")
-    go = "" if one.go is None else _span(one.go, lambda value: in_words(value, "us"))
+    go = "" if one.go is None else _span(one.go, lambda value: format_figure(value, "us"))
     faster = "" if one.faster is None else _span(one.faster, lambda value: f"{value:,.0f} ×")
     if one.goal.go:
         go += f" ({one.goal.go})"
-    target = f"{'≥' if at_least else '≤'} {in_words(one.goal.limit, unit)}"
-    return one.goal.what, _span(one.ours, lambda value: in_words(value, unit)), go, faster, target
+    target = f"{'≥' if at_least else '≤'} {format_figure(one.goal.limit, unit)}"
+    return one.goal.what, _span(one.ours, lambda value: format_figure(value, unit)), go, faster, target
 
 
 def table(results: Iterable[Result]) -> Iterator[str]:
     """The goals for a terminal."""
     heading = ("figures to reach", "podslice", "Go v1.36.2", "faster", "target")
-    rows = [(*cells(one), "ok" if one.ok else "MISSED") for one in reached(results)]
+    rows = [(*cells(one), "ok" if one.ok else "MISSED") for one in evaluate_goals(results)]
     widths = [max(len(row[i]) for row in (*rows, (*heading, ""))) for i in range(6)]
     for row in ((*heading, ""), *rows):
         padded = [text.rjust(width) for text, width in zip(row, widths, strict=True)]
@@ -176,5 +176,5 @@ def table(results: Iterable[Result]) -> Iterator[str]:
 def markdown(results: Iterable[Result]) -> str:
     """The goals as a table for docs/speed.md."""
     rows = ["| one admission or pick | podslice | Go v1.36.2 | faster | target |", "|---|---:|---:|---:|---:|"]
-    rows += [f"| {' | '.join(cells(one))} |" for one in reached(results)]
+    rows += [f"| {' | '.join(cells(one))} |" for one in evaluate_goals(results)]
     return "\n".join(rows) + "\n"

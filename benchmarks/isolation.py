@@ -35,7 +35,7 @@ def _thread(proc: Path, number: int, cgroup: str, cpus: str) -> None:
 
 
 def make_node(root: Path) -> tuple[list[OwnedCgroup], IsolationSources]:
-    """The files, and who owns what."""
+    """Write the files of a node, and return the cgroups with CPUs of their own and where to read."""
     proc, cgroups, sys = root / "proc", root / "cgroup", root / "sys"
     owners = []
     for at in range(CONTAINERS):
@@ -62,8 +62,8 @@ def make_node(root: Path) -> tuple[list[OwnedCgroup], IsolationSources]:
     return owners, IsolationSources(DiskFileSystem(proc), DiskFileSystem(cgroups), DiskFileSystem(sys), others)
 
 
-def measured(root: Path) -> tuple[IsolationReport, float]:
-    """The report, and the processor time that it took."""
+def measure_report(root: Path) -> tuple[IsolationReport, float]:
+    """Make the report, and return it with its processor time."""
     owners, sources = make_node(root)
     began = time.process_time()
     report = isolation_report(read_isolation(owners, sources, wait=lambda: 10.0))
@@ -72,7 +72,7 @@ def measured(root: Path) -> tuple[IsolationReport, float]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        report, seconds = measured(Path(folder))
+        report, seconds = measure_report(Path(folder))
     print(f"{len(report.containers)} containers: {seconds:.2f} s of processor time, at most {GOAL_SECONDS} s wanted")
 
 

@@ -1,4 +1,4 @@
-"""An API server that has what is in a folder of `drawn_cluster`, and nothing new ever: over HTTPS, for one client.
+"""An API server over HTTPS, for one client, with the objects in a folder of `drawn_cluster`, which never change.
 
     python -m benchmarks.listed_cluster FOLDER CERTIFICATES     # prints its port, serves until it is ended
 
@@ -24,7 +24,7 @@ from podslice.replica.nodestate import NODE_STATES
 
 
 class ListedObjects:
-    """Objects by path, a line of JSON each; a list that is asked for without a token begins anew."""
+    """Objects by path, a line of JSON each; a list requested without a token starts from the beginning."""
 
     def __init__(self, folder: Path, nodes: int, *, pods: bool) -> None:
         self._folder, self._nodes, self._pods = folder, nodes, pods

@@ -1,4 +1,4 @@
-"""How a case is timed: single thread, one call per sample, garbage collection as it is."""
+"""Timing of a case: single thread, one call per sample, garbage collection as usual."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_US = 1_500_000
 """Stop repeating a case after this much time."""
 FEWEST = 5
 _LOOKS = 200
-"""Times that the clock is read for nothing; a thread's CPU time takes the kernel nearly a microsecond."""
+"""Readings of the clock to measure the clock itself; reading a thread's CPU time takes nearly a microsecond."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -45,8 +45,8 @@ class Result(msgspec.Struct):
     nodes: int = 0
 
     @property
-    def reached(self) -> bool | None:
-        """Whether the target is met; of rates, more is better."""
+    def meets_target(self) -> bool | None:
+        """Whether the target is met; for rates, more is better."""
         if self.target is None:
             return None
         return self.median >= self.target if self.unit.endswith("/s") else self.median <= self.target
@@ -61,17 +61,17 @@ def measure(case: Case, repeat: int, *, cpu_time: bool = False) -> Result:
     clock = thread_time_ns if cpu_time else perf_counter_ns
     prepare = case.setup()
     prepare()()
-    looking = statistics.median(_timed(clock, _nothing) for _ in range(_LOOKS))
+    looking = statistics.median(_time(clock, _nothing) for _ in range(_LOOKS))
     times: list[float] = []
     while len(times) < repeat and (sum(times) < LONGEST_US or len(times) < FEWEST):
-        times.append(max(0.0, (_timed(clock, prepare()) - looking) / 1000))
+        times.append(max(0.0, (_time(clock, prepare()) - looking) / 1000))
     times.sort()
     return Result(
         group=case.group,
         name=case.name,
         median=round(statistics.median(times), 1),
         p99=round(times[int(len(times) * 0.99)], 1),
-        allocated_kib=_allocated(prepare()),
+        allocated_kib=_measure_memory(prepare()),
         go=case.go_us,
         target=case.target_us,
         curve=case.curve,
@@ -79,7 +79,7 @@ def measure(case: Case, repeat: int, *, cpu_time: bool = False) -> Result:
     )
 
 
-def _timed(clock: Callable[[], int], run: Callable[[], Any]) -> int:
+def _time(clock: Callable[[], int], run: Callable[[], Any]) -> int:
     start = clock()
     run()
     return clock() - start
@@ -89,7 +89,7 @@ def _nothing() -> None:
     pass
 
 
-def _allocated(run: Callable[[], Any]) -> float:
+def _measure_memory(run: Callable[[], Any]) -> float:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

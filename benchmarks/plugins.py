@@ -1,4 +1,4 @@
-"""Picks by plugins on 256 CPUs and 8 NUMA nodes, and what they add to an admission."""
+"""Picks by plugins on 256 CPUs and 8 NUMA nodes, and their share of an admission."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def cases() -> Iterator[Case]:
                 "plugin picks", f"{count} of 256 CPUs, {name}", partial(_pick, plugins, count, CPUPolicyOptions())
             )
         yield Case("plugin picks", f"distributed, 64 of 256 CPUs, {name}", partial(_pick, plugins, 64, DISTRIBUTED))
-    yield from scored()
+    yield from score_merges()
     for name in ("no plugins", "spread-power, balance-numa"):
         yield Case("plugin admissions", f"4 CPUs, 8 NUMA, {name}", partial(_admit, PROFILES[name]))
 
 
-def scored() -> Iterator[Case]:
-    """Merges of four resources that no set of eight NUMA nodes suits."""
+def score_merges() -> Iterator[Case]:
+    """Yield merges of four resources that no set of eight NUMA nodes suits."""
     for name, weights in (("upstream", None), ("scored", {"cpu": 10, "memory": 5, "devices": 3})):
         yield Case("scored merges", f"8 NUMA, 4 resources, {name}", partial(_merge, weights))
 
@@ -82,8 +82,8 @@ def _pick(names: tuple[str, ...], count: int, options: CPUPolicyOptions) -> Prep
 
     def pick() -> object:
         node = CPUNode(known, free=free, default=free, reserved=0)
-        left = profile.filter(ask, free, node, _nobody)
-        return profile.propose(ask, left, None, node, picker, search_budget=None, on_broken=_nobody)
+        left = profile.filter(ask, free, node, _ignore_fault)
+        return profile.propose(ask, left, None, node, picker, search_budget=None, on_broken=_ignore_fault)
 
     return lambda: pick
 
@@ -108,5 +108,5 @@ def _admit(names: tuple[str, ...]) -> Prepare:
     return prepare  # type: ignore[return-value]
 
 
-def _nobody(plugin: str, point: str, problem: str) -> None:
-    """Nobody is told."""
+def _ignore_fault(plugin: str, point: str, problem: str) -> None:
+    """Ignore a fault of a plugin."""

@@ -1,4 +1,4 @@
-"""How long the agent takes to prepare a claim beside 100 pods: record, state, CDI file and answer, all on the disk.
+"""Time of the agent to prepare a claim beside 100 pods: record, state, CDI file and answer, all on the disk.
 
 `python -m benchmarks.prepare` prints percentiles of calls over gRPC, claims prepared and given back in turn (goal: p99
 of 10 ms): of time, and of processor time, which other work on the machine does not lengthen.
@@ -32,7 +32,7 @@ GOAL = 0.010
 PODS, NODE = 100, "bench"
 MACHINE = "pack:2 numa:4(memory=32GB) core:24 pu:2"
 CLAIMS = "192-383"
-"""Of 384 CPUs the upper half."""
+"""The upper half of 384 CPUs."""
 
 
 class Claims:
@@ -57,14 +57,14 @@ class Claims:
 
 
 def pod(number: int) -> Pod:
-    """Every second one owns a CPU."""
+    """Return a pod; every second one owns a CPU."""
     amounts = {"cpu": "1" if number % 2 else "100m", "memory": "64Mi"}
     container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
     metadata = {"name": f"p{number}", "namespace": "default", "uid": f"p{number}"}
     return pod_from_dict({"metadata": metadata, "spec": {"containers": [container]}})
 
 
-async def timed(channel: Any, method: str, request: Any, kind: Any) -> tuple[float, float]:
+async def time_call(channel: Any, method: str, request: Any, kind: Any) -> tuple[float, float]:
     call = channel.unary_unary(
         f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}",
         request_serializer=lambda message: message.SerializeToString(),
@@ -96,12 +96,12 @@ async def measure(folder: Path, calls: int) -> dict[str, list[tuple[float, float
             one = api.Claim(namespace="default", name=str(number), uid=f"uid-{number}")
             prepare = api.NodePrepareResourcesRequest(claims=[one])
             kind = api.NodePrepareResourcesResponse
-            times["prepare"].append(await timed(channel, "NodePrepareResources", prepare, kind))
+            times["prepare"].append(await time_call(channel, "NodePrepareResources", prepare, kind))
             if number >= 20:
                 old = api.Claim(namespace="default", name=str(number - 20), uid=f"uid-{number - 20}")
                 request = api.NodeUnprepareResourcesRequest(claims=[old])
                 back = api.NodeUnprepareResourcesResponse
-                times["unprepare"].append(await timed(channel, "NodeUnprepareResources", request, back))
+                times["unprepare"].append(await time_call(channel, "NodeUnprepareResources", request, back))
     await driver.close()
     return times
 

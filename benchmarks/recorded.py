@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 def cases() -> Iterator[Case]:
-    """All recorded cases, with the Go figures where the Go code came to an end."""
+    """Yield all recorded cases, with the Go figures where the Go code terminated."""
     go = {entry["bench"]: entry for entry in json.loads((FOLDER / "go-1.36.2.json").read_text())["results"]}
     with gzip.open(FOLDER / "cases.jsonl.gz", "rt") as lines:
         for line in lines:
@@ -48,9 +48,9 @@ def cases() -> Iterator[Case]:
             )
 
 
-def admitted(entry: Json, expected: str | None = None) -> tuple[Kubelet, Pod]:
-    """A kubelet after the setup of a case, with the case's pod on it. Raises `AssertionError` for another decision than
-    the `expected` CPUs of the first container."""
+def admit_recorded(entry: Json, expected: str | None = None) -> tuple[Kubelet, Pod]:
+    """Return a kubelet after the setup of a case, with the case's pod admitted. Raises `AssertionError` for another
+    decision than the `expected` CPUs of the first container."""
     case = entry["case"]
     kubelet = Kubelet(
         msgspec.convert(case["machine"], Machine),
@@ -85,7 +85,7 @@ def pick(entry: Json, expected: str | None = None) -> Callable[[], int]:
 
 
 def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
-    kubelet, pod = admitted(entry, expected)
+    kubelet, pod = admit_recorded(entry, expected)
 
     def prepare() -> Callable[[], Any]:
         kubelet.remove_pod(pod.metadata.uid)

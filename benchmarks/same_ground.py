@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from tools.judge.binary import VARIABLE, find
 
 from benchmarks import recorded
-from benchmarks.goals import in_words
+from benchmarks.goals import format_figure
 from podslice.host.state.statefile import write_atomically
 
 _LONGEST_US = 100_000.0
@@ -83,7 +83,7 @@ def _time(entry: dict[str, Any], folder: Path) -> Ours:
         pick = recorded.pick(entry)
         median = _median(lambda: pick, lambda: None)
         return Ours(median, median)
-    kubelet, pod = recorded.admitted(entry)
+    kubelet, pod = recorded.admit_recorded(entry)
 
     def prepare() -> Callable[[], Any]:
         kubelet.remove_pod(pod.metadata.uid)
@@ -115,7 +115,7 @@ _HEAD = ("case", "Go, files", "podslice", "faster", "Go, no files", "podslice", 
 def _row(name: str, files: dict[str, float], bare: dict[str, float], ours: Ours) -> Iterator[tuple[str, ...]]:
     if name in files and name in bare:
         pairs = ((files[name], ours.files), (bare[name], ours.bare))
-        cells = [(in_words(go, "us"), in_words(mine, "us"), f"{go / mine:.1f} ×") for go, mine in pairs]
+        cells = [(format_figure(go, "us"), format_figure(mine, "us"), f"{go / mine:.1f} ×") for go, mine in pairs]
         yield (name, *cells[0], *cells[1])
 
 

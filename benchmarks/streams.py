@@ -1,8 +1,9 @@
-"""What agents' streams cost `podslice cluster`: memory of each, and processor time of a beat and of a silent stream.
+"""Cost of the agents' streams to `podslice cluster`: memory of each, and processor time of a beat and of a silent
+stream.
 
 `python -m benchmarks.streams` serves the journals of so many nodes over TLS in one process and plays their agents in
 another one. They say that they are there `--beats` times a second, all together, and then nothing for as long, while
-gRPC pings them. From these follows what a cluster costs at the pace that the service tells its agents.
+gRPC pings them. From these follows what a cluster costs at the pace that the service sets for its agents.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Cost(NamedTuple):
 
 
 async def play(port: int, agents: int, rate: float, authority: Path) -> None:
-    """The agents: each says who it is and what its node has, then all of them that they are there."""
+    """Play the agents: each sends its identity and its node's state, then all of them send beats."""
     credentials, like, streams = grpc.ssl_channel_credentials(authority.read_bytes()), node_rules(), []
     for number in range(agents):
         journal = HollowNode(f"n{number}", like, number + 1).journal
@@ -65,8 +66,8 @@ async def play(port: int, agents: int, rate: float, authority: Path) -> None:
     await asyncio.sleep(10 * _SECONDS)
 
 
-async def measured(agents: int, rate: float) -> Cost:
-    """Serve them."""
+async def measure_streams(agents: int, rate: float) -> Cost:
+    """Serve the streams and measure."""
 
     async def caller(token: str) -> str:
         return token
@@ -99,14 +100,14 @@ async def measured(agents: int, rate: float) -> Cost:
 
 
 async def _busy(seconds: float) -> float:
-    """How much of a processor this process takes meanwhile."""
+    """Return the share of a processor that this process takes in `seconds`."""
     began = time.process_time()
     await asyncio.sleep(seconds)
     return (time.process_time() - began) / seconds
 
 
 def resident() -> int:
-    """KiB of this process."""
+    """Return the resident KiB of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
@@ -120,8 +121,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--beats", type=float, default=300.0, help="a second, of all agents together")
-    told = parser.parse_args()
-    cost = asyncio.run(measured(told.agents, told.beats))
+    arguments = parser.parse_args()
+    cost = asyncio.run(measure_streams(arguments.agents, arguments.beats))
     print(f"a stream takes {cost.memory:.0f} KiB, a beat {1e6 * cost.beat:.0f} us of a processor, "
           f"a silent stream {1e6 * cost.silence:.1f} us a second")  # fmt: skip
     print("| nodes | a beat every | of a processor | every 3 s |\n|---:|---:|---:|---:|")

@@ -1,4 +1,4 @@
-"""The archives of a release, built so that anybody who builds them again gets the same bytes."""
+"""The archives of a release, built reproducibly: another build gives the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EARLIEST = 315532800
 
 
 class ReleaseError(Exception):
-    """A release that must not go out, in one line."""
+    """Raised, with one line, for a release that must not be published."""
 
 
 def epoch(root: Path = ROOT) -> int:
@@ -70,7 +70,7 @@ def build_twice(out: Path, root: Path = ROOT) -> dict[str, str]:
 
 
 def compare(first: dict[str, str], second: dict[str, str], what: str) -> None:
-    """Raises `ReleaseError` naming the files whose digests are not the same in both."""
+    """Raise `ReleaseError` naming the files whose digests differ."""
     differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
     if differing:
         raise ReleaseError(f"{what} gives other bytes: {', '.join(differing)}")

@@ -9,7 +9,7 @@ import msgspec
 from podslice.agent.settings import AgentSettings
 
 SET_BY_THE_CHART = ("cluster", "dra", "metricsAddress", "statusAddress", "statusTokenFile")
-"""What other values say; in `agent` they would be there twice."""
+"""Settings that other values of the chart give; in `agent` they would be duplicates."""
 
 Schema = dict[str, Any]
 _BOOL: Schema = {"type": "boolean"}
@@ -19,7 +19,7 @@ _LIST_OF_OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
 
 
 def values_schema() -> Schema:
-    """What `helm install` accepts as values."""
+    """Return the schema of the values that `helm install` accepts."""
     _, parts = msgspec.json.schema_components([AgentSettings])
     settings = parts.pop("AgentSettings")
     for name in SET_BY_THE_CHART:

@@ -2,7 +2,7 @@
 
 The base is one named by digest (`--base`), or one made of Debian's packages by mmdebstrap, for places that reach no
 registry of images. Before the archive is put into its place, the image is tried: the agent checks the shipped
-configuration, and somebody who is not root runs the tool. Exit codes: 0 all well, 1 not.
+configuration, and an unprivileged user runs the tool. Exit codes: 0 all well, 1 not.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pods
 SUITE = "trixie"
 PACKAGES = "python3-venv,ca-certificates,libstdc++6"  # the last for gRPC
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""Those of the host count while packages are fetched, so that a build behind a proxy with its own works."""
+"""Certificates of the host, used while packages are fetched, so that a build behind a proxy with its own works."""
 _UNNEEDED = ("doc", "info", "locale", "man")
 _BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
 _NO_REASON = re.compile(r"exit(ed with)? status")
 _MOST_IMAGES = 40
-"""Of the cache, what earlier builds left included; about eight builds."""
+"""Most images in the cache, leftovers of earlier builds included; about eight builds."""
 
 
 class Built(NamedTuple):
-    """The archive, the digest of the image in it, and what answered when it was tried."""
+    """The archive, the digest of the image in it, and the output of the trial run."""
 
     archive: Path
     digest: str
@@ -49,7 +49,7 @@ def version(root: Path = ROOT) -> str:
 
 
 class Buildah:
-    """The builder with a store of its own, which nobody else's images are in."""
+    """The builder with a store of its own, apart from the user's images."""
 
     def __init__(self, store: Path) -> None:
         self._command = ("buildah", "--root", str(store / "images"), "--runroot", str(store / "run"))
@@ -64,7 +64,7 @@ class Buildah:
 
 
 def run(*command: str, **environment: str) -> str:
-    """What a program prints. Raises `ReleaseError` with its last line, or with what to install."""
+    """Run a program and return its output. Raises `ReleaseError` with its last line, or with what to install."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     except FileNotFoundError:
@@ -147,9 +147,9 @@ def try_image(buildah: Buildah, image: str, configuration: Path) -> str:
         start = ("run", "--isolation=chroot")
         command = ("podslice", "agent", "--config", "/etc/podslice/agent.yaml", "--check-config")
         checked = buildah(*start, f"--volume={inside}", container, "--", *command).splitlines()[0]
-        nobody = (*start, "--user=65534:65534", container, "--")
-        who = buildah(*nobody, "podslice", "--version")
-        imported = buildah(*nobody, "python3", "-c", _IMPORT_ALL)
+        unprivileged = (*start, "--user=65534:65534", container, "--")
+        who = buildah(*unprivileged, "podslice", "--version")
+        imported = buildah(*unprivileged, "python3", "-c", _IMPORT_ALL)
         return f"{who}; {checked}; {imported}"
     finally:
         buildah("rm", container)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
 PLACES = ((CHECKOUT / "src", "podslice/service/proto"), (CHECKOUT, "e2e/guest"))
-"""Folders of packages, and the packages in them that have messages."""
+"""Folders of packages, each with the packages in it that have messages."""
 
 
 def generate(root: Path, package: str, target: Path) -> list[str]:

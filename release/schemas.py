@@ -17,12 +17,12 @@ from release.chart import values_schema
 
 CHART = Path(__file__).parents[1] / "deploy/helm/podslice/values.schema.json"
 STREAM = Path(__file__).parents[1] / "src/podslice/replica/messages.schema.json"
-"""What agents and the cluster's service say to each other."""
+"""The messages between agents and the cluster service."""
 _FOLDER = Path(__file__).parents[1] / "src/podslice/documents/schemas"
 
 
-def outdated(folder: Path = _FOLDER) -> list[Path]:
-    """Schemas that are missing, differ from the types, or belong to no kind."""
+def find_outdated(folder: Path = _FOLDER) -> list[Path]:
+    """Return the schemas that are missing, differ from the types, or belong to no kind."""
     wanted = {folder / f"{kind}.json": _text(kind) for kind in KINDS}
     wrong = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     return [*wrong, *sorted(set(folder.glob("*.json")) - set(wanted))]
@@ -30,7 +30,7 @@ def outdated(folder: Path = _FOLDER) -> list[Path]:
 
 def write(folder: Path = _FOLDER) -> None:
     """Write all schemas and remove those of no kind."""
-    for path in outdated(folder):
+    for path in find_outdated(folder):
         if path.stem in KINDS:
             path.write_text(_text(path.stem), encoding="utf-8")
         else:
@@ -42,13 +42,13 @@ def _text(kind: str) -> str:
 
 
 def chart_text() -> str:
-    """The schema of the chart's values as its file holds it."""
+    """Return the schema of the chart's values as its file holds it."""
     return json.dumps(values_schema(), indent=2) + "\n"
 
 
 def stream_text() -> str:
-    """The schema of the stream's messages. A quantity is text, or the list of its parts; what has its default is left
-    out."""
+    """Return the schema of the stream's messages. A quantity is text, or the list of its parts; fields with their
+    default are left out."""
     quantity = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 5, "maxItems": 5}]}
     known: dict[type, Any] = {Quantity: quantity}
     (schema,), parts = msgspec.json.schema_components([Up | Down], schema_hook=known.__getitem__)
@@ -62,7 +62,7 @@ def main() -> None:
         CHART.write_text(chart_text(), encoding="utf-8")
         STREAM.write_text(stream_text(), encoding="utf-8")
         return
-    wrong = outdated()
+    wrong = find_outdated()
     if CHART.read_text(encoding="utf-8") != chart_text():
         wrong.append(CHART)
     if STREAM.read_text(encoding="utf-8") != stream_text():

@@ -1,4 +1,4 @@
-"""A wheel tried as a user has it: installed in a clean environment, away from the checkout."""
+"""Smoke test of a wheel as a user has it: installed in a clean environment, away from the checkout."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from release.archives import ROOT, ReleaseError
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NODE = ("--machine", "epyc-9654-nps4", "--config", str(ROOT / "examples" / "kubelet.yaml"))
 OWNED = {"postgres": "2-9,194-201", "proxy": "10,202", "engine": "11-14,203-206", "logger": "15,207"}
-"""What `make demo` shows: who has CPUs of its own, or of its pod, on the example machine."""
+"""Output of `make demo`: owners of CPUs, containers and pods, on the example machine."""
 
 
 def find_python(version: str) -> str | None:
-    """An interpreter of this minor version: on the path, or one that pyenv keeps. None where there is none."""
+    """Find an interpreter of this minor version, on the path or among pyenv's. None where there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
     kept = sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)
     found = shutil.which(f"python{version}")
@@ -33,7 +33,7 @@ def find_python(version: str) -> str | None:
 
 
 def try_wheel(wheel: Path, python: str) -> str:
-    """Install the wheel with its dependencies, run the smoke tests, and say in one line what ran.
+    """Install the wheel with its dependencies, run the smoke tests, and return a line about what ran.
 
     Raises `ReleaseError` at the first thing that is not as it should be.
     """
@@ -46,7 +46,7 @@ def try_wheel(wheel: Path, python: str) -> str:
 
 
 def smoke_tests(home: Path, tool: str) -> Iterator[str]:
-    """Run the tool installed beside the interpreter `tool`, from the folder `home` that holds both; say what ran.
+    """Run the tool installed beside the interpreter `tool`, from the folder `home` that holds both; return what ran.
 
     Raises `ReleaseError`.
     """
@@ -74,7 +74,8 @@ def smoke_tests(home: Path, tool: str) -> Iterator[str]:
 
 
 def _run(home: Path, *command: str, code: int = 0) -> str:
-    """What a command prints, run in a folder without a checkout. Raises `ReleaseError` for another exit code."""
+    """Run a command in a folder without a checkout, and return its output. Raises `ReleaseError` for another exit
+    code."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     ran = subprocess.run(command, cwd=home, env=variables, capture_output=True, text=True)
     if ran.returncode != code:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.flows import Walk, decision, restart, walked
+from benchmarks.flows import Walk, decision, measure_walk, restart
 
 import podslice
 from podslice.config.kubelet import KubeletConfig
@@ -55,7 +55,7 @@ def walk(folder: Path) -> Walk:
         assert node.effects("database").containers
 
     flow()
-    return walked(flow)
+    return measure_walk(flow)
 
 
 def is_in(file: str, places: list[str]) -> bool:
@@ -95,4 +95,4 @@ def test_a_pod_takes_the_way_of_the_table(tmp_path: Path) -> None:
 def test_nobody_wanders(flow: Callable[[], Callable[[], object]], most: int) -> None:
     """A decision and a restart enter no more files than they did; `benchmarks.flows` has the goals."""
     flow()()
-    assert len(walked(flow()).files) <= most
+    assert len(measure_walk(flow()).files) <= most
