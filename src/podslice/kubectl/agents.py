@@ -167,6 +167,7 @@ def read_agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
         found = None
     if found is None or not all(isinstance(one, str) for one in (*found[:3], found.secret)):
         raise _pod_list_error("it lists what is no Pod")
+    # The names become parts of a path.
     if type(found.port) is not int or subdomain_problems(found.name) or subdomain_problems(found.namespace):
         raise _pod_list_error(f"it lists a Pod {found.name!r} that cannot be")
     return found

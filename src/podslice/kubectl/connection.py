@@ -174,6 +174,7 @@ def _cause(error: Exception, access: Access) -> tuple[str, str]:
     cluster = f"cluster {access.cluster_name}"
     if isinstance(error, ssl.SSLCertVerificationError):
         said = error.verify_message.rstrip(".")
+        # The codes are OpenSSL's X509_V_ERR_*.
         if error.verify_code in (62, 64):  # of another host name or address
             return f"the certificate is for another name: {said}", f"set tls-server-name of {cluster}"
         if error.verify_code in (9, 10):  # not yet valid, or expired

@@ -179,6 +179,7 @@ def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
                 found = output_of[key.fileobj]  # type: ignore[index]
                 found += data
                 if key.fileobj is process.stderr:
+                    # Of errors only the end is reported.
                     del found[:-_LAST_ERRORS]
                 elif len(found) > _LARGEST_TOKEN:
                     raise OverflowError

@@ -74,6 +74,7 @@ def _exit_code(data: bytes, pod: str) -> int:
         status = {"message": data.decode("utf-8", "replace")}
     if status.get("status") == "Success":
         return 0
+    # An exit code other than 0 is a Failure with a cause of reason ExitCode; other failures have none.
     details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else ()
     given = [one for one in causes if isinstance(one, dict)] if isinstance(causes, list) else []

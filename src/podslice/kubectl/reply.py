@@ -33,6 +33,7 @@ class Reply(NamedTuple):
 def read_reply(response: HTTPResponse) -> Reply:
     """Read a whole answer of at most `LARGEST_ANSWER` bytes. Raises `HTTPException` and `OSError`."""
     try:
+        # One byte beyond the bound shows that there is more.
         body = response.read(LARGEST_ANSWER + 1)
     except ValueError as error:
         raise HTTPException(f"the answer is no HTTP: {error}") from None
@@ -87,6 +88,7 @@ class _TimedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        # Each read gets what is left of the whole answer's time.
         self._socket.settimeout(self._deadline.remaining())
         return self._raw.readinto(buffer)
 

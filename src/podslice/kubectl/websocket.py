@@ -84,6 +84,7 @@ class WebSocket:
             if size >= 126:
                 form = "!H" if size == 126 else "!Q"
                 (size,) = struct.unpack(form, self._read_exactly(struct.calcsize(form)))
+            # Before the payload is read: the size is whatever the other side claims.
             if size + len(message) > _LARGEST_MESSAGE:
                 raise HTTPException("a message is too large")
             mask = self._read_exactly(4) if head[1] & 0x80 else b""
