@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from release.schemas import outdated, write
+from release.schemas import find_outdated, write
 
 from podslice.cli.main import cli
 from podslice.documents.kinds import KINDS, type_of
@@ -115,15 +115,15 @@ def test_every_kind_is_looked_at() -> None:
 
 def test_schemas_are_current(tmp_path: Path) -> None:
     """The shipped schemas are those of the types; one that differs, is missing or belongs to nothing is told."""
-    assert outdated() == []
+    assert find_outdated() == []
     write(tmp_path)
-    assert outdated(tmp_path) == []
+    assert find_outdated(tmp_path) == []
     (tmp_path / "Version.json").write_text("{}")
     (tmp_path / "Machine.json").unlink()
     (tmp_path / "Toaster.json").write_text("{}")
-    assert [path.stem for path in outdated(tmp_path)] == ["Machine", "Version", "Toaster"]
+    assert [path.stem for path in find_outdated(tmp_path)] == ["Machine", "Version", "Toaster"]
     write(tmp_path)
-    assert outdated(tmp_path) == []
+    assert find_outdated(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -431,12 +431,12 @@ class OtherDriver:
         self.registered = threading.Event()
         self._paths = [kubelet / "plugins" / GPU / "dra.sock", kubelet / "plugins_registry" / f"{GPU}-reg.sock"]
         methods = {
-            "NodePrepareResources": _answering(self._prepare, api.NodePrepareResourcesRequest),
-            "NodeUnprepareResources": _answering(self._unprepare, api.NodeUnprepareResourcesRequest),
+            "NodePrepareResources": _adapt(self._prepare, api.NodePrepareResourcesRequest),
+            "NodeUnprepareResources": _adapt(self._unprepare, api.NodeUnprepareResourcesRequest),
         }
         told = {
-            "GetInfo": _answering(self._info, api.InfoRequest),
-            "NotifyRegistrationStatus": _answering(self._notified, api.RegistrationStatus),
+            "GetInfo": _adapt(self._info, api.InfoRequest),
+            "NotifyRegistrationStatus": _adapt(self._notified, api.RegistrationStatus),
         }
         self._servers = []
         for path, name, handlers in zip(
@@ -479,7 +479,7 @@ class OtherDriver:
         return api.NodeUnprepareResourcesResponse(claims={one.uid: done for one in request.claims})
 
 
-def _answering(answer: Callable[[Any], Any], kind: Any) -> Any:
+def _adapt(answer: Callable[[Any], Any], kind: Any) -> Any:
     return grpc.unary_unary_rpc_method_handler(
         lambda request, context: answer(request),
         request_deserializer=kind.FromString,

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from e2e.guest import cri_pb2 as pb
 from e2e.programs import Programs
 from tools.prediction.__main__ import main
-from tools.prediction.compare import device_state, given
+from tools.prediction.compare import device_options, device_state
 from tools.prediction.configurations import ALL, WITH_DEVICES, Configuration
-from tools.prediction.devicelists import changed_list, without_chance
-from tools.prediction.plugins import TellingPlugin
+from tools.prediction.devicelists import change_list, without_chance
+from tools.prediction.plugins import AllocatingPlugin
 
 from podslice.machine.devices import inventory_from_data
 
@@ -40,7 +40,7 @@ def test_lists_that_change() -> None:
     devices = WITH_DEVICES[0].devices
     seen = Counter[str]()
     for _ in range(300):
-        resource, after = changed_list(r, devices, 2)
+        resource, after = change_list(r, devices, 2)
         (was, now), *others = sorted(
             zip(devices, after, strict=True), key=lambda pair: bool(pair[0]["resource"] != resource)
         )
@@ -88,7 +88,7 @@ def test_devices_are_on_numa_nodes_of_their_machine(configuration: Configuration
 def test_a_plugin_tells_which_devices_a_container_got() -> None:
     """The environment names the devices in order, and each has a file; so the runtime was told of them."""
     (resource,) = inventory_from_data([{"resource": "example.com/nic", "count": 2}]).resources
-    answer = TellingPlugin(resource).allocate(["b", "a"])
+    answer = AllocatingPlugin(resource).allocate(["b", "a"])
     assert answer is not None
     assert answer.envs == {"EXAMPLE_COM_NIC": "a,b"}
     config = pb.ContainerConfig(
@@ -96,7 +96,7 @@ def test_a_plugin_tells_which_devices_a_container_got() -> None:
         devices=[pb.Device(container_path=own.container_path, host_path=own.host_path, permissions=own.permissions)
                  for own in reversed(answer.devices)],
     )  # fmt: skip
-    assert given(config) == {
+    assert device_options(config) == {
         "envs": answer.envs,
         "devices": [(own.container_path, own.host_path, own.permissions) for own in answer.devices],
     }

@@ -37,15 +37,15 @@ def test_a_kubelet_decides_on_the_machine_it_is_shown(node: OneNode) -> None:
     node.kubelet.start(STATIC)
     assert json.loads(node.kubelet.file("cpu_manager_state"))["defaultCpuSet"] == "0-15"
     node.create(pod("fits", "2"))
-    uid = node.decided("fits")["metadata"]["uid"]
+    uid = node.wait_for_decision("fits")["metadata"]["uid"]
     assert [own.resources.cpuset_cpus for own in node.runtime.of_pod(uid)] == ["1,9"]
     node.create(pod("large", "16"))
-    status = node.decided("large")["status"]
+    status = node.wait_for_decision("large")["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "UnexpectedAdmissionError")
     before = node.kubelet.file("cpu_manager_state")
     node.kubelet.stop(kill=True)
     node.kubelet.start(STATIC)
-    assert node.decided("fits")["status"]["phase"] == "Running"
+    assert node.wait_for_decision("fits")["status"]["phase"] == "Running"
     assert node.kubelet.file("cpu_manager_state") == before
     node.kubelet.stop()
     with pytest.raises(KubeletEndedError, match=r'not all reserved cpus: "0-1" are present in defaultCpuSet'):
@@ -60,7 +60,7 @@ def test_a_resize_is_answered(node: OneNode) -> None:
     """A kubelet with static CPUs says that it cannot resize a Guaranteed pod, until the pod is content again."""
     node.kubelet.start(STATIC)
     node.create(pod("fits", "2"))
-    before = node.decided("fits")["spec"]["containers"]
+    before = node.wait_for_decision("fits")["spec"]["containers"]
     limits = {"cpu": "3", "memory": "64Mi"}
     found = node.resize("fits", {"containers": [{"name": "app", "resources": {"limits": limits, "requests": limits}}]})
     pending = [own for own in found["status"]["conditions"] if own["type"] == "PodResizePending"]

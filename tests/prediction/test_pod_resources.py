@@ -69,7 +69,7 @@ def test_in_the_place_of_a_real_kubelet(node: OneNode, tmp_path: Path) -> None:
     rights = (folder / "kubelet.sock").stat().st_mode
     for name, containers in (("both", ("app", "more")), ("theirs", ("c",))):
         node.create(pod(name, *containers))
-        node.decided(name)
+        node.wait_for_decision(name)
     plain = node.kubelet.pod_resources("List")
 
     async def main() -> None:

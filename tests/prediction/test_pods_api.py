@@ -106,7 +106,7 @@ def test_real_kubelet_comes_and_goes(node: OneNode) -> None:
     leaves the pods to the next source where the gate is off."""
     node.kubelet.start(GATE)
     uid = node.create(POD)["metadata"]["uid"]
-    node.decided("a")
+    node.wait_for_decision("a")
     identity = Identity(uid, "default", "a", {})
 
     async def test(source: PodsApiSource, troubles: list[str]) -> None:
@@ -135,7 +135,7 @@ def test_list_of_a_real_kubelet(node: OneNode, tmp_path: Path) -> None:
     another name, and when it is down, the reason is told."""
     node.kubelet.start(STATIC)
     uid = node.create(POD)["metadata"]["uid"]
-    node.decided("a")
+    node.wait_for_decision("a")
     token = tmp_path / "token"
     token.write_text("nobody asks for it")
     settings = KubeletSettings(

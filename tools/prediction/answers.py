@@ -1,4 +1,4 @@
-"""What a kubelet answers about the pods it has: the PodResources API, and its file of devices."""
+"""Compare a kubelet's answers about its pods: the PodResources API, and its device checkpoint."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tools.prediction.node import soon
 from tools.prediction.notes import Notes
 
 PATIENCE = 60.0
-"""Seconds in which a kubelet catches up, on a busy machine too."""
-_NOBODY = "nobody"
+"""Seconds within which a kubelet catches up, even on a busy machine."""
+_NO_POD = "nobody"
 
 
 def compare_pod_resources(notes: Notes, kubelet: RealKubelet, model: Model) -> None:
-    """Of all pods at once, of each by its name, of one that is not there, and of what all can have."""
-    listed = [compare.listing(pod) for pod in model.listed()]
-    soon(lambda: bool(compare.listed(kubelet) == listed), PATIENCE)
-    notes.same("PodResources List", compare.listed(kubelet), listed)
+    """Compare List, Get of each pod and of one that does not exist, and GetAllocatableResources."""
+    listed = [compare.normalise_pod(pod) for pod in model.list_pods()]
+    soon(lambda: bool(compare.read_listed_pods(kubelet) == listed), PATIENCE)
+    notes.same("PodResources List", compare.read_listed_pods(kubelet), listed)
     allocatable = compare.allocatable(model.allocatable())
     soon(lambda: bool(compare.allocatable_of(kubelet) == allocatable), PATIENCE)
     notes.same("GetAllocatableResources", compare.allocatable_of(kubelet), allocatable)
-    nobody = {"code": "UNKNOWN", "details": f"pod {_NOBODY} in namespace default not found"}
-    for name, expected in [(pod["name"], pod) for pod in listed] + [(_NOBODY, nobody)]:
-        notes.same(f"PodResources Get of {name}", compare.got(kubelet, name), expected)
+    not_found = {"code": "UNKNOWN", "details": f"pod {_NO_POD} in namespace default not found"}
+    for name, expected in [(pod["name"], pod) for pod in listed] + [(_NO_POD, not_found)]:
+        notes.same(f"PodResources Get of {name}", compare.read_pod(kubelet, name), expected)
     notes.counts["PodResources answers"] += 3 + len(listed)
 
 
 def compare_device_file(notes: Notes, kubelet: RealKubelet, model: Model) -> None:
-    """`kubelet_internal_checkpoint`, once the kubelet has written it."""
+    """Compare `kubelet_internal_checkpoint`, once the kubelet has written it."""
 
     def pair() -> tuple[object, object]:
         real = kubelet.file(place_of(DEVICE_STATE_FILE))

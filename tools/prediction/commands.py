@@ -20,11 +20,11 @@ _PROFILE = ("--profile", "kubelet-1.36")
 
 
 class CommandError(Exception):
-    """A command did not answer."""
+    """Raised when a command gave no answer."""
 
 
 class Verdict(NamedTuple):
-    """Reason and message of a refusal, both empty for none, and the CPUs of each container."""
+    """Reason and message of a refusal (empty: admitted), and the CPUs of each container."""
 
     reason: str
     message: str
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 class Before(NamedTuple):
-    """A node before a pod comes: its files, its folders of pods, the pods that the API server lists, and devices."""
+    """A node before a pod arrives: its files, its folders of pods, the pods that the API server lists, and devices."""
 
     kubelet: RealKubelet
     files: dict[str, bytes]
@@ -63,7 +63,7 @@ class Inspected(NamedTuple):
 
 
 def admit(before: Before, pod: Json) -> Verdict | None:
-    """`podslice admit POD --state DIR --pods RUNNING`. None where no kubelet would start on these files."""
+    """Run `podslice admit POD --state DIR --pods RUNNING`. None where no kubelet would start on these files."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         for name, content in before.files.items():
@@ -71,7 +71,7 @@ def admit(before: Before, pod: Json) -> Verdict | None:
                 (place / name).write_bytes(content)
         (place / "new.json").write_text(json.dumps(_bare(pod)))
         running = place / "running.json"
-        running.write_text(json.dumps({"kind": "List", "items": [_typed(own) for own in before.pods]}))
+        running.write_text(json.dumps({"kind": "List", "items": [_with_type(own) for own in before.pods]}))
         for uid in ("", *before.folders):
             (place / "pods" / uid).mkdir(parents=True)
         beside = ["--state", folder, "--pods", str(running)]
@@ -88,7 +88,7 @@ def admit(before: Before, pod: Json) -> Verdict | None:
 
 
 def inspect(kubelet: RealKubelet, pod: Json, devices: Sequence[Json]) -> Inspected:
-    """`podslice inspect POD --node cgroup=… --devices …`."""
+    """Run `podslice inspect POD --node cgroup=… --devices …`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "pod.json")
         place.write_text(json.dumps(_bare(pod)))
@@ -132,8 +132,8 @@ def _run(*arguments: str, allowed: tuple[int, ...]) -> str:
 
 
 def _bare(pod: Json) -> Json:
-    return _typed({key: own for key, own in pod.items() if key != "status"})
+    return _with_type({key: own for key, own in pod.items() if key != "status"})
 
 
-def _typed(pod: Json) -> Json:
+def _with_type(pod: Json) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", **pod}

@@ -1,4 +1,4 @@
-"""Both sides in one form: a kubelet's answers and what the runtime was told, beside podslice's."""
+"""One form for both sides: a kubelet's answers and messages to the runtime, and podslice's predictions."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ _PAGE = 4096
 _NO_LIMIT = {"-1", "9223372036854771712", "9223372036854775807"}
 
 
-def in_order(state: bytes) -> object:
-    """What a memory state file says, whatever the order of a container's blocks: a kubelet takes memory and huge pages
-    from an unordered map. The checksum is of that order."""
+def normalise_memory_state(state: bytes) -> object:
+    """Decode a memory state file and sort each container's blocks: a kubelet takes memory and huge pages from an
+    unordered map. The checksum depends on that order and is left out."""
     try:
         content = json.loads(state)
     except ValueError:
         return state
     content.pop("checksum", None)
-    return _sorted_blocks(content)
+    return _sort_blocks(content)
 
 
-def _sorted_blocks(value: object) -> object:
+def _sort_blocks(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _sorted_blocks(own) for name, own in value.items()}
+        return {name: _sort_blocks(own) for name, own in value.items()}
     if isinstance(value, list):
-        return sorted((_sorted_blocks(own) for own in value), key=repr)
+        return sorted((_sort_blocks(own) for own in value), key=repr)
     return value
 
 
-def listed(kubelet: RealKubelet) -> list[Json]:
-    """PodResources' List, in order of the pods' names."""
+def read_listed_pods(kubelet: RealKubelet) -> list[Json]:
+    """Call List of PodResources; the pods in order of their names."""
     pods = kubelet.pod_resources("List").pod_resources
-    return [listing(pod) for pod in sorted(pods, key=lambda pod: str(pod.name))]
+    return [normalise_pod(pod) for pod in sorted(pods, key=lambda pod: str(pod.name))]
 
 
-def got(kubelet: RealKubelet, name: str) -> Json:
-    """PodResources' Get of a pod; where there is none, what is told instead."""
+def read_pod(kubelet: RealKubelet, name: str) -> Json:
+    """Call Get of PodResources for a pod; code and details of the error where there is none."""
     try:
         answer = kubelet.pod_resources("Get", pod_name=name, pod_namespace="default")
     except grpc.RpcError as error:
         return {"code": error.code().name, "details": error.details()}
-    return listing(answer.pod_resources)
+    return normalise_pod(answer.pod_resources)
 
 
-def listing(pod: Any) -> Json:
-    """A pod of PodResources. CPUs are a set, and so are memory and devices."""
+def normalise_pod(pod: Any) -> Json:
+    """Normalise a pod of PodResources: CPUs, memory and devices are sets."""
     containers = {
         own.name: (format_bits(bits_of(own.cpu_ids)), sorted(_memory(block) for block in own.memory), _devices(own))
         for own in pod.containers
@@ -68,12 +68,12 @@ def listing(pod: Any) -> Json:
 
 
 def allocatable_of(kubelet: RealKubelet) -> Json:
-    """PodResources' GetAllocatableResources."""
+    """Call GetAllocatableResources of PodResources."""
     return allocatable(kubelet.pod_resources("GetAllocatableResources"))
 
 
 def allocatable(answer: Any) -> Json:
-    """GetAllocatableResources; CPUs, memory and devices are sets there."""
+    """Normalise an answer of GetAllocatableResources: CPUs, memory and devices are sets."""
     memory = sorted(_memory(block) for block in answer.memory)
     return {"cpus": format_bits(bits_of(answer.cpu_ids)), "memory": memory, "devices": _devices(answer)}
 
@@ -85,7 +85,7 @@ def _devices(answer: Any) -> list[tuple[str, list[str], list[int]]]:
 
 
 def device_state(state: bytes) -> object:
-    """What `kubelet_internal_checkpoint` says: pods, resources and devices come from unordered maps."""
+    """Decode `kubelet_internal_checkpoint` and sort pods, resources and devices, which come from unordered maps."""
     if not state:
         return {}
     content = json.loads(state)["Data"]
@@ -97,8 +97,8 @@ def device_state(state: bytes) -> object:
     return {"registered": registered, "entries": sorted(entries, key=repr)}
 
 
-def given(config: Any) -> Json:
-    """What a container got with its devices."""
+def device_options(config: Any) -> Json:
+    """Return the environment and device files that a container got with its devices."""
     mine = {own.key: own.value for own in config.envs if own.key.startswith("EXAMPLE_COM_")}
     return {"envs": mine, "devices": sorted((own.container_path, own.host_path, own.permissions)
                                             for own in config.devices)}  # fmt: skip
@@ -108,55 +108,56 @@ def _memory(block: Any) -> tuple[str, int, list[int]]:
     return block.memory_type, block.size, [node.ID for node in block.topology.nodes]
 
 
-def told(runtime: FakeRuntime, uid: str) -> dict[str, Json]:
-    """What the runtime knows of each running container of a pod, after all updates."""
-    return {own.name: linux(own.resources) for own in runtime.of_pod(uid) if own.state == RUNNING}
+def read_containers(runtime: FakeRuntime, uid: str) -> dict[str, Json]:
+    """Return the resources of each running container of a pod at the runtime, after all updates."""
+    return {own.name: normalise_linux(own.resources) for own in runtime.of_pod(uid) if own.state == RUNNING}
 
 
-def linux(told: Any) -> Json:
-    """What a message says of a container. NUMA nodes are told as `0,1,2`; the kernel's file shows `0-2`."""
-    return {**_amounts(told), "cpus": told.cpuset_cpus, "mems": format_bits(parse_bits(told.cpuset_mems))}
+def normalise_linux(message: Any) -> Json:
+    """Normalise the resources of a container in a message. A kubelet writes NUMA nodes as `0,1,2`, the kernel as
+    `0-2`."""
+    return {**_amounts(message), "cpus": message.cpuset_cpus, "mems": format_bits(parse_bits(message.cpuset_mems))}
 
 
-def sandbox(found: RuntimeSandbox, root: str) -> Json:
-    """What the runtime was told of a pod when it made the sandbox, below a root of cgroups."""
-    told = found.config.linux
-    parent = told.cgroup_parent.removeprefix(f"/{root}")
-    return {"cgroup_parent": parent, "overhead": _amounts(told.overhead), "resources": _amounts(told.resources)}
+def normalise_sandbox(found: RuntimeSandbox, root: str) -> Json:
+    """Normalise the message with which a sandbox was created, below a root of cgroups."""
+    message = found.config.linux
+    parent = message.cgroup_parent.removeprefix(f"/{root}")
+    return {"cgroup_parent": parent, "overhead": _amounts(message.overhead), "resources": _amounts(message.resources)}
 
 
-def _amounts(told: Any) -> Json:
+def _amounts(message: Any) -> Json:
     return {
-        "cpu_period": told.cpu_period,
-        "cpu_quota": told.cpu_quota,
-        "cpu_shares": told.cpu_shares,
-        "memory": told.memory_limit_in_bytes,
-        "memory_swap": told.memory_swap_limit_in_bytes,
-        "oom_score_adj": told.oom_score_adj,
-        "huge_pages": {limit.page_size: limit.limit for limit in told.hugepage_limits},
-        "unified": dict(told.unified),
+        "cpu_period": message.cpu_period,
+        "cpu_quota": message.cpu_quota,
+        "cpu_shares": message.cpu_shares,
+        "memory": message.memory_limit_in_bytes,
+        "memory_swap": message.memory_swap_limit_in_bytes,
+        "oom_score_adj": message.oom_score_adj,
+        "huge_pages": {limit.page_size: limit.limit for limit in message.hugepage_limits},
+        "unified": dict(message.unified),
     }
 
 
 def sandbox_values(values: Sandbox) -> Json:
-    """What the runtime should be told of a sandbox."""
+    """Return the predicted message for a sandbox."""
     return {"overhead": resources(values.overhead), "resources": resources(values.resources)}
 
 
-def update(found: Update) -> Json:
-    """What the runtime was told of a sandbox or container that was there."""
+def normalise_update(found: Update) -> Json:
+    """Normalise an update of an existing sandbox or container."""
     if found.container:
         return _amounts(found.message)
     return {"overhead": _amounts(found.message.overhead), "resources": _amounts(found.message.resources)}
 
 
 def pins_only(found: Update) -> bool:
-    """Whether it is about the CPUs of a container alone, as the CPU Manager sends it now and then."""
+    """Whether an update is about a container's CPUs alone; the CPU Manager sends such updates periodically."""
     return bool(found.container) and not found.message.cpu_shares and bool(found.message.cpuset_cpus)
 
 
 def linux_values(files: Mapping[str, str]) -> LinuxValues:
-    """Of a cgroup's files, of either version."""
+    """Read the values in a cgroup's files, of either version."""
     if "cpu.shares" in files:
         numbers = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes")
         return LinuxValues(*(int(files[name]) for name in numbers))
@@ -171,24 +172,25 @@ def linux_values(files: Mapping[str, str]) -> LinuxValues:
 
 
 def whole_pages(memory: int | None) -> int | None:
-    """A limit as the kernel keeps it."""
+    """Round a limit in bytes down to whole pages, as the kernel does."""
     return memory // _PAGE * _PAGE if memory is not None and memory > 0 else memory
 
 
-def written(told: Any) -> dict[str, str]:
-    """What a runtime writes of it into files of cgroup v1, as the kernel shows it; no limit of memory is -1."""
-    memory = told.memory_limit_in_bytes
+def cgroup_v1_files(message: Any) -> dict[str, str]:
+    """Return the files of cgroup v1 that a runtime writes for these resources, as the kernel shows them; -1 stands for
+    no memory limit."""
+    memory = message.memory_limit_in_bytes
     return {
-        "cpu.shares": str(told.cpu_shares),
-        "cpu.cfs_quota_us": str(told.cpu_quota if told.cpu_quota > 0 else -1),
-        "cpu.cfs_period_us": str(told.cpu_period or DEFAULT_PERIOD_US),
+        "cpu.shares": str(message.cpu_shares),
+        "cpu.cfs_quota_us": str(message.cpu_quota if message.cpu_quota > 0 else -1),
+        "cpu.cfs_period_us": str(message.cpu_period or DEFAULT_PERIOD_US),
         "memory.limit_in_bytes": str(whole_pages(memory) if memory else -1),
-        **{f"hugetlb.{limit.page_size}.limit_in_bytes": str(limit.limit) for limit in told.hugepage_limits},
+        **{f"hugetlb.{limit.page_size}.limit_in_bytes": str(limit.limit) for limit in message.hugepage_limits},
     }
 
 
-def predicted(effects: PodEffects) -> dict[str, Json]:
-    """What the runtime should know of each container."""
+def predict_containers(effects: PodEffects) -> dict[str, Json]:
+    """Return the predicted resources of each container at the runtime."""
     return {
         own.name: {
             **resources(own.resources),
@@ -200,7 +202,7 @@ def predicted(effects: PodEffects) -> dict[str, Json]:
 
 
 def resources(values: LinuxResources) -> Json:
-    """What the runtime should be told of a container or a sandbox, but for its CPUs and NUMA nodes."""
+    """Return the predicted resources of a container or sandbox, without its CPUs and NUMA nodes."""
     return {
         "cpu_period": values.cpu_period,
         "cpu_quota": values.cpu_quota,
@@ -214,6 +216,6 @@ def resources(values: LinuxResources) -> Json:
 
 
 def as_kernel_shows(files: Mapping[str, str]) -> dict[str, str]:
-    """A kernel shows no limit of memory as the largest number of whole pages."""
+    """Write the absence of a memory limit as the kernel shows it: the largest number of whole pages."""
     return {name: "9223372036854771712" if name.startswith("memory.limit") and own in _NO_LIMIT else own
             for name, own in files.items()}  # fmt: skip

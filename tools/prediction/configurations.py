@@ -1,4 +1,4 @@
-"""The nodes that are tried: each Topology Manager policy and scope, each CPU Manager option, gates on and off."""
+"""The configurations to try: each Topology Manager policy and scope, each CPU Manager option, gates on and off."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def _of(
     gates: Json | None = None,
     **more: Any,
 ) -> Configuration:
-    """Static managers with one CPU reserved, memory on the first and the last node, and pod-level gates on."""
+    """Make a configuration: static managers with one CPU reserved, memory on the first and the last node, pod-level
+    gates."""
     kubelet: Json = {
         "cpuManagerPolicy": "static",
         "reservedSystemCPUs": "0",
@@ -118,26 +119,27 @@ ALL = (*NAMED, *RESIZING, *WITH_DEVICES)
 
 
 def configuration(r: Random, number: int) -> Configuration:
-    """The named ones, then drawn ones."""
+    """Return the configuration of this number: first the named ones, then drawn ones."""
     if number < len(ALL):
         return ALL[number]
     shape = r.choice(SHAPES)
-    return Configuration(f"drawn {number}", shape, _managed(draw_kubelet(r, machine_of(shape))))
+    return Configuration(f"drawn {number}", shape, _with_manager(draw_kubelet(r, machine_of(shape))))
 
 
-def changed(r: Random, configuration: Configuration, kubelet: Json) -> Json:
-    """The configuration of a later start on the same machine."""
+def change_configuration(r: Random, configuration: Configuration, kubelet: Json) -> Json:
+    """Draw the configuration of a later start on the same machine."""
     found = change_kubelet(r, machine_of(configuration.shape), copy.deepcopy(kubelet))
-    return found if configuration.shape == TINY else _managed(found)
+    return found if configuration.shape == TINY else _with_manager(found)
 
 
-def _managed(kubelet: Json) -> Json:
-    """With a CPU Manager, without which a kubelet writes all CPUs it sees into a cgroup: this machine has fewer."""
+def _with_manager(kubelet: Json) -> Json:
+    """Turn the CPU Manager on. Without it a kubelet writes all CPUs it sees into a cgroup, and this machine has
+    fewer."""
     return {**kubelet, "cpuManagerPolicy": "static"}
 
 
 def machine_of(shape: Shape) -> Json:
-    """The machine as recordings write it, for what draws configurations and pods."""
+    """Return the machine as recordings write it, for the drawers of configurations and pods."""
     nodes = []
     for node in range(shape.nodes):
         cores = range(node * shape.cores, (node + 1) * shape.cores)

@@ -1,5 +1,5 @@
-"""What a kubelet does for the kernel when a pod comes: the pod's cgroup, that of its class, its sandbox, and the values
-that each container is created with."""
+"""Compare what a kubelet sets up for a new pod: the pod's cgroup, that of its class, its sandbox, and the values with
+which each container is created."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE = 12.0
 
 
 def compare_creation(notes: Notes, node: OneNode, model: Model, pod: Json, *, devices: Sequence[Json]) -> None:
-    """Of a pod that was admitted just now on a node with these `devices`, and whose containers have started."""
+    """Compare a pod just admitted on a node with these `devices`, whose containers have started."""
     inspected = commands.inspect(node.kubelet, pod, devices)
     _compare_pod_cgroup(notes, node, inspected, pod["metadata"]["uid"])
     _compare_classes(notes, node, model)
@@ -36,7 +36,8 @@ def _compare_pod_cgroup(notes: Notes, node: OneNode, inspected: commands.Inspect
 
 
 def _compare_classes(notes: Notes, node: OneNode, model: Model) -> None:
-    """The weights of Burstable and BestEffort pods together; a kubelet writes them as it makes a pod's cgroup."""
+    """Compare the weights of the Burstable and BestEffort classes; a kubelet writes them when it makes a pod's
+    cgroup."""
     file = "cpu.weight" if cgroup_version() == 2 else "cpu.shares"
     classes = model.classes().items()
     expected = {qos: str(own.cpu_weight if cgroup_version() == 2 else own.cpu_shares) for qos, own in classes}
@@ -52,14 +53,14 @@ def _compare_classes(notes: Notes, node: OneNode, model: Model) -> None:
 def _compare_sandbox(notes: Notes, node: OneNode, model: Model, uid: str) -> None:
     effects = model.effects(uid)
     notes.counts["sandboxes"] += 1
-    notes.same("sandbox", compare.sandbox(node.runtime.sandbox_of(uid), node.kubelet.cgroup_root), {
+    notes.same("sandbox", compare.normalise_sandbox(node.runtime.sandbox_of(uid), node.kubelet.cgroup_root), {
         "cgroup_parent": pod_cgroup_path(uid, effects.qos, systemd=False),
         **compare.sandbox_values(effects.sandbox),
     })  # fmt: skip
 
 
 def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: commands.Inspected, uid: str) -> None:
-    predicted = compare.predicted(model.effects(uid))
+    predicted = compare.predict_containers(model.effects(uid))
     for container in node.runtime.of_pod(uid):
         name, told = container.name, container.config.linux.resources
         notes.counts["OOM scores"] += 1
@@ -67,15 +68,17 @@ def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: co
         notes.counts["containers at their creation"] += 1
         then = model.started[name]
         pins = {"cpus": format_bits(then.cpus), "mems": format_bits(then.memory_nodes)}
-        notes.same(f"what {name} was created with", compare.linux(told), {**predicted[name], **pins})
+        notes.same(f"what {name} was created with", compare.normalise_linux(told), {**predicted[name], **pins})
         if model.has_devices:
             notes.counts["containers with their devices"] += 1
             options = model.run_options(uid, name)
             devices = sorted((own.container_path, own.host_path, own.permissions) for own in options.devices)
             notes.same(
-                f"devices of {name}", compare.given(container.config), {"envs": options.envs, "devices": devices}
+                f"devices of {name}",
+                compare.device_options(container.config),
+                {"envs": options.envs, "devices": devices},
             )
         if cgroup_version() == 1:
             shown = inspected.containers[name].files
             notes.counts["files of containers"] += len(shown)
-            notes.same(f"files of {name}", compare.written(told), shown)
+            notes.same(f"files of {name}", compare.cgroup_v1_files(told), shown)

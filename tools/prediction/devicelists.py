@@ -1,5 +1,5 @@
-"""Lists of devices that change while a kubelet runs: a device falls ill or gets well, goes, comes, or is found on
-another NUMA node."""
+"""Lists of devices that change while a kubelet runs: a device changes its health, goes, comes, or moves to another NUMA
+node."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Devices = tuple[Json, ...]
 _ILL = "Unhealthy"
 
 
-def changed_list(r: Random, devices: Devices, nodes: int) -> tuple[str, Devices]:
-    """The name of a resource whose list is another one now, and the lists of all, on a machine of so many NUMA nodes.
-    Every list keeps a device."""
+def change_list(r: Random, devices: Devices, nodes: int) -> tuple[str, Devices]:
+    """Change the list of one resource, on a machine of `nodes` NUMA nodes. Returns the resource's name and the lists of
+    all. Every list keeps a device."""
     found = copy.deepcopy(devices)
     resource = r.choice(found)
     listed = resource["devices"]
@@ -30,13 +30,13 @@ def changed_list(r: Random, devices: Devices, nodes: int) -> tuple[str, Devices]
 
 
 def _turn(device: Json) -> None:
-    """Ill or well."""
+    """Flip the health of a device."""
     if device.pop("health", None) is None:
         device["health"] = _ILL
 
 
 def _come(r: Random, listed: list[Json], nodes: int) -> None:
-    """A device that was not there; its place may have been another one's."""
+    """Add a device, perhaps in the place of an earlier one."""
     names = {own["id"] for own in listed}
     device: Json = {"id": next(name for name in _names(listed) if name not in names)}
     _move(r, device, nodes)
@@ -49,7 +49,7 @@ def _names(listed: Sequence[Json]) -> list[str]:
 
 
 def _move(r: Random, device: Json, nodes: int) -> None:
-    """Other NUMA nodes than before, or none: then the plugin does not tell of any."""
+    """Move a device to other NUMA nodes, or none: then the plugin reports none."""
     before = device.pop("numa", [])
     near = before
     while near == before:
@@ -59,8 +59,8 @@ def _move(r: Random, device: Json, nodes: int) -> None:
 
 
 def without_chance(spec: Json, devices: Devices) -> None:
-    """No plain init container asks for more devices than the next container that wants such: which ones of several
-    that takes over a kubelet leaves to chance."""
+    """Let no plain init container request more devices than the next container that requests them. Otherwise a kubelet
+    chooses at random which ones the next container takes over."""
     resources = {own["resource"] for own in devices}
     least: dict[str, int] = {}
     for container in reversed([*spec.get("initContainers", ()), *spec["containers"]]):

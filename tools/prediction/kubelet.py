@@ -1,4 +1,4 @@
-"""A real kubelet on this machine that believes to be on another one.
+"""A real kubelet on this machine that sees another machine.
 
 It runs in a mount namespace of its own: the CPUs, NUMA nodes and memory that `/sys` and `/proc` show there are those of
 a `Shape`, `/var/lib/kubelet` is a folder of the caller, and kernel settings that a kubelet changes are files. Its
@@ -51,7 +51,7 @@ _CGROUP_FILES = (
     "hugetlb.2MB.limit_in_bytes",
     "cpu.weight", "cpu.max", "memory.min", "memory.low", "memory.high", "memory.max", "hugetlb.2MB.max",
 )  # fmt: skip
-"""Of cgroup version 1, and of version 2."""
+"""Files of cgroup version 1, and of version 2."""
 _POD_RESOURCES: dict[str, tuple[Any, Any]] = {
     "List": (podresources.ListPodResourcesRequest, podresources.ListPodResourcesResponse),
     "Get": (podresources.GetPodResourcesRequest, podresources.GetPodResourcesResponse),
@@ -60,11 +60,11 @@ _POD_RESOURCES: dict[str, tuple[Any, Any]] = {
 
 
 class KubeletEndedError(Exception):
-    """The kubelet did not start, or ended; the text is the error it ended with."""
+    """Raised when the kubelet did not start, or ended; the text is its last error."""
 
 
 def why_not() -> str | None:
-    """Why no kubelet can run here, if so."""
+    """Return why no kubelet can run here; None where it can."""
     if os.geteuid() != 0:
         return "needs root (mount namespaces, cgroups)"
     if not shutil.which("unshare"):
@@ -73,8 +73,8 @@ def why_not() -> str | None:
 
 
 class RealKubelet:
-    """One node. `start` and `stop` as often as wanted: files, pods in the runtime and cgroups stay until the context
-    ends. `folder` is what the kubelet sees as /var/lib/kubelet; its sockets are usable from there."""
+    """One node. `start` and `stop` may be called repeatedly: files, pods in the runtime and cgroups stay until the
+    context ends. `folder` is what the kubelet sees as /var/lib/kubelet; its sockets are usable from there."""
 
     def __init__(
         self, hyperkube: Path, kubeconfig: Json, node: str, *, folder: Path, machine: Shape, runtime: FakeRuntime
@@ -105,8 +105,8 @@ class RealKubelet:
                 os.rmdir(folder)
 
     def start(self, config: Json) -> None:
-        """A kubelet with this configuration, once it is healthy and has its managers; what this machine needs is added.
-        Raises `KubeletEndedError`, `ShortageError`."""
+        """Start a kubelet with this configuration, plus what this machine needs, and wait until it is healthy and has
+        its managers. Raises `KubeletEndedError`, `ShortageError`."""
         assert self._process is None
         self.port, self._health = free_port(), free_port()
         self.config_file.write_text(json.dumps(self._settings() | config, indent=1))
@@ -120,7 +120,7 @@ class RealKubelet:
         self.wait("healthy", self._healthy)
 
     def stop(self, *, kill: bool = False) -> None:
-        """The kubelet ends, its pods run on. With `kill` it ends at once, as in a crash."""
+        """End the kubelet; its pods run on. With `kill` it ends at once, as in a crash."""
         if self._process is not None:
             self._process.kill() if kill else self._process.terminate()
             self._process.wait(_PATIENCE)
@@ -128,24 +128,24 @@ class RealKubelet:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a kubelet now."""
+        """Whether the kubelet runs."""
         return self._process is not None
 
     def file(self, name: str) -> bytes:
-        """A file below the kubelet's root; empty if there is none."""
+        """Read a file below the kubelet's root; empty if there is none."""
         path = self.folder / name
         return path.read_bytes() if path.exists() else b""
 
     def log(self) -> str:
-        """What the kubelet has said since its last start."""
+        """Return the log of the kubelet since its last start."""
         return (self._work / "kubelet.log").read_bytes()[self._began :].decode(errors="replace")
 
     def socket(self, name: str) -> str:
-        """The address of a socket below the kubelet's root, for gRPC."""
+        """Return the address of a socket below the kubelet's root, for gRPC."""
         return f"unix://{self.folder / name}"
 
     def pod_resources(self, method: str, **asked: str) -> Any:
-        """The answer of a method of the PodResources API, which takes ten calls at once. Raises `grpc.RpcError`."""
+        """Call a method of the PodResources API, which accepts ten calls at a time. Raises `grpc.RpcError`."""
         request, response = _POD_RESOURCES[method]
         with grpc.insecure_channel(self.socket("pod-resources/kubelet.sock")) as channel:
             ask = channel.unary_unary(
@@ -162,8 +162,8 @@ class RealKubelet:
                 time.sleep(0.05)
 
     def cgroup_files(self, path: str) -> dict[str, str]:
-        """The files that bear on resources in a cgroup below that of this node, of all hierarchies; empty where there
-        is none."""
+        """Read the files about resources of a cgroup below that of this node, in all hierarchies; empty where there is
+        no such cgroup."""
         return {
             name: file.read_text().strip()
             for hierarchy in cgroup_hierarchies()
@@ -172,29 +172,29 @@ class RealKubelet:
         }
 
     def wait(self, what: str, until: Callable[[], bool]) -> None:
-        """Until it is so. Raises `KubeletEndedError` if the kubelet ends or it takes a minute, `ShortageError` where
-        the machine is to blame for that."""
+        """Wait until `until` holds. Raises `KubeletEndedError` if the kubelet ends or a minute passes, `ShortageError`
+        where the machine lacks something for it."""
         deadline = time.monotonic() + _PATIENCE
         while not until():
             process = self._process
             if process is not None and process.poll() is not None:
                 self._process = None
-                raise self._ended(last_error(self.log()))
+                raise self._end_error(last_error(self.log()))
             if time.monotonic() > deadline:
-                raise self._ended(f"waited a minute in vain: {what}")
+                raise self._end_error(f"waited a minute in vain: {what}")
             time.sleep(0.05)
 
-    def _ended(self, why: str) -> Exception:
+    def _end_error(self, why: str) -> Exception:
         short = shortage_in(self.log())
         return ShortageError(short) if short else KubeletEndedError(why)
 
     def has_readmitted(self) -> bool:
-        """Whether this kubelet has admitted the pods that ran before it: its loop goes on after it heard of them."""
+        """Whether this kubelet has admitted the pods that ran before it: its loop continues after it got them."""
         _, found, rest = self.log().partition('"SyncLoop ADD" source="api"')
         return bool(found) and '"SyncLoop' in rest
 
     def keep_house(self) -> None:
-        """Until the kubelet has looked once more after what it knows of pods that are gone (every two seconds)."""
+        """Wait until the kubelet has cleaned up after removed pods once more (every two seconds)."""
         before = self.log().count(_HOUSE_KEPT)
         self.wait("housekeeping", lambda: self.log().count(_HOUSE_KEPT) > before)
 
@@ -256,24 +256,24 @@ class RealKubelet:
 
 
 def cgroup_hierarchies() -> list[Path]:
-    """Where cgroups are mounted: one place with version 2, one for each controller with version 1."""
+    """Return where cgroups are mounted: one place with version 2, one for each controller with version 1."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     return [Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
 
 
 def last_error(log: str) -> str:
-    """What a kubelet ended with: the text and the error of its last line about an error."""
+    """Return text and error of the last line about an error in a kubelet's log."""
     found = [match for line in log.splitlines() if re.search(r"\b[EF]\d{4} ", line) and (match := _ERROR.search(line))]
     if not found:
         return log.strip().splitlines()[-1] if log.strip() else "it said nothing"
     text, error = found[-1]["what"], found[-1]["error"]
-    return _unquoted(text if error is None else f"{text}: {error}")
+    return _unquote(text if error is None else f"{text}: {error}")
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
 
 
 def cgroup_version() -> int:
-    """1 where any controller has a hierarchy of its own, else 2."""
+    """Return 1 where any controller has a hierarchy of its own, else 2."""
     return 1 if any((hierarchy / "memory.limit_in_bytes").exists() for hierarchy in cgroup_hierarchies()) else 2

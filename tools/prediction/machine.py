@@ -1,4 +1,4 @@
-"""Machines as files: what `/sys` and `/proc` say of them, for a kubelet that looks there and for `--sysfs`."""
+"""Machines as files of `/sys` and `/proc`, for a kubelet that reads them and for `--sysfs`."""
 
 from __future__ import annotations
 

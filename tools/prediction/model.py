@@ -1,4 +1,4 @@
-"""What podslice says a kubelet does, step by step: the pods it admits, its files, and what it tells the runtime."""
+"""podslice's prediction of a kubelet, step by step: admitted pods, files, and messages to the runtime."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from podslice.values.cpuset import iter_bits
 from podslice.values.errors import Refusal, StartError, StartKind
 from podslice.values.quantity import ZERO
 from podslice.values.quirks import KUBELET_1_36
-from tools.prediction.plugins import TellingPlugin
+from tools.prediction.plugins import AllocatingPlugin
 
 Json = dict[str, Any]
 FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED_STATE_FILE)
@@ -55,7 +55,7 @@ class Model:
         self._granted = b""
         self._ended: dict[str, PodAllocation] = {}
         self.actuated: dict[str, PodAllocation] = {}
-        """What was written last, by pod UID."""
+        """Resources written last, by pod UID."""
         self._ended_record: dict[str, PodAllocation] = {}
         self._gone_record: dict[str, PodAllocation] = {}
         self._kubelet: Kubelet
@@ -63,8 +63,8 @@ class Model:
         """The containers of the pod that was admitted last, as each one started."""
 
     def start(self, config: Path, pods: Iterable[Json], running: Iterable[tuple[str, str]] = ()) -> dict[str, Refusal]:
-        """A kubelet's start on the files of the last one, while these pods run, the oldest first, and of their
-        containers those that are `running` (UID, name). The refused ones by UID. Raises `StartError`."""
+        """Start a kubelet on the files of the last one, while these pods run, the oldest first, and of their containers
+        those that are `running` (UID, name). Returns the refused ones by UID. Raises `StartError`."""
         loaded = load_kubelet_config(str(config)).config
         problems = validate(loaded)
         if problems:
@@ -83,10 +83,10 @@ class Model:
         finally:
             self._files = dict(kubelet.files)
         self._kubelet = kubelet
-        wanted = {pod["metadata"]["uid"]: _defaulted(kubelet, pod) for pod in pods}
+        wanted = {pod["metadata"]["uid"]: _default(kubelet, pod) for pod in pods}
         answers = readmission.readmit(kubelet, wanted.values())
         for resource in self._inventory.resources:
-            kubelet.manager.device.register(resource.resource, resource.devices, TellingPlugin(resource))
+            kubelet.manager.device.register(resource.resource, resource.devices, AllocatingPlugin(resource))
         kubelet.sources_ready()
         refused = {uid: refusal for uid, refusal in answers if refusal is not None}
         self._ended_record |= {uid: self.actuated.pop(uid) for uid in refused if uid in self.actuated}
@@ -94,7 +94,7 @@ class Model:
         return refused
 
     def _begin(self, kubelet: Kubelet, running: Iterable[tuple[str, str]]) -> None:
-        """As `Kubelet.start`, but plugins come later."""
+        """Start as `Kubelet.start`, but before plugins register."""
         manager = kubelet.manager
         manager.start(kubelet.files, running=running)
         if not manager.restored:
@@ -103,7 +103,7 @@ class Model:
         kubelet.running = True
 
     def change_devices(self, inventory: DeviceInventory, resource: str) -> None:
-        """The plugin of a resource has sent the list that is in `inventory`."""
+        """Apply the list in `inventory` that the plugin of a resource has sent."""
         self._inventory = inventory
         (listed,) = [own for own in inventory.resources if own.resource == resource]
         self._kubelet.manager.device.update_devices(resource, listed.devices)
@@ -116,26 +116,26 @@ class Model:
 
     @property
     def has_devices(self) -> bool:
-        """Whether plugins serve any."""
+        """Whether plugins serve any devices."""
         return bool(self._inventory)
 
     def run_options(self, uid: str, container: str) -> RunOptions:
-        """What a container's devices add to it."""
+        """Return what a container's devices add to it."""
         return Node.of(self._kubelet.rules, self._kubelet.state).run_options(uid, container)
 
     def admit(self, pod: Json) -> Refusal | None:
-        """A new pod, as the API server stores it: admitted and started, or refused."""
+        """Admit and start a new pod, as the API server stores it, or return its refusal."""
         kubelet = self._kubelet
-        admission = kubelet.admission(_defaulted(kubelet, pod))
+        admission = kubelet.admission(_default(kubelet, pod))
         refusal = kubelet.decide(admission)
         if refusal is None:
             self._granted = encode({**self._ended, **kubelet.allocations()})
             self.started = kubelet.start_containers(admission.uid)
-            self.wrote(admission.uid)
+            self.record_write(admission.uid)
         return refusal
 
     def resize(self, pod: Json) -> ResizeDecision:
-        """A running pod that wants other resources, as the API server stores it."""
+        """Resize a running pod, given as the API server stores it."""
         given = {key: own for key, own in pod.items() if key != "status"}
         node = Node.of(self._kubelet.rules, self._kubelet.state)
         decision = node.resize(pod_from_dict(given))
@@ -144,9 +144,10 @@ class Model:
             self._granted = encode({**self._ended, **self._kubelet.allocations()})
         return decision
 
-    def wrote(self, uid: str, resize: Actuation | None = None) -> None:
-        """The kubelet has written into the pod's cgroups what was granted: as it started the containers, or with a
-        resize. A running container that was told other values is recorded with the limits that its pod implies."""
+    def record_write(self, uid: str, resize: Actuation | None = None) -> None:
+        """Record that the kubelet has written the granted resources into the pod's cgroups: at the start of the
+        containers, or with a resize. A running container that got other values is recorded with the limits that its pod
+        implies."""
         record = _as_started(self._kubelet.allocations()[uid])
         if resize is not None:
             record = _with_implied(record, self.actuated.get(uid, record), resize)
@@ -155,13 +156,14 @@ class Model:
                     self._kubelet.start_container(uid, one.name)
         self.actuated[uid] = record
 
-    def actuated_file(self, found: Container[str]) -> bytes:
-        """`actuated_pods_state`. Pods that are gone stay in it for a while, which the kubelet's file has `found`."""
+    def make_actuated_file(self, found: Container[str]) -> bytes:
+        """Return `actuated_pods_state`. Removed pods stay in it for a while: those in `found`, the kubelet's own
+        file."""
         gone = {uid: record for uid, record in self._gone_record.items() if uid in found}
         return encode({**gone, **self._ended_record, **self.actuated})
 
     def events(self, decision: ResizeDecision) -> list[PodEvent]:
-        """Those of a resize; of a granted one also that of its end."""
+        """Return the events of a resize; for a granted one also that of its completion."""
         found = list(decision.events)
         if decision.outcome == "Allocated":
             kubelet = self._kubelet
@@ -170,13 +172,13 @@ class Model:
         return found
 
     def cgroup_path(self, uid: str) -> str:
-        """Where a pod's cgroup is."""
+        """Return the path of a pod's cgroup."""
         return pod_cgroup_path(uid, self._kubelet.active[uid].qos, systemd=False)
 
     def actuation(
         self, uid: str, actuated: PodAllocation | None, cgroup: LinuxValues, running: Container[str]
     ) -> Actuation:
-        """How a granted resize is written, from what was written last; nobody uses any memory."""
+        """Return how a granted resize is written, from what was written last, with no memory in use."""
         kubelet = self._kubelet
         pod, gates, cpu = kubelet.active[uid], kubelet.manager.context.gates, kubelet.manager.cpu
         names = [own.name for own in pod.containers]
@@ -192,8 +194,8 @@ class Model:
             quirks=kubelet.quirks,
         )
 
-    def gone(self, uid: str, *, listed: bool = False) -> None:
-        """A pod was deleted; or it has ended and is still `listed` by the API server."""
+    def remove(self, uid: str, *, listed: bool = False) -> None:
+        """Remove a pod that was deleted, or has ended and is still `listed` by the API server."""
         if listed:
             self._ended[uid] = self._kubelet.allocations()[uid]
         self._kubelet.remove_pod(uid)
@@ -201,15 +203,15 @@ class Model:
         if record is not None:
             (self._ended_record if listed else self._gone_record)[uid] = record
 
-    def restarted(self, uid: str, container: str) -> None:
-        """A container ended and was started again."""
+    def restart_container(self, uid: str, container: str) -> None:
+        """Record that a container ended and was started again."""
         self._kubelet.start_container(uid, container)
         own = _as_started(self._kubelet.allocations()[uid]).containers[container]
         record = self.actuated[uid]
         self.actuated[uid] = replace(record, containers={**record.containers, container: own})
 
     def files(self) -> dict[str, bytes]:
-        """The state files now."""
+        """Return the current state files."""
         kubelet = self._kubelet
         kubelet.manager.cpu.reconcile(())
         kubelet.save()
@@ -217,24 +219,25 @@ class Model:
         return {name: self._files.get(name, b"") for name in FILES}
 
     def device_file(self) -> bytes:
-        """`kubelet_internal_checkpoint`."""
+        """Return `kubelet_internal_checkpoint`."""
         self._kubelet.save()
         return self._kubelet.files.get(DEVICE_STATE_FILE, b"")
 
     def effects(self, uid: str) -> PodEffects:
-        """Cgroups of a pod on the node, and what the runtime knows of its containers."""
+        """Return the cgroups of a pod and the resources of its containers at the runtime."""
         return Node.of(self._kubelet.rules, self._kubelet.state).effects(uid)
 
     def classes(self) -> dict[str, QOSCgroup]:
-        """The cgroups of Burstable and BestEffort pods."""
+        """Return the cgroups of the Burstable and BestEffort classes."""
         kubelet = self._kubelet
         pods = [pod.spec for pod in kubelet.active.values()]
         found = qos_cgroups(pods, kubelet.manager.context.gates)
         return {qos: found[qos] for qos in (BURSTABLE, BEST_EFFORT)}
 
-    def listed(self) -> list[Any]:
-        """The answer of the PodResources API's List, in order of the pods' names. Whoever asks makes the kubelet forget
-        what pods that are gone had of its devices, which its file shows when it is written next (memory-device 2.16).
+    def list_pods(self) -> list[Any]:
+        """Return the answer of the PodResources API's List, in order of the pods' names. The call makes the kubelet
+        forget what pods that are gone had of its devices, which its file shows when it is written next (memory-device
+        2.16).
         """
         self._kubelet.manager.device.remove_stale()
         view = self._kubelet.view
@@ -248,7 +251,7 @@ class Model:
         ]
 
     def allocatable(self) -> Any:
-        """The answer of GetAllocatableResources."""
+        """Return the answer of GetAllocatableResources."""
         view = self._kubelet.view
         return podresources.AllocatableResourcesResponse(
             cpu_ids=iter_bits(view.allocatable_cpus),
@@ -257,14 +260,14 @@ class Model:
         )
 
 
-def _defaulted(kubelet: Kubelet, pod: Json) -> Pod:
-    """As the kubelet takes it: of the status only what the scheduler says of claims."""
+def _default(kubelet: Kubelet, pod: Json) -> Pod:
+    """Decode a pod as the kubelet does: of its status only what the scheduler wrote about claims."""
     claims = {key: own for key, own in pod.get("status", {}).items() if key in _CLAIMS}
     return default_pod(pod_from_dict({**pod, "status": claims}), kubelet.manager.context.gates)
 
 
 def _as_started(granted: PodAllocation) -> PodAllocation:
-    """The record of containers that were started: with the limits that the pod's imply."""
+    """Return the record of started containers, with the limits that the pod's imply."""
     limits = (granted.pod_level.limits if granted.pod_level else None) or {}
     implied = {name: limits[name] for name in ("cpu", "memory") if name in limits}
     return replace(granted, containers={
@@ -274,8 +277,8 @@ def _as_started(granted: PodAllocation) -> PodAllocation:
 
 
 def _with_implied(record: PodAllocation, before: PodAllocation, resize: Actuation) -> PodAllocation:
-    """`record`, but containers that were not told anything keep what was written `before`, and of those that were told
-    other values all are named: the pod's limit where there is no own one, else zero."""
+    """Return `record`, except that containers without an update keep what was written `before`; those with an update
+    name all values: the pod's limit where there is no own one, else zero."""
     limits = (resize.allocated.spec.resources.limits if resize.allocated.spec.resources else None) or {}
     changed = {one.name: one for one in resize.resize().containers}
     containers = dict(record.containers)

@@ -29,20 +29,20 @@ _WITH_OVERHEAD = {
 
 
 class OneNode:
-    """What one can do on the node, through its API server."""
+    """Actions on the node, through its API server."""
 
     def __init__(self, api: Api, kubelet: RealKubelet, runtime: FakeRuntime) -> None:
         self.api, self.kubelet, self.runtime = api, kubelet, runtime
 
     def create(self, pod: Json) -> Json:
-        """A pod bound to the node, as the API server stores it. Raises `StatusError`."""
+        """Create a pod bound to the node, and return it as stored. Raises `StatusError`."""
         spec = {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1, **pod["spec"]}
         spec["nodeName"] = self.kubelet.node
         return self.api.call("POST", _PODS, {"metadata": pod["metadata"], "spec": spec})
 
     def resize(self, name: str, spec: Json) -> Json:
-        """A pod whose containers, or the pod itself, are to have other resources, once the kubelet has seen that.
-        Raises `StatusError`."""
+        """Request other resources for a pod or its containers, and return it once the kubelet has seen that. Raises
+        `StatusError`."""
         wanted = self.api.call("PATCH", f"{_PODS}/{name}/resize", {"spec": spec}, STRATEGIC)
         generation = wanted["metadata"]["generation"]
         return self.until(name, lambda pod: bool(pod["status"].get("observedGeneration") == generation))
@@ -51,38 +51,38 @@ class OneNode:
         return self.api.call("GET", f"{_PODS}/{name}")
 
     def pods(self) -> list[Json]:
-        """All pods, the oldest first."""
+        """Return all pods, the oldest first."""
         items: list[Json] = self.api.call("GET", _PODS)["items"]
         return sorted(items, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def allocatable(self) -> Json:
-        """What the Node object says that pods can have."""
+        """Return the allocatable amounts of the Node object."""
         nodes = self.api.call("GET", "/api/v1/nodes")["items"]
         found: list[Json] = [own["status"].get("allocatable") or {} for own in nodes if _name(own) == self.kubelet.node]
         return found[0] if found else {}
 
     def events(self, uid: str) -> list[Json]:
-        """Events about a pod."""
+        """Return the events about a pod."""
         chosen = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid%3D{uid}"
         items: list[Json] = self.api.call("GET", chosen)["items"]
         return items
 
-    def decided(self, name: str) -> Json:
-        """A pod once the kubelet has refused it, it has ended, or all its containers have been started."""
-        return self.until(name, lambda pod: is_over(pod) or _started(pod))
+    def wait_for_decision(self, name: str) -> Json:
+        """Return a pod once the kubelet has refused it, it has ended, or all its containers have been started."""
+        return self.until(name, lambda pod: is_over(pod) or _has_started(pod))
 
     def until(self, name: str, state: Callable[[Json], bool]) -> Json:
-        """A pod once it is so."""
+        """Return a pod once `state` holds for it."""
         self.kubelet.wait(f"pod {name}", lambda: state(self.get(name)))
         return self.get(name)
 
     def delete(self, name: str) -> None:
-        """Until the kubelet has ended the pod and the API server has forgotten it."""
+        """Delete a pod, and wait until the kubelet has ended it and the API server has forgotten it."""
         self.api.call("DELETE", f"{_PODS}/{name}")
         self.kubelet.wait(f"the end of pod {name}", lambda: not self._exists(name))
 
     def forget(self, name: str) -> None:
-        """The API server forgets the pod at once, whatever the kubelet does or does not."""
+        """Remove a pod from the API server at once, without waiting for the kubelet."""
         self.api.call("DELETE", f"{_PODS}/{name}?gracePeriodSeconds=0")
 
     def _exists(self, name: str) -> bool:
@@ -100,11 +100,11 @@ def _name(found: Json) -> str:
 
 
 def is_over(pod: Json) -> bool:
-    """Refused, or all its containers have ended for good."""
+    """Whether a pod is refused, or all its containers have ended for good."""
     return pod["status"].get("phase") in ("Failed", "Succeeded")
 
 
-def _started(pod: Json) -> bool:
+def _has_started(pod: Json) -> bool:
     statuses = pod["status"].get("containerStatuses") or []
     begun = ("running", "terminated")
     return len(statuses) == len(pod["spec"]["containers"]) and all(
@@ -114,7 +114,7 @@ def _started(pod: Json) -> bool:
 
 @contextmanager
 def control_plane(programs: Programs, folder: Path) -> Iterator[ControlPlane]:
-    """An API server for `node_of`, with a class of pods that have an overhead."""
+    """Run an API server for `node_of`, with a runtime class whose pods have an overhead."""
     settings = Settings(nodes=(NODE,), api_server=("--disable-admission-plugins=ServiceAccount",))
     with ControlPlane(programs, folder / "plane", settings) as plane:
         with plane.api() as api:
@@ -124,7 +124,7 @@ def control_plane(programs: Programs, folder: Path) -> Iterator[ControlPlane]:
 
 @contextmanager
 def node_of(plane: ControlPlane, programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNode]:
-    """The node of an API server; its kubelet has yet to be started. Whatever an earlier one left there is gone."""
+    """Yield the node of an API server, without the leftovers of an earlier one; its kubelet is not started yet."""
     with (
         FakeRuntime(folder / "cri.sock") as runtime,
         plane.api() as api,
@@ -147,13 +147,13 @@ def node_of(plane: ControlPlane, programs: Programs, folder: Path, machine: Shap
 
 @contextmanager
 def one_node(programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNode]:
-    """A node with an API server of its own."""
+    """Yield a node with an API server of its own."""
     with control_plane(programs, folder) as plane, node_of(plane, programs, folder, machine) as node:
         yield node
 
 
 def soon(what: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether it becomes so in time."""
+    """Wait until `what` holds, and return whether it did within `seconds`."""
     deadline = time.monotonic() + seconds
     while not what():
         if time.monotonic() > deadline:

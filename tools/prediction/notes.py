@@ -1,4 +1,4 @@
-"""What a comparison counts, and where a kubelet and podslice part."""
+"""Counts of a comparison, and the differences between a kubelet and podslice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CONTEXT = 300
 
 
 class Difference(msgspec.Struct):
-    """Where the two part: the step, what was compared, and both."""
+    """A difference: the step, what was compared, and both sides."""
 
     step: str
     what: str
@@ -26,7 +26,7 @@ class Difference(msgspec.Struct):
 
 
 class Notes:
-    """One history's counts and differences; `step` is what happens now."""
+    """Counts and differences of one history; `step` is the current step."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -34,11 +34,11 @@ class Notes:
         self.step = "start"
 
     def same(self, what: str, real: object, predicted: object) -> None:
-        """Both should say the same."""
+        """Compare both sides, which should be equal."""
         self.note(what, real == predicted, str(real), str(predicted))
 
     def note(self, what: str, same: bool, real: str, predicted: str) -> None:
-        """One comparison."""
+        """Note one comparison."""
         self.counts["comparisons"] += 1
         if not same:
             self.counts["differences"] += 1

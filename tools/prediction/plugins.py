@@ -24,7 +24,7 @@ FOLDER = "device-plugins"
 
 
 class Plugins:
-    """All plugins of a machine. `register` tells a kubelet of them, each time it has started."""
+    """All plugins of a machine. `register` registers them with a kubelet, after each of its starts."""
 
     def __init__(self, inventory: DeviceInventory, root: Path) -> None:
         self._folder = root / FOLDER
@@ -46,17 +46,17 @@ class Plugins:
             plugin.serve(self._folder)
 
     def change(self, resource: DeviceResource) -> None:
-        """The plugin of this resource has another list, and tells it."""
+        """Give the plugin of a resource another list, which it sends."""
         self._plugins[resource.resource].change(resource)
 
     def stop(self) -> None:
-        """No plugin is there any more."""
+        """Stop all plugins."""
         for plugin in self._plugins.values():
             plugin.stop()
 
 
-class TellingPlugin(SimulatedPlugin):
-    """One that gives a container an environment variable, device files and an annotation."""
+class AllocatingPlugin(SimulatedPlugin):
+    """A plugin that gives a container an environment variable, device files and an annotation."""
 
     def __init__(self, resource: DeviceResource) -> None:
         super().__init__(preferred_allocation=resource.preferred_allocation)
@@ -72,11 +72,11 @@ class TellingPlugin(SimulatedPlugin):
 
 
 class _Plugin:
-    """One resource's plugin."""
+    """The plugin of one resource."""
 
     def __init__(self, resource: DeviceResource, name: str) -> None:
         self._resource, self._name = resource, f"{name}.sock"
-        self._simulated = TellingPlugin(resource)
+        self._simulated = AllocatingPlugin(resource)
         self._server: Any = None
         self._stopped = threading.Event()
         self._changes: queue.SimpleQueue[DeviceResource] = queue.SimpleQueue()
@@ -137,7 +137,7 @@ class _Plugin:
         return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)
 
     def _watch(self, _: Any, context: Any) -> Iterator[Any]:
-        """The list, and again when it is another one; the call lasts as long as the plugin."""
+        """Send the list, and again when it changes; the call lasts as long as the plugin."""
         changes, stopped = self._changes, self._stopped
         yield _list_of(self._resource)
         while context.is_active() and not stopped.is_set():
@@ -159,10 +159,10 @@ class _Plugin:
 
 
 def _list_of(resource: DeviceResource) -> Any:
-    return api.ListAndWatchResponse(devices=[_listed(device) for device in resource.devices])
+    return api.ListAndWatchResponse(devices=[_device_message(device) for device in resource.devices])
 
 
-def _listed(device: Any) -> Any:
+def _device_message(device: Any) -> Any:
     topology = None
     if device.numa is not None:
         topology = api.TopologyInfo(nodes=[api.NUMANode(ID=node) for node in device.numa])

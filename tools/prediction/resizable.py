@@ -1,4 +1,4 @@
-"""Pods that leave room to grow, and what a resize makes of them: other amounts of CPU and memory, the same class."""
+"""Random pods that leave room to grow, and their resizes: other amounts of CPU and memory, the same QoS class."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _MIB = 1 << 20
 
 
 class ResizableDrawer:
-    """Draws pods for a machine with so many CPUs; a few of them fit on it together."""
+    """Draws pods for a machine with `cpus` CPUs, on which a few of them fit together."""
 
     def __init__(self, r: Random, cpus: int) -> None:
         self._r, self._count, self._cpus = r, 0, cpus
         self._most = max(100, cpus * 1000 // 10)
 
     def pod(self) -> Json:
-        """Guaranteed, Burstable or with pod-level resources; with a sidecar or an init container now and then."""
+        """Draw a pod: Guaranteed, Burstable or with pod-level resources; with a sidecar or init container now and
+        then."""
         r = self._r
         self._count += 1
         spec: Json = {"containers": [{"name": f"c{number}"} for number in range(r.choice([1, 1, 2, 3]))]}
@@ -46,17 +47,17 @@ class ResizableDrawer:
                 container.pop("resizePolicy", None)
         return {"metadata": {"name": f"p{self._count}"}, "spec": spec}
 
-    def resized(self, pod: Json) -> Json:
-        """`spec` of a resize: the same members with other amounts, of some containers."""
+    def draw_resize(self, pod: Json) -> Json:
+        """Draw the `spec` of a resize: the same members with other amounts, for some containers."""
         r, spec = self._r, copy.deepcopy(pod["spec"])
         sidecars = [own for own in spec.get("initContainers", ()) if own.get("restartPolicy") == "Always"]
         resizable = [*spec["containers"], *sidecars]
         for container in resizable:
             if often(r, 0.7):
                 container["resources"] = _like(container["resources"], self._resources(_kind(container["resources"])))
-        changed: Json = {"containers": [_named(own) for own in spec["containers"]]}
+        changed: Json = {"containers": [_name_of(own) for own in spec["containers"]]}
         if sidecars:
-            changed["initContainers"] = [_named(own) for own in sidecars]
+            changed["initContainers"] = [_name_of(own) for own in sidecars]
         if "resources" in spec:
             same = spec["resources"]["limits"] == spec["resources"]["requests"]
             changed["resources"] = self._pod_level([*spec["containers"], *spec.get("initContainers", ())], same=same)
@@ -81,7 +82,7 @@ class ResizableDrawer:
         return 1000 * self._r.randint(1, max(1, self._cpus // 6))
 
     def _pod_level(self, containers: list[Json], *, same: bool) -> Json:
-        """Room for all containers and some more."""
+        """Draw pod-level resources with room for all containers and some more."""
         r = self._r
         cpu = sum(_milli(own, "requests", "cpu") for own in containers) + r.choice([100, 250, 1000])
         memory = sum(_mib(own, "requests", "memory") for own in containers) + r.randint(8, 128)
@@ -107,11 +108,11 @@ def _kind(resources: Json) -> str:
 
 
 def _like(old: Json, new: Json) -> Json:
-    """The members that are there already."""
+    """Keep only the members that `old` has."""
     return {part: {name: new[part][name] for name in amounts} for part, amounts in old.items() if part in new}
 
 
-def _named(container: Json) -> Json:
+def _name_of(container: Json) -> Json:
     return {"name": container["name"], "resources": container["resources"]}
 
 

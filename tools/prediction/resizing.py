@@ -1,5 +1,5 @@
-"""A resize beside the prediction: the answer, what the runtime is told in which order, the pod's cgroup, the records of
-what was granted and written, and the events."""
+"""Compare a resize with the prediction: the answer, the order of messages to the runtime, the pod's cgroup, the records
+of granted and written resources, and the events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 _PATIENCE = 12.0
 _END = "ResizeCompleted"
 _MANY_EVENTS = 18
-"""A kubelet tells 25 events about a pod at once, then one in five minutes."""
+"""A kubelet sends 25 events about a pod at once, then one in five minutes."""
 _PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 
@@ -33,10 +33,10 @@ class Resizing:
     def __init__(self, notes: Notes, node: OneNode, model: Model) -> None:
         self._notes, self._node, self._model = notes, node, model
         self.updated: dict[str, Json] = {}
-        """What containers were told at last by the last resize, by name."""
+        """The last message to each container in the last resize, by name."""
 
     def resize(self, pod: Json, wanted: Json) -> tuple[ResizeDecision, Json]:
-        """A running pod that is to have another `spec`: podslice's answer, and the pod as the API server has it then.
+        """Give a running pod another `spec`. Returns podslice's answer, and the pod as the API server has it then.
         Raises `StatusError` where the API server refuses."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         told = len(self._node.runtime.updates)
@@ -54,7 +54,7 @@ class Resizing:
             self._notes.counts["resizes carried out"] += 1
             actuation = self._model.actuation(uid, actuated, observed, running)
             self._compare_messages(uid, actuation, told)
-            self._model.wrote(uid, actuation)
+            self._model.record_write(uid, actuation)
         self._compare_record()
         return decision, found
 
@@ -62,7 +62,7 @@ class Resizing:
         return compare.linux_values(self._node.kubelet.cgroup_files(self._model.cgroup_path(uid)))
 
     def _compare_conditions(self, name: str, decision: ResizeDecision) -> None:
-        """A granted resize is in progress for a moment only."""
+        """Compare the pod's conditions; a granted resize is in progress for a moment only."""
         condition = decision.condition
         refused = condition is not None and condition.type == _PENDING
         predicted = [(condition.type, condition.reason, condition.message)] if condition is not None and refused else []
@@ -101,7 +101,7 @@ class Resizing:
 
         def real() -> list[tuple[str, Json]]:
             updates = [own for own in self._node.runtime.updates[told:] if own.uid == uid]
-            return [(own.container, compare.update(own)) for own in updates if not compare.pins_only(own)]
+            return [(own.container, compare.normalise_update(own)) for own in updates if not compare.pins_only(own)]
 
         soon(lambda: real() == predicted, _PATIENCE)
         self._notes.counts["messages about resizes"] += len(predicted)
@@ -110,12 +110,14 @@ class Resizing:
         self._notes.same("whom the messages are about", [who for who, _ in real()], [whom for whom, _ in predicted])
         values = actuation.resize().target
         soon(lambda: _covers(self._cgroup(uid), values), _PATIENCE)
-        self._notes.same("cgroup of the resized pod", _known(self._cgroup(uid), values), _known(values, values))
+        self._notes.same(
+            "cgroup of the resized pod", _values_to_write(self._cgroup(uid), values), _values_to_write(values, values)
+        )
 
     def _compare_record(self) -> None:
         def pair() -> tuple[bytes, bytes]:
             real = self._node.kubelet.file(ACTUATED_STATE_FILE)
-            return real, self._model.actuated_file(load(real) if real else ())
+            return real, self._model.make_actuated_file(load(real) if real else ())
 
         soon(lambda: len(set(pair())) == 1, _PATIENCE)
         real, predicted = pair()
@@ -124,13 +126,15 @@ class Resizing:
 
 
 def _without_ends(events: Sequence[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], bool]:
-    """The others, and whether the end is told: a kubelet may tell it with the resources from before, or twice."""
+    """Return the other events, and whether the completion was reported: a kubelet may report it with the old resources,
+    or twice."""
     others = [event for event in events if event[1] != _END]
     return others, len(others) < len(events)
 
 
 def _messages(actuation: Actuation, effects: PodEffects) -> Iterator[tuple[str, Json]]:
-    """What the runtime is told, step by step: of a container always everything, though only one resource is new."""
+    """Yield the messages to the runtime step by step. An update of a container always has all values, even if only one
+    resource is new."""
     resizes = {one.name: one for one in actuation.resize().containers}
     full = {own.name: compare.resources(own.resources) for own in effects.containers}
     for step in actuation.plan().steps:
@@ -152,12 +156,12 @@ def _values(step: UpdateContainer, one: ContainerResize) -> Json:
     }
 
 
-def _known(values: LinuxValues, wanted: LinuxValues) -> Json:
-    """Those that are to be written, memory in whole pages."""
+def _values_to_write(values: LinuxValues, wanted: LinuxValues) -> Json:
+    """Return the values that are to be written, memory in whole pages."""
     names = ("cpu_shares", "cpu_quota", "cpu_period", "memory")
     known = {name: getattr(values, name) for name in names if getattr(wanted, name) is not None}
     return {name: compare.whole_pages(own) if name == "memory" else own for name, own in known.items()}
 
 
 def _covers(values: LinuxValues, wanted: LinuxValues) -> bool:
-    return _known(values, wanted) == _known(wanted, wanted)
+    return _values_to_write(values, wanted) == _values_to_write(wanted, wanted)

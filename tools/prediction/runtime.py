@@ -1,4 +1,4 @@
-"""A container runtime without processes: it answers a kubelet over CRI and remembers what it was told.
+"""A container runtime without processes: it answers a kubelet over CRI and keeps the messages.
 
 A container runs until it is stopped, unless its command is `exit CODE`: then it ends at once.
 """
@@ -63,7 +63,7 @@ class Container(msgspec.Struct):
 
 
 class Update(NamedTuple):
-    """What a kubelet told of a pod's sandbox (without a container) or of a container that is there already."""
+    """An update of a pod's sandbox (without a container) or of an existing container."""
 
     uid: str
     container: str
@@ -94,22 +94,22 @@ class FakeRuntime:
         self._server.stop(None).wait()
 
     def of_pod(self, uid: str) -> list[Container]:
-        """A pod's containers, those that ended too, oldest first."""
+        """Return a pod's containers, ended ones included, oldest first."""
         with self._lock:
             return [container for container in self.containers.values() if container.uid == uid]
 
     def running(self) -> list[tuple[str, str]]:
-        """UID of the pod and name of each container that runs."""
+        """Return the pod's UID and the name of each running container."""
         with self._lock:
             return [(own.uid, own.name) for own in self.containers.values() if own.state == RUNNING]
 
     def sandbox_of(self, uid: str) -> Sandbox:
-        """A pod's newest sandbox."""
+        """Return a pod's newest sandbox."""
         with self._lock:
             return [sandbox for sandbox in self.sandboxes.values() if sandbox.uid == uid][-1]
 
     def end(self, container: Container, code: int) -> None:
-        """A container ends by itself."""
+        """End a container as if by itself."""
         with self._lock:
             _end(container, code)
 
@@ -187,7 +187,7 @@ class FakeRuntime:
                 pb.PodSandbox(id=own.id, metadata=own.config.metadata, state=own.state, created_at=own.created,
                               labels=own.config.labels, annotations=own.config.annotations)
                 for own in self.sandboxes.values()
-                if _selected(request.filter, own.id, own.state, own.config.labels)
+                if _matches(request.filter, own.id, own.state, own.config.labels)
             ])  # fmt: skip
 
     def _create(self, request: Any) -> Any:
@@ -240,7 +240,7 @@ class FakeRuntime:
                              image=own.config.image, image_ref=_IMAGE, state=own.state, created_at=own.created,
                              labels=own.config.labels, annotations=own.config.annotations, image_id=_IMAGE)
                 for own in self.containers.values()
-                if _selected(chosen, own.id, own.state, own.config.labels)
+                if _matches(chosen, own.id, own.state, own.config.labels)
                 and chosen.pod_sandbox_id in ("", own.sandbox)
             ])  # fmt: skip
 
@@ -269,14 +269,14 @@ def _handler(service: str, methods: dict[str, tuple[Any, Callable[[Any], Any]]])
         f"runtime.v1.{service}",
         {
             name: grpc.unary_unary_rpc_method_handler(
-                _answering(answer), request_deserializer=request.FromString, response_serializer=_serialized
+                _adapt(answer), request_deserializer=request.FromString, response_serializer=_serialise
             )
             for name, (request, answer) in methods.items()
         },
     )
 
 
-def _answering(answer: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def _adapt(answer: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     def answered(request: Any, context: Any) -> Any:
         try:
             return answer(request)
@@ -286,7 +286,7 @@ def _answering(answer: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return answered
 
 
-def _serialized(message: Any) -> bytes:
+def _serialise(message: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
@@ -308,7 +308,7 @@ def _end(container: Container, code: int) -> None:
         container.state, container.finished, container.exit_code = EXITED, time.time_ns(), code
 
 
-def _selected(chosen: Any, own: str, state: int, labels: dict[str, str]) -> bool:
+def _matches(chosen: Any, own: str, state: int, labels: dict[str, str]) -> bool:
     return (
         chosen.id in ("", own)
         and (not chosen.HasField("state") or chosen.state.state == state)
@@ -317,5 +317,5 @@ def _selected(chosen: Any, own: str, state: int, labels: dict[str, str]) -> bool
 
 
 def _merge(resources: Any, update: Any) -> None:
-    """A runtime leaves alone what an update does not name."""
+    """Merge an update into resources; a runtime leaves values alone that the update does not name."""
     resources.MergeFrom(update)

@@ -1,4 +1,4 @@
-"""What a machine has too little of for one more kubelet: that says nothing about the kubelet, nor about podslice."""
+"""Resources that a machine lacks for one more kubelet: no difference between the kubelet and podslice."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _REMEDY = "end other kubelets of this machine, or raise fs.inotify.max_user_inst
 
 
 class ShortageError(Exception):
-    """The machine has too little of something; the text says of what, and what to do."""
+    """Raised when the machine lacks a resource; the text names it and the remedy."""
 
 
 def shortage_in(log: str) -> str:
-    """What a kubelet had too little of, in its own words and with what to do; empty for nothing."""
+    """Return the shortage in a kubelet's log, with the remedy; empty for none."""
     found = _WORDS.search(log)
     if found is None:
         return ""
@@ -30,8 +30,8 @@ def shortage_in(log: str) -> str:
 
 
 def inotify_shortage() -> str:
-    """Why the kernel would not give a kubelet the inotify instances that it needs, which are counted for each user;
-    empty where it would."""
+    """Return why the kernel would refuse the inotify instances that a kubelet needs, which are limited for each user;
+    empty where it would not."""
     libc = ctypes.CDLL(None, use_errno=True)
     taken: list[int] = []
     try:

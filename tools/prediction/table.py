@@ -1,4 +1,4 @@
-"""What was compared, as a table of Markdown."""
+"""The counts of a comparison as a Markdown table."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _COLUMNS = (
 
 
 def row(number: int, name: str, counts: Mapping[str, int], seconds: float) -> str:
-    """One configuration."""
+    """Format the row of one configuration."""
     return _cells([f"{number} {name}", *(str(counts[column]) for column in _COLUMNS), f"{seconds:.0f}"])
 
 
 def table(rows: Sequence[str], total: Counter[str]) -> str:
-    """All of them, and below it every count of them together."""
+    """Format the table of all rows, and below it the sum of every count."""
     head = _cells(["configuration", *_COLUMNS, "seconds"])
     line = "|---|" + "---:|" * (len(_COLUMNS) + 1)
     last = _cells(["all", *(str(total[column]) for column in _COLUMNS), ""])

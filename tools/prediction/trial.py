@@ -18,9 +18,9 @@ from tools.judge.kubelets import spare_lists
 from tools.judge.pods import PodDrawer, change_pod
 from tools.prediction import commands, compare
 from tools.prediction.answers import PATIENCE, compare_device_file, compare_pod_resources
-from tools.prediction.configurations import Configuration, changed, machine_of
+from tools.prediction.configurations import Configuration, change_configuration, machine_of
 from tools.prediction.creation import compare_creation
-from tools.prediction.devicelists import changed_list, without_chance
+from tools.prediction.devicelists import change_list, without_chance
 from tools.prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
 from tools.prediction.model import FILES, Model
 from tools.prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
@@ -35,7 +35,7 @@ _PREFIX = "Pod was rejected: "
 
 
 class Trial:
-    """`run` goes through one history, which `r` draws."""
+    """Runs one history, drawn from `r`, on both sides."""
 
     def __init__(self, node: OneNode, configuration: Configuration, r: Random) -> None:
         self.notes = Notes()
@@ -50,13 +50,13 @@ class Trial:
         self._uids: dict[str, str] = {}
         self._crashed: set[str] = set()
         self._created: dict[str, Json] = {}
-        """What containers got when they were created, by the runtime's id."""
+        """Resources with which containers were created, by the runtime's id."""
         machine = machine_of(configuration.shape)
         self._resizable = ResizableDrawer(r, configuration.shape.cpus) if configuration.resizes else None
         self._drawer = PodDrawer(r, machine, list(configuration.devices), spare_lists(machine, configuration.kubelet))
 
     def run(self, pods: int) -> None:
-        """Until so many pods have been created."""
+        """Run until `pods` pods have been created."""
         with self._plugins:
             self._run(pods)
 
@@ -83,7 +83,7 @@ class Trial:
     # What happens
 
     def _start(self, config: Json) -> bool:
-        """Both start with this configuration on what the last kubelet left; True when they do."""
+        """Start both sides with this configuration on the files of the last kubelet. Returns whether they did."""
         self.counts["starts"] += 1
         kubelet = self._node.kubelet
         real = predicted = ""
@@ -109,7 +109,7 @@ class Trial:
                 kubelet.stop()
             return False
         if self._running:
-            self._readmitted(refused)
+            self._compare_readmission(refused)
         kubelet.keep_house()
         self._compare()
         return True
@@ -120,8 +120,8 @@ class Trial:
             told.get(own.resource) == str(sum(one.healthy for one in own.devices)) for own in self._inventory.resources
         )
 
-    def _readmitted(self, refused: dict[str, Refusal]) -> None:
-        """The kubelet has admitted its running pods again, or not."""
+    def _compare_readmission(self, refused: dict[str, Refusal]) -> None:
+        """Compare which running pods the kubelet has admitted again."""
         for name in list(self._running):
             self.counts["re-admissions"] += 1
             uid = self._uids[name]
@@ -154,7 +154,7 @@ class Trial:
             return
         self.counts["pods"] += 1
         refusal = self._model.admit(stored)
-        found = self._node.decided(name)
+        found = self._node.wait_for_decision(name)
         failed = found["status"]["phase"] == "Failed"
         self.counts["refused" if failed else "admitted"] += 1
         self._uids[name] = stored["metadata"]["uid"]
@@ -172,7 +172,7 @@ class Trial:
         self._compare()
 
     def _folders_are_gone(self) -> bool:
-        """A kubelet removes the folder of a pod that is gone a few seconds after the pod."""
+        """Whether the folders of removed pods are gone; a kubelet removes them a few seconds after the pod."""
         there = {entry.name for entry in (self._node.kubelet.folder / "pods").iterdir()}
         return there <= {pod["metadata"]["uid"] for pod in self._node.pods()}
 
@@ -185,7 +185,7 @@ class Trial:
         self._compare()
 
     def _complete(self) -> None:
-        """A pod whose containers are not started again ends."""
+        """End a pod whose containers are not restarted."""
         name = self._r.choice([n for n, pod in self._running.items() if pod["spec"]["restartPolicy"] == "Never"])
         self.notes.step = f"complete {name}"
         self.counts["completions"] += 1
@@ -198,8 +198,8 @@ class Trial:
         self._compare()
 
     def _resize(self) -> None:
-        """Containers are to have other resources. Where they do not get them, they want the old ones again. A kubelet
-        that looks at devices which are gone may end (`vanished_devices_crash`)."""
+        """Request other resources for containers, and the old ones again where they are not granted. A kubelet that
+        looks at removed devices may crash (`vanished_devices_crash`)."""
         name = self._any()
         if self._model.holds_vanished(self._uids[name]):
             return
@@ -207,7 +207,7 @@ class Trial:
         self.notes.step = f"resize {name}"
         resizing = Resizing(self.notes, self._node, self._model)
         try:
-            decision, found = resizing.resize(before, self._wanted(before))
+            decision, found = resizing.resize(before, self._draw_resize(before))
         except StatusError as error:
             self.counts["resizes refused by the API server"] += 1
             if error.code not in (403, 422):
@@ -215,7 +215,7 @@ class Trial:
             return
         if decision.outcome == "Allocated":
             self._running[name] = found
-            effects = compare.predicted(self._model.effects(self._uids[name]))
+            effects = compare.predict_containers(self._model.effects(self._uids[name]))
             for container in self._node.runtime.of_pod(self._uids[name]):
                 if container.name in resizing.updated and container.state == RUNNING:
                     self._created[container.id] = effects[container.name] | resizing.updated[container.name]
@@ -224,14 +224,14 @@ class Trial:
             resizing.resize(before, _resizable(before["spec"]))
         self._compare()
 
-    def _wanted(self, pod: Json) -> Json:
+    def _draw_resize(self, pod: Json) -> Json:
         if self._resizable is not None:
-            return self._resizable.resized(pod)
+            return self._resizable.draw_resize(pod)
         return _resizable({"containers": change_pod(self._r, pod)["spec"]["containers"]})
 
     def _change_devices(self) -> None:
-        """A plugin tells of other devices. Containers keep what they have, also what is ill or gone."""
-        resource, self._devices = changed_list(self._r, self._devices, self._configuration.shape.nodes)
+        """Make a plugin report other devices. Containers keep theirs, even unhealthy and removed ones."""
+        resource, self._devices = change_list(self._r, self._devices, self._configuration.shape.nodes)
         self.notes.step = f"another list of {resource}"
         self.counts["changed lists of devices"] += 1
         self._inventory = inventory_from_data(list(self._devices))
@@ -242,7 +242,7 @@ class Trial:
         self._compare()
 
     def _crash(self) -> None:
-        """A container ends, and is started again."""
+        """End a container, which is then restarted."""
         name = self._any()
         pod = self._running[name]
         running = [own for own in self._node.runtime.of_pod(self._uids[name]) if own.state == RUNNING]
@@ -254,7 +254,7 @@ class Trial:
         self._crashed.add(name)
         self._node.runtime.end(container, 1)
         self._node.until(name, lambda found: _restarts(found, container.name) > 0)
-        self._model.restarted(self._uids[name], container.name)
+        self._model.restart_container(self._uids[name], container.name)
         self._compare()
 
     def _restart(self) -> None:
@@ -265,7 +265,7 @@ class Trial:
             self._begin_anew()
 
     def _restart_without(self) -> None:
-        """A pod is deleted while no kubelet runs."""
+        """Delete a pod while no kubelet runs."""
         name = self._any()
         self.notes.step = f"restart without {name}"
         self.counts["restarts"] += 1
@@ -276,11 +276,11 @@ class Trial:
             self._begin_anew()
 
     def _reconfigure(self) -> None:
-        """The next kubelet has another configuration. Where it does not start, the one before it comes back."""
+        """Start the next kubelet with another configuration; where it does not start, with the one before."""
         before = self._now
         self.counts["restarts"] += 1
         self.counts["restarts with another configuration"] += 1
-        config = changed(self._r, self._configuration, before)
+        config = change_configuration(self._r, self._configuration, before)
         self.notes.step = f"restart with {_what_differs(before, config)}"
         self._node.kubelet.stop()
         if not self._start(config):
@@ -289,8 +289,8 @@ class Trial:
                 self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """No kubelet starts on what is there: all pods go, and so do the state files. Where the configuration itself
-        was refused, others are drawn until one starts."""
+        """Remove all pods and state files, as no kubelet starts on them. Where the configuration itself was refused,
+        draw others until one starts."""
         self.counts["drains"] += 1
         for pod in self._node.pods():
             self._node.forget(pod["metadata"]["name"])
@@ -303,7 +303,7 @@ class Trial:
             self._model = Model(self._node.kubelet.machine, cgroup_version(), self._inventory)
             if self._start(config):
                 return
-            config = changed(self._r, self._configuration, self._configuration.kubelet)
+            config = change_configuration(self._r, self._configuration, self._configuration.kubelet)
 
     # Drawing
 
@@ -325,12 +325,13 @@ class Trial:
 
     def _leave(self, name: str, *, listed: bool = False) -> None:
         del self._running[name]
-        self._model.gone(self._uids[name], listed=listed)
+        self._model.remove(self._uids[name], listed=listed)
         if not listed and self._node.kubelet.runs:
             self._node.kubelet.keep_house()
 
     def _new_second(self) -> None:
-        """A kubelet admits again in order of creation, which is told in seconds."""
+        """Wait for a new second: a kubelet re-admits in order of creation, whose times have a resolution of a
+        second."""
         if self._running:
             newest = max(pod["metadata"]["creationTimestamp"] for pod in self._running.values())
             while time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) <= newest:
@@ -339,7 +340,7 @@ class Trial:
     # Comparing
 
     def _compare(self) -> None:
-        """State files, PodResources and what the runtime was told, as soon as the kubelet has caught up."""
+        """Compare state files, PodResources and messages to the runtime, once the kubelet has caught up."""
         kubelet, model = self._node.kubelet, self._model
         for name, content in model.files().items():
             soon(partial(_has, kubelet, name, content), PATIENCE)
@@ -349,20 +350,24 @@ class Trial:
             compare_device_file(self.notes, kubelet, model)
         compare_pod_resources(self.notes, kubelet, model)
         for name, uid in ((name, self._uids[name]) for name in self._running):
-            expected = self._as_created(uid, compare.predicted(model.effects(uid)))
+            expected = self._as_created(uid, compare.predict_containers(model.effects(uid)))
             soon(partial(self._is_told, uid, expected), PATIENCE)
-            for container, told in compare.told(self._node.runtime, uid).items():
+            for container, told in compare.read_containers(self._node.runtime, uid).items():
                 self.counts["containers"] += 1
                 self.notes.same(f"what the runtime knows of {name}/{container}", told, expected[container])
 
     def _same_file(self, name: str, real: bytes, predicted: bytes) -> None:
-        if name == MEMORY_STATE_FILE and real != predicted and compare.in_order(real) == compare.in_order(predicted):
+        if (
+            name == MEMORY_STATE_FILE
+            and real != predicted
+            and compare.normalise_memory_state(real) == compare.normalise_memory_state(predicted)
+        ):
             self.counts["memory state files in another order"] += 1
             real = predicted
         self.notes.same(name, real.decode(), predicted.decode())
 
     def _as_created(self, uid: str, expected: dict[str, Json]) -> dict[str, Json]:
-        """With what containers got when they were created, but for their CPUs: no kubelet tells a running container
+        """Add what containers got when they were created, except their CPUs: no kubelet sends a running container
         anything else, even where another configuration, or memory booked elsewhere, would give a new one other values.
         """
         for container in self._node.runtime.of_pod(uid):
@@ -374,11 +379,11 @@ class Trial:
         return expected
 
     def _is_told(self, uid: str, expected: dict[str, Json]) -> bool:
-        told = compare.told(self._node.runtime, uid)
+        told = compare.read_containers(self._node.runtime, uid)
         return all(expected[name] == own for name, own in told.items())
 
     def _last_start(self) -> None:
-        """`podslice state verify` says whether the next kubelet starts."""
+        """Compare whether the next kubelet starts with `podslice state verify`."""
         self.notes.step = "last start"
         predicted = commands.next_start(self._node.kubelet)
         self._node.kubelet.stop()
@@ -404,11 +409,13 @@ class Trial:
 
 def _has(kubelet: RealKubelet, name: str, content: bytes) -> bool:
     found = kubelet.file(name)
-    return found == content or (name == MEMORY_STATE_FILE and compare.in_order(found) == compare.in_order(content))
+    return found == content or (
+        name == MEMORY_STATE_FILE and compare.normalise_memory_state(found) == compare.normalise_memory_state(content)
+    )
 
 
 def _resizable(spec: Json) -> Json:
-    """Of a pod's specification what a resize names."""
+    """Return the part of a pod's specification that a resize names."""
     found: Json = {}
     for part in ("containers", "initContainers"):
         named = [own for own in spec.get(part, ()) if part == "containers" or own.get("restartPolicy") == "Always"]
