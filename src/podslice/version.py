@@ -1,4 +1,4 @@
-"""Which podslice this is."""
+"""The version of podslice that runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ UNPACKAGED = "0+unpackaged"
 
 
 def running_version() -> str:
-    """What is installed; `UNPACKAGED` for a tree that is only on Python's path: nobody can say what is in it, so two
-    of them are not one version."""
+    """Return the installed version. A source tree that is only on Python's path is `UNPACKAGED`: its content is not
+    known, so two of them do not count as the same version."""
     try:
         return metadata.version("podslice")
     except metadata.PackageNotFoundError:

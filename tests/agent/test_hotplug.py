@@ -20,7 +20,7 @@ from podslice.agent.status.report import AgentReporter
 from podslice.host.boot import Boot
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
-from podslice.host.kernel.uevents import concerns_machine, heard, open_uevents
+from podslice.host.kernel.uevents import concerns_machine, drain_uevents, open_uevents
 from podslice.host.machine_reading import Reading, read_machine
 from podslice.machine.delta import MachineConsequence
 from podslice.service.identity import Identity
@@ -329,7 +329,7 @@ class FakeSocket:
 def test_only_the_kernel_is_heard(messages: list[tuple[bytes, int]], error: OSError, *, found: bool) -> None:
     """What another process sends is not the kernel's; announcements that were lost make us look."""
     listener: socket.socket = FakeSocket(messages, error)  # type: ignore[assignment]
-    assert heard(listener) is found
+    assert drain_uevents(listener) is found
 
 
 @pytest.fixture
@@ -350,7 +350,7 @@ def test_a_process_is_not_the_kernel(listener: socket.socket) -> None:
     message, (sender, _) = listener.recvfrom(1 << 16, socket.MSG_PEEK)
     assert concerns_machine(message)
     assert sender != 0
-    assert not heard(listener)
+    assert not drain_uevents(listener)
     assert not select.select([listener], [], [], 0)[0]
 
 
@@ -362,7 +362,7 @@ def test_the_kernel_is_heard(listener: socket.socket) -> None:
         pytest.skip(f"needs root and a writable /sys, to let the kernel announce a CPU: {error}")
     if not select.select([listener], [], [], 30)[0]:
         pytest.skip("needs the host's network namespace: announcements of the kernel do not come into this one")
-    assert heard(listener)
+    assert drain_uevents(listener)
 
 
 def test_after_a_reboot(tmp_path: Path) -> None:

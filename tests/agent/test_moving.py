@@ -286,7 +286,7 @@ def test_killed_before_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             await world.settle()
             world.agrees()
             assert world.owner.store is not None
-            assert world.owner.store.unfinished == ()
+            assert world.owner.store.open_resizes == ()
             places.append(world.owned("a"))
             assert world.view.numa_nodes("a", "app") == ((memory and (2 if places[-1] == "20-23" else 1)) or 0)
             return ended

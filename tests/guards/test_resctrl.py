@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from podslice.config.policy import CacheClass
 from podslice.guards.resctrl import RESCTRL, CacheFacts, ResctrlFacts, cache_groups, domains_of, schemata_of
 from podslice.host.kernel.kernelfiles import KernelFiles
-from podslice.host.kernel.resctrl import read_resctrl, why_refused
+from podslice.host.kernel.resctrl import read_last_error, read_resctrl
 from podslice.node.checkpoints.guard_files import GuardedFile, same, schemata_in
 from podslice.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
@@ -245,9 +245,9 @@ def test_reading_a_tree(tmp_path: Path) -> None:
     found = read_resctrl(files, ())
     assert found is not None
     assert "old" in found.foreign
-    assert why_refused(files) == ""
+    assert read_last_error(files) == ""
     (tmp_path / RESCTRL / "info/last_cmd_status").write_text("Mask f0f has non-consecutive 1-bits\n")
-    assert why_refused(files) == "Mask f0f has non-consecutive 1-bits"
+    assert read_last_error(files) == "Mask f0f has non-consecutive 1-bits"
     (tmp_path / RESCTRL / "info/L3/cbm_mask").write_text("what?\n")
     assert read_resctrl(files, ()) is not None
 

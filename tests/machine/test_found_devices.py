@@ -13,7 +13,14 @@ from podslice.host.capture import capture_machine
 from podslice.host.discover import discover, discover_snapshot
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.machine_files import load_machine
-from podslice.host.pci import PCI, Function, found_devices, pci_functions, placed_devices, resource_names
+from podslice.host.pci import (
+    PCI,
+    Function,
+    group_by_resource,
+    parse_resource_names,
+    read_pci_functions,
+    read_placed_devices,
+)
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.model import PCIDevice
 from podslice.machine.readers.form import from_data
@@ -68,7 +75,7 @@ def run(*arguments: str) -> Result:
 def test_functions_that_plugins_offer() -> None:
     """GPUs, accelerators, NICs and virtual functions with their nodes; no baseboard display, no disk, no NIC whose
     virtual functions are on; a node that the kernel does not know is none."""
-    assert pci_functions(machine_files(), MACHINE) == [
+    assert read_pci_functions(machine_files(), MACHINE) == [
         Function("0000:17:00.0", "gpu", "10de", "2330", 0),
         Function("0000:31:01.0", "vf", "8086", "1889", 1),
         Function("0000:31:01.1", "vf", "8086", "1889", 1),
@@ -81,10 +88,10 @@ def test_functions_that_plugins_offer() -> None:
 def test_usual_names_and_others() -> None:
     """Resources have the names of the usual plugins; a model goes before a vendor, a vendor before a kind; empty leaves
     out."""
-    functions = pci_functions(machine_files(), MACHINE)
+    functions = read_pci_functions(machine_files(), MACHINE)
 
     def names(*texts: str) -> list[str]:
-        return [resource.resource for resource in found_devices(functions, resource_names(texts)).resources]
+        return [resource.resource for resource in group_by_resource(functions, parse_resource_names(texts)).resources]
 
     assert names() == [
         "amd.com/gpu", "example.com/gpu", "intel.com/intel_sriov_netdevice", "nvidia.com/gpu", "nvidia.com/nic",
@@ -104,7 +111,7 @@ def test_usual_names_and_others() -> None:
 def test_wrong_names(text: str, problem: str) -> None:
     """Names that no plugin could register, and keys that mean nothing, are refused."""
     with pytest.raises(InputError, match=problem):
-        resource_names([text])
+        parse_resource_names([text])
 
 
 def test_devices_of_a_snapshot_go_into_admit(tmp_path: Path) -> None:
@@ -114,8 +121,8 @@ def test_devices_of_a_snapshot_go_into_admit(tmp_path: Path) -> None:
     with tarfile.open(archive) as snapshot:
         assert not [name for name in snapshot.getnames() if name.endswith(("config", "resource", "rom"))]
     document = read_document(run("--devices", "--sysfs", str(archive), "-o", "json").stdout, "DeviceInventory")
-    functions = pci_functions(machine_files(), MACHINE)
-    assert inventory_from_data(document) == found_devices(functions, {})
+    functions = read_pci_functions(machine_files(), MACHINE)
+    assert inventory_from_data(document) == group_by_resource(functions, {})
     devices = tmp_path / "devices.yaml"
     devices.write_text(run("--devices", "--sysfs", str(archive), "-o", "yaml").stdout)
     assert load_documents(devices.read_text())[0] == document
@@ -165,7 +172,7 @@ def test_devices_with_a_place(tmp_path: Path) -> None:
     """Of a machine, also of a captured one and of its file, it is known which devices are on which NUMA node."""
     archive, written = tmp_path / "node.tar.xz", tmp_path / "machine.yaml"
     machine = discover(machine_files())
-    assert machine.pci_devices == placed_devices(machine_files())
+    assert machine.pci_devices == read_placed_devices(machine_files())
     assert [(one.address[5:7], one.numa_node, one.interfaces) for one in machine.pci_devices] == [
         ("01", 0, ()), ("17", 0, ()), ("31", 1, ("eth7",)), ("31", 1, ()), ("31", 1, ()), ("68", 0, ()),
     ]  # fmt: skip

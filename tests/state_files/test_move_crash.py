@@ -117,7 +117,7 @@ def test_every_kill_point(pod: Pod, move: Move, policy: PodslicePolicy, tmp_path
         assert again.refused == []
         seen.append(holds(again.node.state))
         assert seen[-1] in (before, after)
-        for uid in again.unfinished:
+        for uid in again.open_resizes:
             again.end_resize(uid)
         assert holds(open_store(directory, policy, pod, OWNER).node.state) == seen[-1]
     done = [one == after for one in seen]
@@ -150,7 +150,7 @@ def test_a_full_disk_undoes_it(tmp_path: Path) -> None:
     disk.full = True
     with pytest.raises(StateWriteError):
         store.begin_move(UID, intent)
-    assert (holds(store.node.state), store.unfinished) == (before, ())
+    assert (holds(store.node.state), store.open_resizes) == (before, ())
     disk.full = False
     store.begin_move(UID, intent)
     disk.full = True

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from podslice.agent.owner import Owner
 from podslice.agent.updates import Write
-from podslice.host.kernel.uevents import heard, open_uevents
+from podslice.host.kernel.uevents import drain_uevents, open_uevents
 from podslice.host.machine_reading import Reading
 from podslice.machine.model import Machine
 from podslice.values.errors import PodsliceError
@@ -114,7 +114,7 @@ class MachineWatch:
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def hear() -> None:
-            if heard(listener):
+            if drain_uevents(listener):
                 due.set()
 
         loop.add_reader(listener, hear)

@@ -138,7 +138,7 @@ def check_page_name(out: Path | None) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a drawing or a page. On a full disk an older one stays, and no partial one is left. Raises `InputError`."""
-    from podslice.host.state.statefile import taking_place
+    from podslice.host.state.statefile import open_replacement
 
     data = (text + "\n").encode()
     try:
@@ -147,7 +147,7 @@ def write_text(path: Path, text: str) -> None:
             return
         place = path.resolve()
         try:
-            with taking_place(place) as beside:
+            with open_replacement(place) as beside:
                 beside.write_bytes(data)
                 if place.exists():
                     shutil.copymode(place, beside)

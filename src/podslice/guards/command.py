@@ -50,7 +50,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: s
     lock.take()
     try:
         _load(guard)
-        result = guard.run(list(files.saved(guard.saved.values())), online=online_cpus(files))
+        result = guard.run(list(files.read_saved(guard.saved.values())), online=online_cpus(files))
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", source=str(store.path), remedy="run it as root"

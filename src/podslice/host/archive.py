@@ -1,4 +1,4 @@
-"""Tar archives from strangers, read from front to back within bounds.
+"""Read tar archives of unknown origin from front to back, within bounds.
 
 The standard library trusts an archive in three ways that a few hundred kilobytes can abuse: it unpacks as much as
 there is, it reads extended headers whole, and it remembers every member. Here the unpacked bytes, the size of headers
@@ -21,7 +21,7 @@ MAX_TOTAL_BYTES = 256 << 20
 """Unpacked bytes of an archive. A capture of 768 CPUs has 16 MiB."""
 _MAX_HEADER_BYTES = 64 << 10
 _XZ_MEMORY = 72 << 20
-"""What `xz -9` needs."""
+"""Memory that `xz -9` needs to unpack, in bytes."""
 _INPUT = 64 << 10
 _EXTENDED = frozenset(
     (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
@@ -29,7 +29,7 @@ _EXTENDED = frozenset(
 
 
 class AbsurdArchiveError(Exception):
-    """An archive that is larger than any captured machine; the text says what is too much of it."""
+    """Raised for an archive that is larger than any captured machine; the message says which bound it breaks."""
 
 
 class _Decompressor(Protocol):
@@ -41,7 +41,7 @@ class _Decompressor(Protocol):
 
 
 class _Inflate:
-    """zlib's object with the interface of the other two."""
+    """A gzip decompressor with the interface of those of `lzma` and `bz2`."""
 
     def __init__(self) -> None:
         self._object = zlib.decompressobj(wbits=31)
@@ -59,7 +59,7 @@ class _Inflate:
 
 
 def _decompressor(start: bytes) -> _Decompressor | None:
-    """A decompressor for content that starts so, None for plain content."""
+    """Return a decompressor for content with this start; None for content that is not compressed."""
     if start.startswith(b"\xfd7zXZ\x00"):
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
     if start.startswith(b"\x1f\x8b"):
@@ -79,7 +79,7 @@ class _Unpacked:
     def read(self, size: int) -> bytes:
         chunks: list[bytes] = []
         wanted = size
-        while wanted > 0 and (chunk := self._some(wanted)):
+        while wanted > 0 and (chunk := self._read_some(wanted)):
             chunks.append(chunk)
             wanted -= len(chunk)
         self._total += size - wanted
@@ -87,12 +87,13 @@ class _Unpacked:
             raise AbsurdArchiveError(f"more than {MAX_TOTAL_BYTES >> 20} MiB unpacked")
         return b"".join(chunks)
 
-    def _some(self, size: int) -> bytes:
+    def _read_some(self, size: int) -> bytes:
         if self._decompressor is None:
             chunk, self._packed = self._packed[:size], self._packed[size:]
             return chunk or self._file.read(size)
         while True:
             if self._decompressor.eof:
+                # A compressed file may be several streams in a row, with zeros as padding between and after them.
                 self._packed = (self._decompressor.unused_data + self._packed).lstrip(b"\0") or self._file.read(_INPUT)
                 following = _decompressor(self._packed)
                 if following is None:
@@ -126,8 +127,8 @@ def _open(content: _Unpacked) -> tarfile.TarFile:
     return opened
 
 
-def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
-    """The members of an archive in order, each to be read before the next is asked for.
+def read_members(path: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield the members of an archive in order. Each must be read before the next one is taken.
 
     Raises `AbsurdArchiveError`, and what the standard library raises for damaged archives.
     """
@@ -137,5 +138,6 @@ def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
             if member is None:
                 return
             yield member, archive
+            # The list grows by every member, also when the archive is only streamed.
             archive.members.clear()  # type: ignore[attr-defined]
     raise AbsurdArchiveError(f"more than {MAX_ENTRIES} entries")

@@ -1,4 +1,4 @@
-"""What the kernel says of the boot it is in, and of the place it lies at."""
+"""The id of the running boot, and the size of the kernel's image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 64
 
 
 def boot_id(fs: FileSystem) -> str:
-    """The kernel's id of this boot, empty where it does not say."""
+    """Return the kernel's id of this boot; empty where it cannot be read."""
     try:
         return fs.read(_BOOT_ID).strip()[:_LONGEST]
     except OSError:
@@ -20,7 +20,7 @@ def boot_id(fs: FileSystem) -> str:
 
 
 def kernel_image(fs: FileSystem) -> int | None:
-    """Bytes the kernel's image spans; None without the right to see addresses (CAP_SYS_ADMIN)."""
+    """Return the bytes that the kernel's image spans; None without the right to see addresses (CAP_SYS_ADMIN)."""
     try:
         return kernel_span(fs.read(_IOMEM))
     except OSError:
@@ -28,12 +28,12 @@ def kernel_image(fs: FileSystem) -> int | None:
 
 
 class Boot(NamedTuple):
-    """This boot: its id, and the bytes the kernel's image spans, where they can be read."""
+    """The running boot: its id, and the bytes that the kernel's image spans (None: cannot be read)."""
 
     id: str
     kernel_image: int | None = None
 
 
 def read_boot(fs: FileSystem) -> Boot:
-    """What the files below `fs` say."""
+    """Read the boot from the files of procfs below `fs`."""
     return Boot(boot_id(fs), kernel_image(fs))

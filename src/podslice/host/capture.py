@@ -1,7 +1,7 @@
-"""Capturing a machine as a snapshot.
+"""Capture a machine as a snapshot.
 
 A plain `tar` stores files of /proc as empty and pads those of /sys. Here discovery runs once over a recording file
-system, and what it asked for is what the archive holds: small, complete, and free of anything else about the machine.
+system, and the archive holds the files that it read: small, complete, and free of anything else about the machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from podslice.host.discover import discover
 from podslice.host.filesystem import DiskFileSystem, FileSystem
-from podslice.host.pci import pci_functions
+from podslice.host.pci import read_pci_functions
 from podslice.values.errors import InputError
 
 
 class RecordingFileSystem:
-    """Passes everything through and remembers the texts read and the names listed."""
+    """A file system that passes every call through, and remembers the texts read and the names listed."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -43,7 +43,7 @@ def capture_machine(target: str | Path, fs: FileSystem | None = None) -> int:
     """Write a snapshot of the machine (this one by default) to `target`, a tar compressed as its name says; returns
     the number of files. Raises `InputError` where there is nothing to capture or the target cannot be written."""
     recording = RecordingFileSystem(DiskFileSystem("/") if fs is None else fs)
-    pci_functions(recording, discover(recording))
+    read_pci_functions(recording, discover(recording))
     # Names that were only listed matter too, such as the links of a NUMA node to its CPUs.
     parents = {path[:place] for path in recording.files for place, char in enumerate(path) if char == "/"}
     folders = recording.names - recording.files.keys() - parents

@@ -1,4 +1,4 @@
-"""A `Machine` from sysfs and procfs: the kubelet's view and the hardware's, side by side."""
+"""Discover a `Machine` from sysfs and procfs: the kubelet's view of it beside the hardware's facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.host.filesystem import DiskFileSystem, FileSystem
 from podslice.host.hardware import Hardware
 from podslice.host.kernel_text import read_optional_text
 from podslice.host.kubelet_view import CPU, NODE, read_kubelet_view
-from podslice.host.pci import placed_devices
+from podslice.host.pci import read_placed_devices
 from podslice.host.snapshot import open_snapshot
 from podslice.machine.model import Machine
 from podslice.values.cpuset import CPUSet
@@ -28,11 +28,11 @@ _ARCHITECTURES = (
 
 
 def discover(fs: FileSystem, *, name: str = "", architecture: str = "", system_z: bool = False) -> Machine:
-    """The machine whose `sys/` and `proc/` are below `fs`.
+    """Discover the machine whose `sys/` and `proc/` are below `fs`.
 
     What a kubelet would see goes into `nodes`, `num_cores` and `num_sockets`; when its discovery fails, those are
     empty or 0, `warnings` says why, and the hardware's facts are there all the same. `system_z`: the kubelet runs on
-    s390x and tells cores apart by book and drawer too. Raises `InputError` when there are no CPUs to read at all.
+    s390x and distinguishes cores by book and drawer too. Raises `InputError` when there are no CPUs to read at all.
     """
     if not fs.entries(CPU) and not fs.entries(NODE):
         raise InputError(f"has neither {CPU} nor {NODE}", source=fs.label, remedy="give the folder that holds sys/")
@@ -59,13 +59,13 @@ def discover(fs: FileSystem, *, name: str = "", architecture: str = "", system_z
         rcu_nocbs=CPUSet.from_bits(hardware.rcu_nocbs),
         groups=hardware.groups(),
         kernel_nodes=hardware.nodes(),
-        pci_devices=placed_devices(fs),
+        pci_devices=read_placed_devices(fs),
         warnings=tuple(_condense(view.warnings)),
     )
 
 
 def discover_host(root: str | Path = "/") -> Machine:
-    """This machine, or the one whose file systems are mounted below `root`."""
+    """Discover this machine, or the one whose file systems are mounted below `root`."""
     architecture = _GO_STYLE.get(platform.machine(), platform.machine())
     return discover(
         DiskFileSystem(root), name=platform.node(), architecture=architecture, system_z=architecture == "s390x"
@@ -73,7 +73,7 @@ def discover_host(root: str | Path = "/") -> Machine:
 
 
 def discover_snapshot(path: str | Path) -> Machine:
-    """A captured machine: a directory or tar archive with `sys/` and `proc/`. Raises `InputError`."""
+    """Discover a captured machine from a directory or tar archive with `sys/` and `proc/`. Raises `InputError`."""
     name = re.sub(r"\.(?:tar(?:\.\w+)?|t[gxb]z)$", "", Path(path).name)
     return discover(open_snapshot(path), name=name)
 
@@ -86,7 +86,7 @@ def _architecture(cpuinfo: str) -> str:
 
 
 def _condense(warnings: list[str]) -> list[str]:
-    """Warnings that differ only in a CPU number, as one each."""
+    """Return one warning for all that differ only in numbers."""
     seen: dict[str, list[str]] = {}
     for warning in warnings:
         seen.setdefault(re.sub(r"\d+", "#", warning), []).append(warning)

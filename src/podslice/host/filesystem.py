@@ -1,7 +1,7 @@
-"""Reading files below a root.
+"""File systems from which machines are read, below a root.
 
 Every reader of a machine takes a `FileSystem`, so the same code reads this machine (`DiskFileSystem("/")`), a captured
-tree on disk, a captured archive held in memory, and what a test writes down in a dictionary (`MemoryFileSystem`).
+tree on disk, a captured archive held in memory, and a dictionary in a test (`MemoryFileSystem`).
 Paths are relative to the root and have no leading slash (`sys/devices/system/cpu/online`).
 """
 
@@ -20,22 +20,22 @@ _MAX_LINKS = 16
 
 
 class FileSystem(Protocol):
-    """What readers need: text of a file, names in a directory, and a label for messages."""
+    """The interface of readers: text of a file, names in a directory, and a label for messages."""
 
     @property
     def label(self) -> str: ...
 
     def read(self, path: str) -> str:
-        """Whole text. Raises `FileNotFoundError`, or another `OSError` when it exists but cannot be read."""
+        """Return the whole text. Raises `FileNotFoundError`, or another `OSError` when it exists but cannot be read."""
         ...
 
     def entries(self, path: str) -> list[str]:
-        """Names in a directory in byte order; empty when there is no such directory."""
+        """Return the names in a directory in byte order; empty when there is no such directory."""
         ...
 
 
 class DiskFileSystem:
-    """The files below `root`, read when asked for."""
+    """The files below `root` on disk; nothing is cached."""
 
     def __init__(self, root: str | Path = "/") -> None:
         self.root = Path(root)
@@ -107,7 +107,7 @@ class MemoryFileSystem:
         return sorted(names, key=os.fsencode)
 
     def _resolve(self, path: str) -> str:
-        """The path with symbolic links followed; links that leave the root are cut off at it."""
+        """Follow symbolic links; links that leave the root are cut off at it. Raises `OSError` for a loop."""
         pending = path.split("/")[::-1]
         done: list[str] = []
         followed = 0

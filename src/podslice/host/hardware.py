@@ -1,8 +1,8 @@
-"""What the hardware looks like, as the kernel's sibling masks tell it.
+"""Read the facts of the hardware from the kernel's sibling masks.
 
-The kubelet's own discovery (`kubelet_view`) loses facts: it ignores dies, ledgers and core types, drops caches after
-the first unreadable file, and makes up NUMA nodes. People want the real picture beside it, so this module reads it, and
-agrees with hwloc and lscpu where those agree with each other.
+The kubelet's own discovery (`kubelet_view`) loses facts: it ignores dies, book levels and core types, drops caches
+after the first unreadable file, and invents NUMA nodes. This module reads the facts beside it, and agrees with hwloc
+and lscpu where those agree with each other.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Hardware:
     # Groups of CPUs
 
     def groups(self) -> tuple[CPUGroup, ...]:
-        """Cores, clusters, dies, packages, ledgers and drawers with their online CPUs, each kind by lowest CPU."""
+        """Return cores, clusters, dies, packages and, of s390x, each book and drawer, with their online CPUs; each kind
+        by lowest CPU."""
         return (
             *self._groups("core", "core_id", "core_cpus", "thread_siblings"),
             *self._groups("cluster", "cluster_id", "cluster_cpus"),
@@ -81,8 +82,8 @@ class Hardware:
         )
 
     def _groups(self, kind: str, id_file: str, *mask_files: str) -> list[CPUGroup]:
-        """Every CPU that is the lowest of its mask starts a group. Where masks overlap, the later group keeps the CPUs.
-        A CPU that is missing from its own mask is in no group. hwloc draws the same conclusions."""
+        """Group CPUs by their masks. Every CPU that is the lowest of its mask starts a group. Where masks overlap, the
+        later group keeps the CPUs. A CPU that is missing from its own mask is in no group. hwloc does the same."""
         masks = self._masks(mask_files) or self._masks_by_id(id_file)
         leader: dict[int, int] = {}
         for cpu, mask in masks.items():
@@ -105,7 +106,7 @@ class Hardware:
         return masks
 
     def _masks_by_id(self, id_file: str) -> dict[int, Bits]:
-        """Without masks: CPUs with the same id, for cores the same package too."""
+        """Return masks of the CPUs that have the same id in the same package, for kernels without mask files."""
         same: dict[tuple[int | None, ...], Bits] = {}
         key_of: dict[int, tuple[int | None, ...]] = {}
         for cpu in iter_bits(self.online):
@@ -124,7 +125,7 @@ class Hardware:
     # Caches
 
     def caches(self) -> tuple[Cache, ...]:
-        """Every cache once, by level, then lowest CPU."""
+        """Return every cache once, by level, then lowest CPU."""
         found: dict[tuple[int, str, Bits], Cache] = {}
         for cpu in iter_bits(self.online):
             base = f"{CPU}/cpu{cpu}/cache"
@@ -148,7 +149,7 @@ class Hardware:
     # NUMA nodes
 
     def nodes(self) -> tuple[KernelNode, ...]:
-        """NUMA nodes by id; a machine without any is one node 0 with everything."""
+        """Return NUMA nodes by id; a kernel without NUMA has one node 0 with all CPUs and memory."""
         ids = sorted(node_directories(self.fs))
         return tuple(map(self._node, ids)) if ids else (self._whole_machine(),)
 
@@ -178,8 +179,8 @@ class Hardware:
     # Kinds of cores
 
     def core_types(self) -> tuple[CoreType, ...]:
-        """Kinds of cores, the most capable first; empty on machines with one kind. Sources in order of trust: the PMUs
-        of hybrid x86, `cpu_capacity`, `cpufreq/cpuinfo_max_freq` together with the threads of a core."""
+        """Return kinds of cores, the most capable first; empty on machines with one kind. Sources in order of trust:
+        the PMUs of hybrid x86, `cpu_capacity`, `cpufreq/cpuinfo_max_freq` together with the threads of a core."""
         for source in (self._types_by_pmu, self._types_by_capacity, self._types_by_threads):
             types = source()
             if len(types) > 1:
@@ -187,7 +188,7 @@ class Hardware:
         return ()
 
     def max_frequencies(self) -> tuple[MaxFrequency, ...]:
-        """CPUs by their highest clock; empty where all have the same or one tells none."""
+        """Return CPUs by their highest clock; empty where all have the same, or where one of them does not state it."""
         by_clock: dict[int, Bits] = {}
         for cpu in iter_bits(self.online):
             khz = self._number(cpu, "cpufreq/cpuinfo_max_freq")
@@ -207,16 +208,18 @@ class Hardware:
         return tuple(found)
 
     def _types_by_capacity(self) -> tuple[CoreType, ...]:
-        return self._ranked(lambda cpu: self._number(cpu, "cpu_capacity"))
+        return self._rank(lambda cpu: self._number(cpu, "cpu_capacity"))
 
     def _types_by_threads(self) -> tuple[CoreType, ...]:
-        """Hybrid x86 without its PMUs: cores with and without SMT that also differ in clock (or tell no clock)."""
+        """Return the core types of hybrid x86 without its PMUs: cores with and without SMT that differ in clock (or
+        have no clock files)."""
         threads = {
             cpu: len(group.cpus)
             for group in self._groups("core", "core_id", "core_cpus", "thread_siblings")
             for cpu in group.cpus
         }
         clock = {cpu: self._number(cpu, "cpufreq/cpuinfo_max_freq") for cpu in threads}
+        # With offline CPUs a core of one thread may be one whose other thread is off.
         if set(threads.values()) != {1, 2} or self.offline:
             return ()
         performance = bits_of(cpu for cpu, count in threads.items() if count == 2)
@@ -230,7 +233,7 @@ class Hardware:
             CoreType("efficiency", CPUSet.from_bits(efficiency)),
         )
 
-    def _ranked(self, capacity_of: Callable[[int], int | None]) -> tuple[CoreType, ...]:
+    def _rank(self, capacity_of: Callable[[int], int | None]) -> tuple[CoreType, ...]:
         by_capacity: dict[int, Bits] = {}
         for cpu in iter_bits(self.online):
             capacity = capacity_of(cpu)

@@ -16,16 +16,16 @@ _KB_LINE = r"^(?:Node\s+\d+\s+)?{key}:\s*(\d+) kB"
 
 
 class MalformedError(ValueError):
-    """A file that is there but does not hold what the kernel would write. The text names path and content."""
+    """Raised for a file that does not hold what the kernel writes. The message names path and content."""
 
 
 def read_text(fs: FileSystem, path: str) -> str:
-    """Trimmed text. Raises `OSError`."""
+    """Return the trimmed text of a file. Raises `OSError`."""
     return fs.read(path).strip("\0 \t\r\n\v\f")
 
 
 def read_number(fs: FileSystem, path: str) -> int:
-    """A decimal number. Raises `OSError`, `MalformedError`."""
+    """Return the decimal number in a file. Raises `OSError`, `MalformedError`."""
     text = read_text(fs, path)
     try:
         return atoi(text)
@@ -34,7 +34,7 @@ def read_number(fs: FileSystem, path: str) -> int:
 
 
 def read_optional_number(fs: FileSystem, path: str) -> int | None:
-    """A decimal number, None where there is none to read."""
+    """Return the decimal number in a file; None where it cannot be read."""
     try:
         return read_number(fs, path)
     except (OSError, MalformedError):
@@ -42,7 +42,7 @@ def read_optional_number(fs: FileSystem, path: str) -> int | None:
 
 
 def read_optional_text(fs: FileSystem, path: str) -> str:
-    """Trimmed text, empty where there is none to read."""
+    """Return the trimmed text of a file; empty where it cannot be read."""
     try:
         return read_text(fs, path)
     except OSError:
@@ -50,7 +50,7 @@ def read_optional_text(fs: FileSystem, path: str) -> str:
 
 
 def parse_mask(text: str) -> Bits:
-    """A CPU mask (`00000000,0000ffff`) as bits. Raises `ValueError`."""
+    """Parse a CPU mask (`00000000,0000ffff`). Raises `ValueError`."""
     if len(text) > _LONGEST_MASK:
         raise ValueError(f"a CPU mask of {len(text)} characters")
     words = text.split(",")
@@ -58,13 +58,13 @@ def parse_mask(text: str) -> Bits:
 
 
 def parse_list(text: str) -> Bits:
-    """A CPU list as bits; what collectors write for no CPUs (`(null)`) is the empty set. Raises `CPUSetError`."""
+    """Parse a CPU list; `(null)`, which collectors write for no CPUs, is the empty set. Raises `CPUSetError`."""
     return 0 if text == "(null)" else parse_bits(text)
 
 
 def parse_boot_list(text: str, last: int) -> Bits:
-    """A CPU list of the kernel's command line as bits: `all`, `N` for the last CPU, `1-9:2/4` for two of every four.
-    Raises `CPUSetError`."""
+    """Parse a CPU list of the kernel's command line: `all`, `N` for the last CPU (`last`), `1-9:2/4` for two of every
+    four. Raises `CPUSetError`."""
     cpus = 0
     for item in text.replace("all", "0-N").replace("N", str(last)).split(","):
         span, _, stride = item.partition(":")
@@ -80,8 +80,8 @@ def parse_boot_list(text: str, last: int) -> Bits:
 
 
 def read_cpus(fs: FileSystem, *paths: str) -> Bits | None:
-    """CPUs of the first of the paths that can be read: a mask where the name ends in `map`, `siblings` or `_cpus`,
-    else a list. None where none can be read."""
+    """Return the CPUs in the first of the paths that can be read: a mask where the name ends in `map`, `siblings` or
+    `_cpus`, else a list. None where none can be read."""
     for path in paths:
         text = read_optional_text(fs, path)
         if not text:
@@ -94,6 +94,6 @@ def read_cpus(fs: FileSystem, *paths: str) -> Bits | None:
 
 
 def kilobytes(text: str, key: str) -> int | None:
-    """Bytes of a `Key: 123 kB` line of (a node's) meminfo, None without such a line."""
+    """Return the bytes of a `Key: 123 kB` line of (a node's) meminfo; None without such a line."""
     match = re.search(_KB_LINE.format(key=re.escape(key)), text, re.MULTILINE)
     return int(match[1]) * 1024 if match else None

@@ -1,8 +1,8 @@
-"""What a kubelet sees of a machine: cAdvisor's discovery over sysfs and procfs (cpu-topology 1.3).
+"""Discover a machine as a kubelet does, with cAdvisor's rules over sysfs and procfs (cpu-topology 1.3).
 
-The fall-backs here look odd in places: byte order of directory names, caches that stop at the first unreadable file,
-pseudo-nodes made of packages. They decide which CPUs a kubelet hands out, so they are kept exactly. What the hardware
-really looks like is read separately, in `podslice.host.hardware`.
+Some of the rules look odd: byte order of directory names, caches that stop at the first unreadable file, pseudo-nodes
+made of packages. They decide which CPUs a kubelet hands out, so they are kept exactly. The facts of the hardware are
+read separately, in `podslice.host.hardware`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _CACHE_SIZE = re.compile(r"\d+K")
 
 @dataclass
 class KubeletView:
-    """The parts of cAdvisor's MachineInfo that come from here. After a failure `nodes` is empty and `num_cores` 0."""
+    """The parts of cAdvisor's MachineInfo that sysfs and procfs give. After a failure `nodes` is empty and `num_cores`
+    0."""
 
     nodes: tuple[NUMANode, ...] = ()
     num_cores: int = 0
@@ -51,8 +52,8 @@ class KubeletView:
 
 
 def read_kubelet_view(fs: FileSystem, *, system_z: bool = False) -> KubeletView:
-    """Discover as a kubelet does at start-up. Never raises for what the files say: a discovery that fails upstream
-    leaves no nodes, and the reason is in `warnings`. `system_z` stands for running on s390x."""
+    """Discover a machine as a kubelet does when it starts. Does not raise for the content of files: where the kubelet's
+    discovery fails, there are no nodes, and the reason is in `warnings`. `system_z`: the kubelet runs on s390x."""
     view = KubeletView()
     view.memory_capacity = kilobytes(read_optional_text(fs, "proc/meminfo"), "MemTotal")
     view.hugepages = read_hugepages(fs, GLOBAL_HUGEPAGES)
@@ -60,12 +61,12 @@ def read_kubelet_view(fs: FileSystem, *, system_z: bool = False) -> KubeletView:
     view.num_sockets = _count_sockets(fs, online)
     discovery = _Discovery(fs, online, view.warnings, system_z=system_z)
     try:
-        if names := numbered(fs, NODE, _NODE_NAME):
+        if names := list_numbered(fs, NODE, _NODE_NAME):
             nodes = [discovery.node(number, f"{NODE}/{name}") for name, number in names]
             view.num_cores = sum(len(core.threads) for node in nodes for core in node.cores)
         else:
             nodes = discovery.pseudo_nodes()
-            view.num_cores = len(numbered(fs, CPU, _CPU_NAME))
+            view.num_cores = len(list_numbered(fs, CPU, _CPU_NAME))
         view.nodes = tuple(nodes)
         if view.num_cores == 0:
             view.warnings.append(f"{_NO_KUBELET}: no node lists a CPU it can describe")
@@ -74,8 +75,8 @@ def read_kubelet_view(fs: FileSystem, *, system_z: bool = False) -> KubeletView:
     return view
 
 
-def numbered(fs: FileSystem, directory: str, pattern: re.Pattern[str]) -> list[tuple[str, int]]:
-    """Entries named like `cpu12` with their number, in byte order of the names (cpu1, cpu10, cpu2)."""
+def list_numbered(fs: FileSystem, directory: str, pattern: re.Pattern[str]) -> list[tuple[str, int]]:
+    """Return entries named like `cpu12` with their number, in byte order of the names (cpu1, cpu10, cpu2)."""
     found = []
     for name in fs.entries(directory):
         match = pattern.fullmatch(name)
@@ -85,28 +86,28 @@ def numbered(fs: FileSystem, directory: str, pattern: re.Pattern[str]) -> list[t
 
 
 def cpu_directories(fs: FileSystem) -> list[int]:
-    """Ids of all `cpuN` directories in byte order of the names."""
-    return [number for _, number in numbered(fs, CPU, _CPU_NAME)]
+    """Return the ids of all `cpuN` directories in byte order of the names."""
+    return [number for _, number in list_numbered(fs, CPU, _CPU_NAME)]
 
 
 def node_directories(fs: FileSystem) -> list[int]:
-    """Ids of all `nodeN` directories in byte order of the names."""
-    return [number for _, number in numbered(fs, NODE, _NODE_NAME)]
+    """Return the ids of all `nodeN` directories in byte order of the names."""
+    return [number for _, number in list_numbered(fs, NODE, _NODE_NAME)]
 
 
 def cpus_of_node(fs: FileSystem, path: str) -> list[int]:
-    """CPUs of a node in byte order of `cpuN`. A live kernel lists them as links; captured trees often lost the
-    links, then the node's CPU map or list, which says the same, stands in."""
-    links = [number for _, number in numbered(fs, path, _CPU_NAME)]
+    """Return the CPUs of a node in byte order of `cpuN`. A kernel lists them as links; captured trees often have lost
+    those, and then the node's CPU map or list, which has the same CPUs, is read instead."""
+    links = [number for _, number in list_numbered(fs, path, _CPU_NAME)]
     if links:
         return links
     return sorted(iter_bits(read_cpus(fs, f"{path}/cpumap", f"{path}/cpulist") or 0), key=str)
 
 
 def read_hugepages(fs: FileSystem, path: str) -> tuple[HugePages, ...]:
-    """Huge page sizes below `path` in byte order of their directories; empty when one cannot be read."""
+    """Return huge page pools below `path` in byte order of their directories; empty when one cannot be read."""
     pools = []
-    for name, size in numbered(fs, path, _HUGEPAGES_NAME):
+    for name, size in list_numbered(fs, path, _HUGEPAGES_NAME):
         try:
             pools.append(HugePages(size, read_number(fs, f"{path}/{name}/nr_hugepages")))
         except (OSError, MalformedError):
@@ -115,7 +116,7 @@ def read_hugepages(fs: FileSystem, path: str) -> tuple[HugePages, ...]:
 
 
 class _OnlineCPUs:
-    """Membership as cAdvisor tests it: all online without the file, none when it cannot be understood."""
+    """The online CPUs as cAdvisor tests them: all without the file, none when it cannot be parsed."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._bits: Bits | None = None
@@ -161,7 +162,7 @@ class _Discovery:
         )
 
     def pseudo_nodes(self) -> list[NUMANode]:
-        """One node for each package; upstream's order is random, here ascending."""
+        """Return one node for each package, by id. Upstream's order is that of a Go map, which is random."""
         cpus = cpu_directories(self.fs)
         if not cpus:
             raise MalformedError(f"no CPU is available, cpusPath: /{CPU}")
@@ -213,7 +214,7 @@ class _Discovery:
             return None
 
     def _uncore_caches(self, cores: list[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """By first thread of a core; cores after the first unreadable cache file have none."""
+        """Return cache ids by first thread of a core; cores after the first unreadable cache file have none."""
         found: dict[int, tuple[int, ...]] = {}
         for threads in cores:
             try:

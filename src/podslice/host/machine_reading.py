@@ -1,4 +1,4 @@
-"""What of a machine can change while it runs, read quickly: whether there is anything to discover again."""
+"""Read the few files of a machine that change with hotplug, to see cheaply whether discovery must run again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from podslice.host.filesystem import FileSystem
 
 _CPU, _NODE = "sys/devices/system/cpu", "sys/devices/system/node"
 Reading = tuple[tuple[str, str], ...]
-"""Texts of the kernel by the file they are from. Two that are equal are of the same machine."""
+"""Pairs of path and text. Equal readings mean that the machine has not changed."""
 
 
 def read_machine(fs: FileSystem) -> Reading:
-    """CPUs and NUMA nodes that are online, and each node's memory and huge pages."""
+    """Read the online CPUs and NUMA nodes, and each node's memory and huge pages."""
     found = [(path, _text(fs, path)) for path in (f"{_CPU}/online", f"{_CPU}/present", f"{_NODE}/online")]
     for name in fs.entries(_NODE):
         if not (name.startswith("node") and name[4:].isdecimal()):

@@ -1,4 +1,4 @@
-"""GPUs and NICs of a machine as a `--devices` file wants them: PCI functions of sysfs with their NUMA nodes.
+"""Read the GPUs and NICs of a machine for a `--devices` file: PCI functions of sysfs with their NUMA nodes.
 
 A device plugin decides what a node offers and under which name; sysfs cannot know that. So functions get the names
 that the usual plugins give them, by class and vendor, and every name can be replaced.
@@ -24,9 +24,9 @@ _LARGEST_NODE = 63
 _KINDS = {"0x0300": GPU, "0x0302": GPU, "0x0380": GPU, "0x1200": GPU, "0x0200": NIC, "0x0207": NIC}
 """By class and subclass: VGA, 3D and other display controllers, processing accelerators; Ethernet, InfiniBand."""
 _NOT_FOR_COMPUTING = ("0x1a03", "0x102b", "0x1234", "0x1013", "0x15ad", "0x1b36", "0x1af4")
-"""Vendors of displays that are no GPUs: baseboard controllers and virtual machines."""
+"""Vendors of displays that are not GPUs: of baseboard controllers and virtual machines."""
 _PLACED = ("0x01", "0x02", "0x03", "0x0b", "0x12")
-"""Classes of functions that it matters to be near to: storage, network, display, processors, accelerators."""
+"""Classes of functions whose NUMA node matters: storage, network, display, processors, accelerators."""
 _NAMES = {
     "gpu:10de": "nvidia.com/gpu",
     "gpu:1002": "amd.com/gpu",
@@ -44,8 +44,8 @@ _KEY = re.compile(r"(?:(gpu|nic|vf)|(?:(gpu|nic|vf):)?([0-9a-f]{4})(?::([0-9a-f]
 
 
 class Function(NamedTuple):
-    """One PCI function that a plugin could offer. `kind`: `gpu`, `nic`, `vf` (a virtual function of a NIC); `vendor`
-    and `model` are four hexadecimal digits, empty where sysfs does not tell."""
+    """A PCI function that a device plugin could offer. `kind`: `gpu`, `nic`, `vf` (a virtual function of a NIC);
+    `vendor` and `model` are four hexadecimal digits, empty where sysfs does not have them."""
 
     address: str
     kind: str
@@ -54,13 +54,13 @@ class Function(NamedTuple):
     numa: int | None
 
 
-def pci_functions(fs: FileSystem, machine: Machine) -> list[Function]:
-    """GPUs and NICs in order of address. A NIC whose virtual functions are on is offered as those, not itself."""
+def read_pci_functions(fs: FileSystem, machine: Machine) -> list[Function]:
+    """Return GPUs and NICs by address. A NIC with active virtual functions is represented by those, not by itself."""
     return [found for address in _addresses(fs) if (found := _function(fs, address, machine)) is not None]
 
 
-def placed_devices(fs: FileSystem) -> tuple[PCIDevice, ...]:
-    """What may be worth being near to, in order of address, as far as the kernel knows the NUMA node."""
+def read_placed_devices(fs: FileSystem) -> tuple[PCIDevice, ...]:
+    """Return devices whose NUMA node matters and is known to the kernel, by address."""
     found = []
     for address in _addresses(fs):
         if read_optional_text(fs, f"{PCI}/{address}/class").startswith(_PLACED):
@@ -77,9 +77,10 @@ def _addresses(fs: FileSystem) -> list[str]:
     return addresses
 
 
-def found_devices(functions: Iterable[Function], names: Mapping[str, str]) -> DeviceInventory:
-    """The functions by resource. `names` maps `gpu`, `nic`, `vf`, a vendor (`8086`) or a model (`8086:1889`), each also
-    after a kind (`vf:8086`), to a resource; an empty one leaves out. The nearest entry counts, then the usual names."""
+def group_by_resource(functions: Iterable[Function], names: Mapping[str, str]) -> DeviceInventory:
+    """Group functions by resource. `names` maps `gpu`, `nic`, `vf`, a vendor (`8086`) or a model (`8086:1889`), each
+    also after a kind (`vf:8086`), to a resource; an empty one leaves the functions out. The most specific entry counts,
+    then the usual names."""
     resources: dict[str, list[Device]] = {}
     for function in functions:
         name = next(table[key] for table in (names, _NAMES) for key in _keys(function) if key in table)
@@ -89,8 +90,8 @@ def found_devices(functions: Iterable[Function], names: Mapping[str, str]) -> De
     return DeviceInventory(tuple(DeviceResource(name, tuple(devices)) for name, devices in sorted(resources.items())))
 
 
-def resource_names(texts: Iterable[str]) -> dict[str, str]:
-    """The names of `--resource KEY=NAME`. Raises `InputError`."""
+def parse_resource_names(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `--resource KEY=NAME` options. Raises `InputError`."""
     names = {}
     for text in texts:
         key, equals, name = text.partition("=")
@@ -105,7 +106,7 @@ def resource_names(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _keys(function: Function) -> Iterator[str]:
-    """What may name a function, the nearest first."""
+    """Yield the keys that match a function, the most specific first."""
     if function.model:
         yield f"{function.kind}:{function.vendor}:{function.model}"
         yield f"{function.vendor}:{function.model}"
@@ -135,7 +136,7 @@ def _digits(text: str) -> str:
 
 
 def _numa(text: Callable[[str], str], machine: Machine) -> int | None:
-    """`numa_node` as plugins read it; without that file the one node of the CPUs that are near."""
+    """Return the NUMA node from `numa_node`, as plugins read it; without that file the only node of the local CPUs."""
     node = text("numa_node")
     if node:
         return int(node) if node.isdecimal() and int(node) <= _LARGEST_NODE else None

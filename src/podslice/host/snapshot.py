@@ -1,4 +1,4 @@
-"""Opening a captured machine: a directory or an archive that holds `sys/` and `proc/` as they were.
+"""Open a captured machine: a directory or an archive that holds its `sys/` and `proc/`.
 
 Archives are read into memory and nothing is unpacked, so names that climb out of the archive have no effect.
 Only what discovery reads is kept, and everything is bounded while it is read.
@@ -13,7 +13,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
-from podslice.host.archive import AbsurdArchiveError, members
+from podslice.host.archive import AbsurdArchiveError, read_members
 from podslice.host.filesystem import MAX_FILE_BYTES, DiskFileSystem, FileSystem, MemoryFileSystem
 from podslice.values.errors import InputError
 
@@ -21,7 +21,7 @@ _MAX_KEPT_BYTES = 48 << 20
 
 _WANTED = re.compile(
     r"(?:^|.*/)((?:sys/devices/system/(?:cpu|node)/|sys/devices/cpu_|sys/kernel/mm/hugepages/|proc/).+"
-    # A PCI function: its folder or link, and what tells a device and its NUMA node.
+    # A PCI function: its folder or link, and the files that identify the device and its NUMA node.
     r"|sys/(?:bus/pci/devices|devices/.+)/[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
     r"(?:/(?:class|vendor|device|numa_node|local_cpulist|local_cpus|sriov_numvfs|physfn(?:/class)?|net/[^/]+))?)$"
 )
@@ -31,7 +31,8 @@ _REMEDY = "a snapshot is a directory or tar archive with the folders sys/ and pr
 
 
 def open_snapshot(path: str | Path) -> FileSystem:
-    """The captured machine at `path`. Raises `InputError` naming what is missing, damaged or absurd."""
+    """Open the captured machine at `path`. Raises `InputError` for one that is missing, incomplete, damaged or too
+    large."""
     path = Path(path)
     if path.is_dir():
         if not (path / _NEEDED).is_dir():
@@ -56,7 +57,7 @@ def _read_archive(path: Path) -> MemoryFileSystem:
     links: dict[str, str] = {}
     directories: list[str] = []
     kept = 0
-    for member, archive in members(path):
+    for member, archive in read_members(path):
         match = _WANTED.match(posixpath.normpath(member.name))
         if match is None or _UNUSED.search(match[1]):
             continue

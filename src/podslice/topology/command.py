@@ -107,14 +107,14 @@ def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) ->
     """Print GPUs and NICs with their NUMA nodes."""
     from podslice.host.discover import discover
     from podslice.host.filesystem import DiskFileSystem
-    from podslice.host.pci import found_devices, pci_functions, resource_names
+    from podslice.host.pci import group_by_resource, parse_resource_names, read_pci_functions
     from podslice.host.snapshot import open_snapshot
 
-    names = resource_names(resources)
+    names = parse_resource_names(resources)
     # A machine of the gallery or a description has no PCI bus to read.
     fs = DiskFileSystem("/") if sysfs is None else open_snapshot(sysfs)
-    functions = pci_functions(fs, discover(fs))
-    inventory = found_devices(functions, names)
+    functions = read_pci_functions(fs, discover(fs))
+    inventory = group_by_resource(functions, names)
     if output in ("json", "yaml"):
         emit(device_inventory(inventory), output)
         return

@@ -141,11 +141,11 @@ def _discover_devices(
     if machine is not None or source is not None:
         return None
     from podslice.host.filesystem import DiskFileSystem
-    from podslice.host.pci import found_devices, pci_functions, resource_names
+    from podslice.host.pci import group_by_resource, parse_resource_names, read_pci_functions
     from podslice.host.snapshot import open_snapshot
 
     fs = DiskFileSystem("/") if sysfs is None else open_snapshot(sysfs)
-    return found_devices(pci_functions(fs, node.machine), resource_names(()))
+    return group_by_resource(read_pci_functions(fs, node.machine), parse_resource_names(()))
 
 
 def _advice(

@@ -18,7 +18,7 @@ from podslice.guards.resctrl import cache_groups
 from podslice.host.kernel.cgroup2 import cgroup_path
 from podslice.host.kernel.kernelfiles import KernelFiles, node_cpus
 from podslice.host.kernel.powerfiles import CPUS, read_power
-from podslice.host.kernel.resctrl import read_monitors, read_resctrl, why_refused
+from podslice.host.kernel.resctrl import read_last_error, read_monitors, read_resctrl
 from podslice.node.checkpoints.guard_files import Guard, GuardedFile, SavedFile
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, format_bits, iter_bits, parse_bits_or_empty
@@ -237,7 +237,7 @@ class CacheGuard(NodeGuard):
             yield from monitor_files(scene.holders, made, facts.others, known)
 
     def refusal_reason(self, files: KernelFiles) -> str:
-        return why_refused(files) or super().refusal_reason(files)
+        return read_last_error(files) or super().refusal_reason(files)
 
 
 def all_guards() -> tuple[NodeGuard, ...]:

@@ -94,7 +94,7 @@ class NodeGuards:
         if not self._observe:
             files = [one for one in found if rules is not None and enforces(rules, one.guard, self._kernel)]
             known = {file.path for file in files}
-            files += [file for file in self._files.saved(self._guard.saved.values()) if file.path not in known]
+            files += [file for file in self._files.read_saved(self._guard.saved.values()) if file.path not in known]
             self._run(files, online)
         for guard in self._guards:
             mine = [one._replace(text=self._text(one)) for one in found if one.guard == guard]
@@ -122,7 +122,7 @@ class NodeGuards:
         """Write back the old values of all files, except those that another program has written."""
         if self._observe or not self._load() or not self._guard.changed:
             return
-        self._run(list(self._files.saved(self._guard.saved.values())), self._owner.machine.cpus.bits)
+        self._run(list(self._files.read_saved(self._guard.saved.values())), self._owner.machine.cpus.bits)
 
     # What there is
 

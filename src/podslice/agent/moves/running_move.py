@@ -173,7 +173,7 @@ class RunningMoves:
             raise SurpriseError("an earlier move of the pod is not undone yet")
         _surprise(ledger_problem(store.node.view, move))
         _surprise(permission_problem(self._owner.admitting.policy, self._pod(move), move))
-        if self._resizing.waits(move.uid) or move.uid in store.unfinished:
+        if self._resizing.waits(move.uid) or move.uid in store.open_resizes:
             raise SurpriseError("a resize of the pod waits or is on its way")
 
         def place(node: Node) -> None:

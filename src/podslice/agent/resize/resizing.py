@@ -92,7 +92,7 @@ class Resizing:
         store = self._owner.store
         if store is None:
             return
-        for unit in store.unfinished:
+        for unit in store.open_resizes:
             if unit not in self.actuator.in_progress:
                 for record in self.actuator.records(unit):
                     self.actuator.tell(record)

@@ -27,7 +27,7 @@ from podslice.agent.records import (
 from podslice.agent.runtime.exposure import Exposed, plainly_exposed
 from podslice.agent.runtime.translate import variables_of
 from podslice.config.policy import MixedCPUs
-from podslice.host.state.statefile import taking_place
+from podslice.host.state.statefile import open_replacement
 from podslice.service.proto import nri_pb2 as nri
 from podslice.values.cpuset import Bits, format_bits, iter_bits
 
@@ -76,7 +76,7 @@ class ContainerFiles:
         folder = self._folder / record.id
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         (folder / _MARKER).touch(mode=0o644)
-        with taking_place(folder / FILE_NAME) as beside:
+        with open_replacement(folder / FILE_NAME) as beside:
             beside.write_bytes(content)
             beside.chmod(0o644)
         self._content[record.id] = written

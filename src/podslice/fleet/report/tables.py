@@ -23,7 +23,7 @@ from podslice.fleet.report.table_columns import ROWS, meaning_of
 from podslice.fleet.scenario.codec import CellOutcome
 from podslice.fleet.scenario.store import TABLES, RunStore
 from podslice.fleet.traces.rows import parquet_module
-from podslice.host.state.statefile import taking_place
+from podslice.host.state.statefile import open_replacement
 from podslice.values.cpuset import format_bits
 from podslice.values.document import with_header
 from podslice.values.errors import InputError
@@ -226,7 +226,7 @@ def _write(store: RunStore, table: TableForm, rows: Iterator[tuple[Any, ...]], f
     path = store.folder / TABLES / name
     try:
         path.parent.mkdir(exist_ok=True)
-        with taking_place(path) as beside:
+        with open_replacement(path) as beside:
             (_write_parquet if form == "parquet" else _write_csv)(beside, table, rows)
     except OSError as error:
         remedy = "the cells are kept; podslice fleet report makes the tables again"

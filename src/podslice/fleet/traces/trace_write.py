@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from podslice.fleet.traces.rows import form_of, parquet_module
 from podslice.fleet.traces.trace import TraceNode, TracePod
-from podslice.host.state.statefile import taking_place
+from podslice.host.state.statefile import open_replacement
 from podslice.values.errors import InputError
 
 POD_COLUMNS = (
@@ -32,7 +32,7 @@ def write_trace(path: Path, rows: Iterable[TracePod | TraceNode], *, nodes: bool
     columns = NODE_COLUMNS if nodes else POD_COLUMNS
     cells = (_cells(row) for row in rows)
     try:
-        with taking_place(path) as beside:
+        with open_replacement(path) as beside:
             if form == "parquet":
                 return _write_parquet(beside, columns, cells)
             with _open(beside, compressed=path.name.lower().endswith(".gz")) as file:

@@ -1,4 +1,4 @@
-"""cgroup v2 below a root path: what a cgroup says about CPUs, memory nodes, quota and memory, and how to change it.
+"""Read and write CPUs, memory nodes, quota and memory of cgroups (v2) below a root path.
 
 Paths are relative to the root and never leave it. The tree is the kernel's (`/sys/fs/cgroup`) or, in tests, plain
 files in the same places.
@@ -20,7 +20,7 @@ _MOST_CGROUPS = 50_000
 
 
 class CgroupValues(NamedTuple):
-    """What the files of one cgroup say. None stands for a file that is not there (the controller is off) and, for
+    """The values of a cgroup's files. None stands for a file that does not exist (the controller is off) and, for
     `quota` and `memory_max`, for no limit (`max`). Times in microseconds, memory in bytes."""
 
     cpus: Bits | None
@@ -34,8 +34,8 @@ class CgroupValues(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def cgroup_path(cgroups_path: str) -> str | None:
-    """The folder of an OCI `cgroupsPath`: a plain path, or `slice:prefix:name` of the systemd driver. None where it is
-    not a path below the root: a runtime may keep a container where we cannot look."""
+    """Return the folder of an OCI `cgroupsPath`, which is a plain path, or `slice:prefix:name` of the systemd driver.
+    None where it is not below the root: a runtime may keep a container where we cannot look."""
     parts = cgroups_path.split(":")
     if len(parts) == 3:
         above = slice_path(parts[0])
@@ -47,7 +47,7 @@ def cgroup_path(cgroups_path: str) -> str | None:
 
 
 def slice_path(name: str) -> str | None:
-    """Where systemd keeps a slice: `a-b.slice` is in `a.slice`. None for another name."""
+    """Return the path of a systemd slice: `a-b.slice` is in `a.slice`. None for other names."""
     stem = name.removesuffix(".slice")
     if not name.endswith(".slice") or not stem or "/" in stem:
         return None
@@ -63,7 +63,7 @@ class CgroupTree:
 
     @property
     def usable(self) -> bool:
-        """True when this is a cgroup v2 mount with the controllers we need."""
+        """Whether this is a cgroup v2 mount with the controllers that we need."""
         controllers = (self._read("", "cgroup.controllers") or "").split()
         return "cpuset" in controllers and "cpu" in controllers
 
@@ -71,7 +71,7 @@ class CgroupTree:
         return (self.root / path).is_dir()
 
     def read(self, path: str) -> CgroupValues | None:
-        """The values of a cgroup, None if it does not exist."""
+        """Return the values of a cgroup; None if it does not exist."""
         if not self.exists(path):
             return None
         quota, period = _quota(self._read(path, "cpu.max"))
@@ -87,7 +87,7 @@ class CgroupTree:
         )
 
     def children(self, path: str) -> list[str]:
-        """Names of the cgroups directly below one."""
+        """Return the names of the cgroups directly below one."""
         try:
             with os.scandir(self.root / path) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -95,7 +95,7 @@ class CgroupTree:
             return []
 
     def walk(self, path: str = "") -> Iterator[str]:
-        """A cgroup and everything below it, depth first; very deep and very many are cut off."""
+        """Yield a cgroup and all below it, depth first, down to `_DEEPEST` levels and `_MOST_CGROUPS` cgroups."""
         pending, seen = [path], 0
         while pending and seen < _MOST_CGROUPS:
             current = pending.pop()
@@ -105,21 +105,22 @@ class CgroupTree:
                 pending += [f"{current}/{name}" if current else name for name in reversed(self.children(current))]
 
     def processes(self, path: str) -> list[int]:
-        """Ids of the processes directly in a cgroup."""
+        """Return the ids of the processes directly in a cgroup."""
         return [int(line) for line in (self._read(path, "cgroup.procs") or "").split() if line.isdecimal()]
 
     def weight(self, path: str) -> int | None:
-        """The weight of a cgroup's CPU time, None where that is not known."""
+        """Return the CPU weight of a cgroup; None where it cannot be read."""
         text = self._read(path, "cpu.weight") or ""
         return int(text) if text.isdecimal() else None
 
     def memory_current(self, path: str) -> int:
-        """Bytes a cgroup uses now, 0 where the memory controller is off."""
+        """Return the bytes that a cgroup uses; 0 where the memory controller is off."""
         text = self._read(path, "memory.current") or ""
         return int(text) if text.isdecimal() else 0
 
     def memory_by_node(self, path: str) -> dict[int, int]:
-        """Bytes that a cgroup uses for its processes by NUMA node; none where the kernel does not say."""
+        """Return the bytes that a cgroup's processes use by NUMA node (anonymous memory and page cache); empty where
+        the kernel does not report them."""
         found: dict[int, int] = {}
         for line in (self._read(path, "memory.numa_stat") or "").splitlines():
             kind, *counts = line.split()
@@ -129,35 +130,35 @@ class CgroupTree:
         return found
 
     def cpus(self, path: str) -> Bits | None:
-        """The CPUs that were set for a cgroup, None where that is not known."""
+        """Return the CPUs that were set for a cgroup; None where they cannot be read."""
         return _bits(self._read(path, "cpuset.cpus"))
 
     def mems(self, path: str) -> Bits | None:
-        """The NUMA nodes that were set for a cgroup, None where that is not known."""
+        """Return the NUMA nodes that were set for a cgroup; None where they cannot be read."""
         return _bits(self._read(path, "cpuset.mems"))
 
     def effective_cpus(self, path: str) -> Bits | None:
-        """The CPUs that a cgroup's tasks can run on, None where the kernel does not say."""
+        """Return the CPUs on which a cgroup's tasks can run; None where they cannot be read."""
         return _bits(self._read(path, "cpuset.cpus.effective"))
 
     def write_cpus(self, path: str, cpus: Bits) -> None:
-        """Raises `OSError`."""
+        """Write the CPUs of a cgroup. Raises `OSError`."""
         self._write(path, "cpuset.cpus", _cpu_list(cpus))
 
     def write_mems(self, path: str, mems: Bits) -> None:
-        """Raises `OSError`."""
+        """Write the NUMA nodes of a cgroup. Raises `OSError`."""
         self._write(path, "cpuset.mems", format_bits(mems))
 
     def write_quota(self, path: str, quota: int | None, period: int) -> None:
-        """Microseconds per period, None for no limit. Raises `OSError`."""
+        """Write the quota in microseconds per period; None for no limit. Raises `OSError`."""
         self._write(path, "cpu.max", f"{'max' if quota is None else quota} {period}")
 
     def write_weight(self, path: str, weight: int) -> None:
-        """Raises `OSError`."""
+        """Write the CPU weight of a cgroup. Raises `OSError`."""
         self._write(path, "cpu.weight", str(weight))
 
     def write_memory_max(self, path: str, limit: int | None) -> None:
-        """Bytes, None for no limit. Raises `OSError`."""
+        """Write the memory limit in bytes; None for no limit. Raises `OSError`."""
         self._write(path, "memory.max", "max" if limit is None else str(limit))
 
     def _read(self, path: str, name: str) -> str | None:
@@ -184,7 +185,7 @@ class CgroupTree:
 
 
 _cpu_list = lru_cache(maxsize=256)(format_bits)
-"""A hundred containers that share the same CPUs have the same text."""
+"""`format_bits` with a cache: a hundred containers that share the same CPUs have the same text."""
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
-"""Which files somebody has written to, as the kernel tells it (inotify).
+"""Detect writes to files through inotify.
 
-The kernel tells of a cgroup's file too when a program writes it, whoever that is and whichever mount it uses.
+The kernel reports writes to a cgroup's files too, by any program and through any mount.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ import struct
 from pathlib import Path
 
 LOST = -1
-"""In place of a file: the kernel could not keep up, so any may have been written."""
+"""In place of a file's number: the kernel's queue overflowed, so any file may have been written."""
 _MODIFIED = 0x2
 _EVENT = struct.Struct("iIII")
 _LARGEST_READ = 64 << 10
 
 
 class FileWrites:
-    """Follows files, each under a number that is its own as long as it exists. Raises `OSError` where the kernel gives
-    no such thing."""
+    """Watches files; each has a number of its own as long as it exists. Raises `OSError` where the kernel offers no
+    inotify instance."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._descriptor = _check(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
-        """Readable when there is something to `read`."""
+        """Return the descriptor, which is readable when there are events to `read`."""
         return self._descriptor
 
     def follow(self, path: Path) -> int:
-        """The number of the file. Raises `OSError`, also when there are too many."""
-        return _checked(self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), _MODIFIED))
+        """Watch a file and return its number. Raises `OSError`, also when too many are watched."""
+        return _check(self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), _MODIFIED))
 
     def forget(self, number: int) -> None:
-        """One that no longer exists is forgotten already."""
+        """Stop watching a file. Does nothing for one that no longer exists: the kernel removed its watch."""
         self._libc.inotify_rm_watch(self._descriptor, number)
 
     def read(self) -> set[int]:
-        """The numbers of the files that were written since the last call."""
+        """Return the numbers of the files that were written since the last call, `LOST` among them after an
+        overflow."""
         found: set[int] = set()
         try:
             while data := os.read(self._descriptor, _LARGEST_READ):
@@ -61,7 +62,7 @@ def _numbers(data: bytes) -> set[int]:
     return found
 
 
-def _checked(result: int) -> int:
+def _check(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -1,4 +1,4 @@
-"""The kernel's files that say where interrupts and unbound work run; and where their old values are kept."""
+"""Read and write the kernel's files with the CPUs of interrupts and unbound work, and store their old values."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _KERNEL_THREAD, _NO_AFFINITY = 0x00200000, 0x04000000
 _FLAGS, _STARTED = 6, 19
 """Fields 9 and 22 of `/proc/PID/stat`, counted from behind the name."""
 THERE = "there"
-"""What a folder says that there is."""
+"""The text of a folder that exists."""
 
 
 class KernelFiles:
-    """Reads and writes below a root. Raises `OSError`. Two more things are read and written like files: a path that
-    ends with `/` is a folder, there or not, and `proc/PID/affinity/START` the CPUs of a kernel thread that started
-    then, so that another thread that gets its number later is not it."""
+    """Reads and writes files below a root. Raises `OSError`. Two more things are read and written like files: a path
+    that ends with `/` is a folder, with the text `THERE` or none; and `proc/PID/affinity/START` the CPUs of a kernel
+    thread with this start time, so that a later thread with the same PID is not taken for it."""
 
     def __init__(
         self, root: str | Path = "/", *, set_affinity: Callable[[int, Iterable[int]], None] = os.sched_setaffinity
@@ -37,7 +37,7 @@ class KernelFiles:
         self._set_affinity = set_affinity
 
     def path_of(self, folder: str | Path) -> str:
-        """A folder of the machine as it is called below the root."""
+        """Return the path of a folder relative to the root."""
         return os.path.relpath(folder, self.root)
 
     def read(self, path: str) -> str:
@@ -65,7 +65,7 @@ class KernelFiles:
             os.close(descriptor)
 
     def _affinity(self, pid: int, started: int) -> str:
-        """Raises `OSError` where no such thread is left."""
+        """Return the CPU list of a thread. Raises `ProcessLookupError` where it has ended."""
         fields = self._fields(str(pid))
         allowed = _ALLOWED.search(self.read(f"proc/{pid}/status"))
         if not fields or int(fields[_STARTED]) != started or allowed is None:
@@ -73,13 +73,14 @@ class KernelFiles:
         return allowed[1]
 
     def _fields(self, pid: str) -> list[str]:
-        """Those of a process behind its name; none where it is gone."""
+        """Return the fields of `/proc/PID/stat` behind the name; empty where the process has ended."""
+        # From the last parenthesis on: a name may contain blanks and parentheses itself.
         fields = (self._text(f"proc/{pid}/stat") or "").rpartition(")")[2].split()
         complete = len(fields) > _STARTED and fields[_FLAGS].isdecimal() and fields[_STARTED].isdecimal()
         return fields if complete else []
 
     def kernel_threads(self) -> Iterator[str | None]:
-        """Paths of the affinities of kernel threads that may be moved; None for each other process."""
+        """Yield the affinity paths of kernel threads that may be moved; None for each other process."""
         for name in self._processes():
             fields = self._fields(name)
             flags = int(fields[_FLAGS]) if fields else 0
@@ -87,7 +88,8 @@ class KernelFiles:
             yield f"proc/{name}/affinity/{fields[_STARTED]}" if movable else None
 
     def commands(self, command: str) -> Iterator[tuple[int, dict[str, str]] | None]:
-        """Processes of a name, with their environment as far as it can be read; None for each other process."""
+        """Yield PID and environment (as far as it can be read) of processes with this name; None for each other
+        process."""
         for name in self._processes():
             if (self._text(f"proc/{name}/comm") or "").strip() != command:
                 yield None
@@ -99,14 +101,14 @@ class KernelFiles:
         return (name for name in self.names("proc") if name.isdecimal())
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder; none where there is no such folder."""
+        """Return the names in a folder; none where there is no such folder."""
         try:
             return sorted(os.listdir(self.root / path))
         except OSError:
             return []
 
     def masks(self, nodes: Mapping[int, Bits]) -> Iterator[GuardedFile]:
-        """Every file with a set of CPUs that a guard may change, as it is now; `nodes` are CPUs by NUMA node."""
+        """Yield every file with a CPU set that a guard may change, with its content; `nodes` are CPUs by NUMA node."""
         for name in self.names("proc/irq"):
             if name.isdecimal() and (text := self._text(f"proc/irq/{name}/smp_affinity_list")) is not None:
                 node = (self._text(f"proc/irq/{name}/node") or "").strip()
@@ -117,7 +119,8 @@ class KernelFiles:
                 yield GuardedFile(path, "mask", text)
 
     def _mask_paths(self) -> Iterator[str]:
-        """Of interrupts to come, unbound workqueues, and of network queues whose packets other CPUs take (RPS)."""
+        """Yield the paths of masks: of future interrupts, unbound workqueues, and of network queues whose packets other
+        CPUs process (RPS)."""
         yield from ("proc/irq/default_smp_affinity", f"{_WORKQUEUES}/cpumask")
         yield from (f"{_WORKQUEUES}/{name}/cpumask" for name in self.names(_WORKQUEUES))
         yield "proc/sys/net/core/rps_default_mask"
@@ -125,23 +128,23 @@ class KernelFiles:
             queues = f"{_NETWORKS}/{device}/queues"
             yield from (f"{queues}/{name}/rps_cpus" for name in self.names(queues) if name.startswith("rx-"))
 
-    def saved(self, files: Iterable[SavedFile]) -> Iterator[GuardedFile]:
-        """Files that were changed, as they are now; without those that are gone."""
+    def read_saved(self, files: Iterable[SavedFile]) -> Iterator[GuardedFile]:
+        """Yield files that were changed, with their present content; those that no longer exist are left out."""
         for one in files:
             if (text := self._text(one.path)) is not None:
                 yield GuardedFile(one.path, one.form, text, guard=one.guard)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str]:
-        """What files say that can be read."""
+        """Return the texts of those files that can be read, by path."""
         return {path: text for path in paths if (text := self._text(path)) is not None}
 
     def devices_of(self, number: str) -> list[str]:
-        """Names of the devices of an interrupt."""
+        """Return the names of the devices of an interrupt."""
         folder = f"proc/irq/{number}"
         return [name for name in self.names(folder) if self._is_folder(folder, name)]
 
     def device_of(self, path: str) -> str:
-        """The name of the device of an interrupt's file, or what else the file is called."""
+        """Return a name of a file for messages: of an interrupt with its devices, of a kernel thread, else the path."""
         parts = path.split("/")
         if thread := _AFFINITY.fullmatch(path):
             return f"kernel thread {thread[1]} ({(self._text(f'proc/{thread[1]}/comm') or 'gone').strip()})"
@@ -161,9 +164,10 @@ class KernelFiles:
 
 
 class SavedStore:
-    """Old values of kernel files, written before the files are: whoever is killed in between finds them at the next
-    start. Those of another boot are forgotten, since a kernel that starts has its own. `cgroups` is where they are,
-    below the root of all files: no path elsewhere is taken but in `proc` and `sys`."""
+    """The file with the old values of kernel files. It is written before they are, so that an agent that is killed in
+    between finds the values when it starts again. Values of another boot are ignored, since a kernel starts with its
+    own. `cgroups` is the path of the cgroup tree below the root: entries outside of it, `proc` and `sys` are
+    refused."""
 
     def __init__(self, directory: Path, boot_id: str, *, cgroups: str) -> None:
         self.path = directory / GUARD_STATE_FILE
@@ -171,7 +175,8 @@ class SavedStore:
         self._boot = boot_id
 
     def load(self) -> dict[str, SavedFile]:
-        """By path. Raises `ValueError` where the file is damaged: nothing is known of what was changed then."""
+        """Return the old values by path. Raises `ValueError` where the file is damaged: it is then not known what was
+        changed."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -183,12 +188,12 @@ class SavedStore:
         return {one.path: one for one in found.files} if found.boot_id == self._boot else {}
 
     def save(self, files: Mapping[str, SavedFile]) -> None:
-        """Durable when it returns. Raises `OSError`."""
+        """Write the old values; they are on the disk when it returns. Raises `OSError`."""
         write_atomically(self.path, encode(self._boot, files.values()))
 
 
 def node_cpus(files: KernelFiles) -> dict[int, Bits]:
-    """CPUs by NUMA node."""
+    """Return the CPUs of each NUMA node."""
     found = {}
     for name in files.names("sys/devices/system/node"):
         if name.startswith("node") and name[4:].isdecimal():
@@ -202,7 +207,7 @@ def node_cpus(files: KernelFiles) -> dict[int, Bits]:
 
 
 def online_cpus(files: KernelFiles) -> Bits:
-    """All CPUs that are online; none where the kernel does not say."""
+    """Return the online CPUs; none where the file cannot be read."""
     try:
         return parse_bits_or_empty(files.read("sys/devices/system/cpu/online").strip())
     except OSError:

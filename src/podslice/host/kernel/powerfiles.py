@@ -1,4 +1,4 @@
-"""What the kernel offers to change about the clock and sleep of a CPU."""
+"""Read which clock and sleep settings of a CPU the kernel offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FREQUENCIES = {"min": "cpuinfo_min_freq", "base": "base_frequency", "turbo": "c
 
 
 def read_power(files: KernelFiles, cpu: int) -> CPUPower:
-    """Of one CPU; a virtual machine often has nothing of it."""
+    """Return the settings of a CPU; those without a file are empty, as often on virtual machines."""
     folder = f"{CPUS}/cpu{cpu}"
     clock, idle = f"{folder}/cpufreq", f"{folder}/cpuidle"
     states = [name for name in files.names(idle) if name.startswith("state")]

@@ -1,4 +1,4 @@
-"""What a machine and its operator have in `/sys/fs/resctrl`."""
+"""Read the groups, limits and cache facts in `/sys/fs/resctrl`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KERNELS = ("info", "mon_groups", "mon_data")
 
 
 def read_resctrl(files: KernelFiles, mine: Container[str]) -> ResctrlFacts | None:
-    """None where nobody has mounted it. `mine`: the paths of folders that the agent has made."""
+    """Read resctrl; None where it is not mounted. `mine`: the paths of folders that the agent has made."""
     root = files.texts([f"{RESCTRL}/schemata"]).get(f"{RESCTRL}/schemata")
     if root is None:
         return None
@@ -34,7 +34,7 @@ def read_resctrl(files: KernelFiles, mine: Container[str]) -> ResctrlFacts | Non
 
 
 def read_monitors(files: KernelFiles, mine: Container[str]) -> MonitorFacts:
-    """The groups that count, and how many more there can be; `mine` as above."""
+    """Read the monitoring groups, and how many more there can be; `mine` as for `read_resctrl`."""
     path = f"{RESCTRL}/info/L3_MON/num_rmids"
     most = _number(files.texts([path]).get(path, "0").strip(), 10, 0)
     names = [name for name in files.names(RESCTRL) if name not in _KERNELS]
@@ -54,11 +54,11 @@ def _is_group(files: KernelFiles, folder: str) -> bool:
     return bool(files.texts([f"{folder}/cpus_list"]))
 
 
-def why_refused(files: KernelFiles) -> str:
-    """What the kernel says of the last command; empty where that is nothing."""
+def read_last_error(files: KernelFiles) -> str:
+    """Return the kernel's message about the last command that failed; empty where it did not fail."""
     path = f"{RESCTRL}/info/last_cmd_status"
-    said = files.texts([path]).get(path, "").strip()
-    return "" if said == "ok" else said
+    status = files.texts([path]).get(path, "").strip()
+    return "" if status == "ok" else status
 
 
 def _resources(files: KernelFiles) -> dict[str, CacheFacts]:
@@ -69,13 +69,13 @@ def _resources(files: KernelFiles) -> dict[str, CacheFacts]:
             f"{folder}/{one}"
             for one in ("cbm_mask", "min_cbm_bits", "sparse_masks", "bandwidth_gran", "min_bandwidth", "num_closids")
         )
-        told = {path.rpartition("/")[2]: text.strip() for path, text in texts.items()}
-        if "num_closids" in told:
+        facts = {path.rpartition("/")[2]: text.strip() for path, text in texts.items()}
+        if "num_closids" in facts:
             found[name] = CacheFacts(
-                _number(told.get("cbm_mask", "0"), 16, 0),
-                _number(told.get("min_cbm_bits", told.get("min_bandwidth", "1")), 10, 1),
-                max(_number(told.get("bandwidth_gran", "1"), 10, 1), 1),
-                told.get("sparse_masks", "0") == "1",
+                _number(facts.get("cbm_mask", "0"), 16, 0),
+                _number(facts.get("min_cbm_bits", facts.get("min_bandwidth", "1")), 10, 1),
+                max(_number(facts.get("bandwidth_gran", "1"), 10, 1), 1),
+                facts.get("sparse_masks", "0") == "1",
             )
     return found
 

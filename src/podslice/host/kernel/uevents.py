@@ -1,4 +1,4 @@
-"""The kernel's announcements that a CPU, memory or a NUMA node came or went (uevents on a netlink socket)."""
+"""Receive the kernel's uevents about CPUs, memory and NUMA nodes that come or go, on a netlink socket."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _LONGEST = 1 << 16
 
 
 def open_uevents() -> socket.socket | None:
-    """A socket that hears them, without blocking; None where there is none: not the host's network namespace does not
-    show, it is just never told anything."""
+    """Open a non-blocking socket for uevents; None where the kernel offers none. In a network namespace other than the
+    host's it opens as well, but the kernel never sends anything to it."""
     if not hasattr(socket, "AF_NETLINK"):
         return None
     try:
@@ -29,13 +29,13 @@ def open_uevents() -> socket.socket | None:
 
 
 def concerns_machine(message: bytes) -> bool:
-    """True for an event about a CPU, memory or a NUMA node."""
+    """Whether a uevent is about a CPU, memory or a NUMA node."""
     fields = dict(part.split(b"=", 1) for part in message.split(b"\0") if b"=" in part)
     return fields.get(b"SUBSYSTEM", b"").decode("ascii", "replace") in _SUBSYSTEMS
 
 
-def heard(listener: socket.socket) -> bool:
-    """Read everything that is there; True if some of it concerns the machine, or was lost."""
+def drain_uevents(listener: socket.socket) -> bool:
+    """Read all pending uevents; return whether one of them concerns the machine, or some were lost."""
     found = False
     while True:
         try:
@@ -43,5 +43,7 @@ def heard(listener: socket.socket) -> bool:
         except BlockingIOError:
             return found
         except OSError:
+            # ENOBUFS: the kernel dropped events because the socket's buffer was full.
             return True
+        # Only the kernel sends with port id 0; other processes can send to the socket too.
         found |= sender == 0 and concerns_machine(message)

@@ -1,7 +1,7 @@
-"""The specifications of admitted pods, one file each, beside the state files.
+"""Store the specifications of admitted pods, one file each, beside the state files.
 
-After a restart a pod must be recognised by exactly what it was admitted with, whatever its source says by then. A
-file is written before the pod's decision is acted on and removed with the pod.
+After a restart a pod must have exactly the specification with which it was admitted, even if its source has another
+by then. A file is written before the pod's decision is acted on and removed with the pod.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class PodFiles:
         self._folder = directory / _FOLDER
 
     def load(self) -> tuple[dict[str, Pod], list[str]]:
-        """Pods by UID, oldest first, and a line about every file that makes no sense; what a killed process left half
-        written goes. Raises `OSError`."""
+        """Remove half-written files of a killed process, and read the pods. Raises `OSError`."""
         remove_temporaries(self._folder, "*.json")
         return self.read()
 
     def read(self) -> tuple[dict[str, Pod], list[str]]:
-        """The same, and nothing is touched. Raises `OSError`."""
+        """Return pods by UID, in order of admission, and a line about every file that cannot be read. Raises
+        `OSError`."""
         pods: dict[str, Pod] = {}
         problems = []
         paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
@@ -48,13 +48,14 @@ class PodFiles:
         return pods, problems
 
     def keep(self, pod: Pod) -> None:
-        """Raises `OSError`."""
+        """Write the file of a pod. Raises `OSError`."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(self._path(pod.metadata.uid), msgspec.json.encode(pod, enc_hook=str))
 
     def replace(self, pod: Pod) -> None:
-        """Other resources were granted to a pod; its place in the order of admission stays. Raises `OSError`."""
+        """Write a pod whose granted resources changed; its place in the order of admission stays. Raises `OSError`."""
         path = self._path(pod.metadata.uid)
+        # The order of admission is that of the times of modification.
         admitted = path.stat().st_mtime_ns
         self.keep(pod)
         os.utime(path, ns=(admitted, admitted))

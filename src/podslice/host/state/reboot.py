@@ -1,7 +1,7 @@
-"""State files that another boot has left (docs/hotplug.md).
+"""Handle state files of an earlier boot (docs/hotplug.md).
 
-Nothing that ran before runs now. Files that fit the machine stay, those under other numbers are written anew, and where
-they do not fit the node begins without any; the old ones stay beside them as `.before-reboot`.
+Nothing that ran before runs now. Files that fit the machine stay, those under other CPU numbers are rewritten, and
+where they do not fit the node starts without any; the old ones stay beside them as `.before-reboot`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SUFFIX = ".before-reboot"
 
 
 class BootKeeper:
-    """What is to be written of this `boot` and its machine; nothing where it is None. `data` is the file that was
-    found."""
+    """The record of the running `boot` and its machine; there is none where `boot` is None. `data` is the policy's
+    state file as it was found."""
 
     def __init__(self, boot: Boot | None, data: bytes | None) -> None:
         self.known = boot is not None
@@ -55,53 +55,54 @@ class BootKeeper:
 
 
 def is_another_boot(written: BootRecord | None, boot: Boot | None) -> bool:
-    """True for files of an earlier boot; where it is not known, they are of this one."""
+    """Whether files are of an earlier boot; where that is not known, they count as of this one."""
     return written is not None and boot is not None and bool(written.id and boot.id) and written.id != boot.id
 
 
 def migrate_files(
     files: Mapping[str, bytes], written: BootRecord, machine: Machine, hotplug: Hotplug, config: KubeletConfig
 ) -> Migration:
-    """What becomes of the files of an earlier boot."""
+    """Adapt the files of an earlier boot to the machine as it is now."""
     text = config.memory_manager_policy_options.get(DRIFT_TOLERANCE, hotplug.drift_tolerance)
     return migrate(files, written.machine, MachineRecord.of(machine), tolerance=parse_drift_tolerance(text))
 
 
-def with_bound(
+def resolve_tolerances(
     policy: PodslicePolicy, config: KubeletConfig, boot: Boot | None
 ) -> tuple[PodslicePolicy, KubeletConfig]:
-    """Policy and configuration in which a tolerance of `auto` is what it comes to on this machine."""
+    """Return policy and configuration with each drift tolerance of `auto` replaced by its amount on this machine."""
     image = None if boot is None else boot.kernel_image
     if policy.hotplug is not None:
         policy = replace(
-            policy, hotplug=replace(policy.hotplug, drift_tolerance=_told(policy.hotplug.drift_tolerance, image))
+            policy,
+            hotplug=replace(policy.hotplug, drift_tolerance=_resolve_tolerance(policy.hotplug.drift_tolerance, image)),
         )
     options = config.memory_manager_policy_options
     if DRIFT_TOLERANCE in options:
-        told = {**options, DRIFT_TOLERANCE: _told(options[DRIFT_TOLERANCE], image)}
-        config = replace(config, memory_manager_policy_options=told)
+        options = {**options, DRIFT_TOLERANCE: _resolve_tolerance(options[DRIFT_TOLERANCE], image)}
+        config = replace(config, memory_manager_policy_options=options)
     return policy, config
 
 
-def _told(text: str, image: int | None) -> str:
+def _resolve_tolerance(text: str, image: int | None) -> str:
     found = resolve(parse_drift_tolerance(text), image)
     return str(found.bytes) if found.kind == "bytes" else found.kind
 
 
 def set_aside(path: Path, files: FileOperations) -> None:
-    """Keep a file beside itself under another name, in place of one that was kept before. Raises `OSError`."""
+    """Rename a file to its name with `SUFFIX`, over one that is there. Raises `OSError`."""
     with contextlib.suppress(FileNotFoundError):
         files.rename(path, path.with_name(path.name + SUFFIX))
         files.sync_directory(path.parent)
 
 
-def in_order_of_creation(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods as they are admitted afresh."""
+def sort_by_creation(pods: Iterable[Pod]) -> list[Pod]:
+    """Return pods in the order in which they are admitted again."""
     return sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)
 
 
-def rebuilt(files: Mapping[str, bytes], node: Node, reason: str) -> Iterator[MachineConsequence]:
-    """What it means that a node began anew: why, and whose CPUs are others."""
+def describe_rebuild(files: Mapping[str, bytes], node: Node, reason: str) -> Iterator[MachineConsequence]:
+    """Yield the consequences for a node that started without files: the reason, and each container with other CPUs."""
     yield MachineConsequence("rebuilt", f"the machine changed over a reboot, all pods are admitted afresh: {reason}")
     view = node.view
     for uid, named in _owners(files).items():
@@ -113,8 +114,8 @@ def rebuilt(files: Mapping[str, bytes], node: Node, reason: str) -> Iterator[Mac
             has = CPUSet.from_bits(view.affinity(uid, name))
             if str(has) != text:
                 before = CPUSet.from_bits(parse_bits_or_empty(text))
-                told = f"container {name} has {has}, it had {text} before the reboot"
-                yield MachineConsequence("rebuilt", told, uid, name, before, has)
+                message = f"container {name} has {has}, it had {text} before the reboot"
+                yield MachineConsequence("rebuilt", message, uid, name, before, has)
 
 
 def _owners(files: Mapping[str, bytes]) -> Mapping[str, Mapping[str, str]]:

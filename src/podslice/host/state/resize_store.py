@@ -1,4 +1,4 @@
-"""A node on a state directory whose resizes and moves take time: the agent's, which changes what runs step by step."""
+"""A node on a state directory whose resizes and moves take several steps, as those of the agent do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from podslice.node.resize.pending import Waiting
 
 
 class PlannedResize(NamedTuple):
-    """What `NodeStore.resize` would answer, what the pod has and would have, and the pod as it would be granted."""
+    """A resize that is not carried out: its decision, what the pod has and would have, and its granted
+    specification."""
 
     decision: ResizeDecision
     intent: Intent
@@ -26,7 +27,8 @@ class PlannedResize(NamedTuple):
 
 
 class ResizeStore(NodeStore):
-    """Resizes between `begin_resize` and `end_resize` stay in the policy's state file, also over a restart."""
+    """A node store that keeps resizes between `begin_resize` and `end_resize` in the policy's state file, also over a
+    restart."""
 
     def _resume(self, intents: Mapping[str, Intent]) -> None:
         self._open = {uid: one for uid, one in intents.items() if uid in self.node.pods}
@@ -36,22 +38,22 @@ class ResizeStore(NodeStore):
 
     @property
     def waiting(self) -> Mapping[str, Pod]:
-        """Pods that run with less than they were granted, as they were granted. The node does not try them by
+        """Granted specifications of pods that run with less than they were granted. The node does not retry them by
         itself."""
         return self._waiting
 
     def take_waiting(self) -> Mapping[str, Pod]:
-        """The same, told once."""
+        """Return `waiting` and clear it."""
         waiting, self._waiting = self._waiting, {}
         return waiting
 
     @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Pods whose resize has begun and not ended."""
+    def open_resizes(self) -> tuple[str, ...]:
+        """UIDs of pods whose resize or move has begun and not ended."""
         return tuple(self._open)
 
     def plan_resize(self, pod: Pod, *, memory_stays: bool = False) -> PlannedResize:
-        """Decide as `Node.resize`, and change nothing. Raises as it does."""
+        """Decide as `Node.resize` without changing the node. Raises what it raises."""
         before = self.node.state
         try:
             decision = self.node.resize(pod, memory_stays=memory_stays)
@@ -62,22 +64,23 @@ class ResizeStore(NodeStore):
         return PlannedResize(decision, Intent(before.of_pod(uid), after.of_pod(uid)), after.pods[uid].spec)
 
     def begin_resize(self, uid: str, intent: Intent) -> None:
-        """A pod is about to be resized in several steps: until `end_resize` the file says what it had and what it is to
-        have. Raises `StateWriteError`; nothing has begun then."""
+        """Write what a pod has and will have, before the steps of its resize; the file keeps it until `end_resize`.
+        Raises `StateWriteError`; nothing has begun then."""
         self._open[uid] = intent
         try:
             self._write(POLICY_STATE_FILE, self._policy_file(self._open))
         except OSError as error:
             del self._open[uid]
-            raise self._unwritten(error) from error
+            raise self._write_error(error) from error
 
     def end_resize(self, uid: str) -> None:
-        """The pod has what the state says. Raises `StateWriteError`; the next decision then writes it."""
+        """Forget the intent: the pod now has what the state says. Raises `StateWriteError`; the next decision then
+        writes it."""
         self._open.pop(uid, None)
         self.save()
 
     def undo_resize(self, pod: Pod, had: PodCPUs) -> None:
-        """A pod that was resized has again what it asked for and had before. Raises `StateWriteError`; it has it then
+        """Give a pod back the requests and resources from before its resize. Raises `StateWriteError`; it then has them
         in memory only."""
         self.node.resize(pod)
         settle_resizes(self.node, {pod.metadata.uid: Intent(had, had)}, (pod,))
@@ -86,7 +89,7 @@ class ResizeStore(NodeStore):
     # Moves
 
     def plan_move(self, uid: str, place: Callable[[Node], None]) -> Intent:
-        """What a pod has, and what it has once `place` has moved it on the ledgers; nothing changes."""
+        """Return what a pod has, and what it has once `place` has moved it on a node; the node does not change."""
         before = self.node.state
         try:
             place(self.node)
@@ -96,8 +99,8 @@ class ResizeStore(NodeStore):
         return Intent(before.of_pod(uid), after.of_pod(uid), move=True)
 
     def begin_move(self, uid: str, intent: Intent) -> None:
-        """A pod is about to move: until `commit_move` it owns the CPUs that it leaves and those that it is to have.
-        Raises `StateWriteError`; nothing has begun then."""
+        """Begin a move: until `commit_move` the pod owns both the CPUs that it leaves and those that it gets. Raises
+        `StateWriteError`; nothing has begun then."""
         self.begin_resize(uid, intent)
         before = self.node.state
         hold_both(self.node, uid, intent)
@@ -106,11 +109,11 @@ class ResizeStore(NodeStore):
         except OSError as error:
             self.node.state = before
             del self._open[uid]
-            raise self._unwritten(error) from error
+            raise self._write_error(error) from error
 
     def commit_move(self, uid: str, place: Callable[[Node], None]) -> None:
-        """The pod has what it was to have, by the ledgers; `end_resize` ends it. Raises `StateWriteError`, and what
-        `place` raises; it is then as after `begin_move`."""
+        """Move the pod on the node with `place`; `end_resize` ends the move. Raises `StateWriteError`, and what `place`
+        raises; the pod is then as after `begin_move`."""
         before = self.node.state
         try:
             hold_before(self.node, uid, self._open[uid])
@@ -118,17 +121,17 @@ class ResizeStore(NodeStore):
             self._save()
         except OSError as error:
             self.node.state = before
-            raise self._unwritten(error) from error
+            raise self._write_error(error) from error
         except Exception:
             self.node.state = before
             raise
 
     def undo_move(self, uid: str) -> None:
-        """A pod that began to move has what it had. Raises `StateWriteError`; it has it then in memory only."""
+        """Give a pod back what it had before its move. Raises `StateWriteError`; it then has it in memory only."""
         intent = self._open.pop(uid, None)
         if intent is not None:
             hold_before(self.node, uid, intent)
         self.save()
 
-    def _unwritten(self, error: OSError) -> StateWriteError:
+    def _write_error(self, error: OSError) -> StateWriteError:
         return StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""The kubelet's state files in a folder: a node's own, or a copy of them."""
+"""Read a directory of state files: a node's own, or a copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.values.errors import InputError
 
 
 def read_state_directory(directory: Path) -> dict[str, bytes]:
-    """The kubelet's state files below a directory, by name. Raises `InputError` when there are none."""
+    """Return the kubelet's state files in a directory, by name. Raises `InputError` when there are none."""
     if directory.is_file():
         raise InputError("is a file", source=str(directory), remedy="give the folder of the state files")
     found = {}

@@ -1,7 +1,7 @@
-"""State files that survive a kill at any moment.
+"""Write state files so that they survive a kill at any moment.
 
 A file is replaced as a whole: write a temporary file beside it, sync it, rename it over the old one, sync the
-directory. Whoever reads afterwards finds the old content or the new, never a mixture. The four steps go through
+directory. A reader finds the old content or the new, never a mixture. The four steps go through
 `FileOperations`, so that a test can stop the process before and after every one of them.
 """
 
@@ -21,7 +21,7 @@ _LARGEST = 16 << 20
 
 
 class StateReadError(InputError):
-    """The disk, not the content, is at fault."""
+    """Raised where the disk, not the content, is at fault."""
 
 
 class FileOperations(Protocol):
@@ -35,8 +35,8 @@ class FileOperations(Protocol):
 
 
 class RealFiles:
-    """The operating system. `durable` False for files that are made anew after the machine was down: nothing waits for
-    the disk."""
+    """The steps on a real disk. Without `durable` nothing waits for the disk: for files that are made again after a
+    reboot."""
 
     def __init__(self, *, mode: int = 0o600, durable: bool = True) -> None:
         self._mode = mode
@@ -70,16 +70,16 @@ class RealFiles:
 
 
 def create(path: Path, mode: int) -> int:
-    """The descriptor of a new file; what a process that was killed left under this name goes. A link that somebody puts
-    there is not followed. Raises `OSError`."""
+    """Create a file and return its descriptor. A file that a killed process left under this name is removed; a symbolic
+    link there is not followed. Raises `OSError`."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 @contextmanager
-def taking_place(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when all of it is written, and is gone where that fails. Not synced:
-    for what can be made again. Raises `OSError`."""
+def open_replacement(path: Path) -> Iterator[Path]:
+    """Open a file beside `path` that replaces it at the end, and is removed where the block fails. It is not synced:
+    for content that can be made again. Raises `OSError`."""
     beside = _beside(path)
     os.close(create(beside, 0o600))
     try:
@@ -94,8 +94,8 @@ def _beside(path: Path) -> Path:
 
 
 def write_atomically(path: Path, data: bytes, files: FileOperations | None = None, *, settled: bool = True) -> None:
-    """Replace `path` by `data`, completely or not at all; unless `settled` a machine that goes down may forget it,
-    until somebody syncs the directory. Raises `OSError`."""
+    """Replace `path` by `data`, completely or not at all. Unless `settled`, the replacement may be lost when the
+    machine goes down before the directory is synced. Raises `OSError`."""
     files = files or RealFiles()
     temporary = _beside(path)
     try:
@@ -109,21 +109,22 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
 
 
 def remove_file(path: Path, files: RealFiles) -> None:
-    """The file is gone, also after a crash. Raises `OSError`."""
+    """Remove a file so that it stays removed after a crash. Raises `OSError`."""
     if path.exists():
         files.remove(path)
         files.sync_directory(path.parent)
 
 
 def remove_temporaries(folder: Path, pattern: str) -> None:
-    """Remove what a process that was killed left beside files of this name; what cannot be removed does no harm."""
+    """Remove temporary files that a killed process left beside files of this name; errors are ignored: they do no
+    harm."""
     with contextlib.suppress(OSError):
         for path in folder.glob(f".{pattern}.new"):
             path.unlink(missing_ok=True)
 
 
 def read_state(path: Path) -> bytes | None:
-    """Content of a state file, None if there is none. Raises `InputError`."""
+    """Return the content of a state file; None if there is none. Raises `InputError`."""
     try:
         return read_limited(str(path), _LARGEST)
     except FileNotFoundError:
@@ -174,19 +175,19 @@ def replace_with_backup(path: Path, data: bytes) -> Path:
     return backup
 
 
-def replace_files(contents: Mapping[Path, bytes], aside: Mapping[Path, Path], files: RealFiles | None = None) -> None:
-    """Replace several files by `contents`, in that order, and keep old ones under another name: `aside` maps a path to
-    the name of its copy. Files of `aside` that get no new content are removed. Raises `OSError`; everything is then as
+def replace_files(contents: Mapping[Path, bytes], kept: Mapping[Path, Path], files: RealFiles | None = None) -> None:
+    """Replace several files by `contents`, in that order, and keep old ones under another name: `kept` maps a path to
+    the name of its copy. Files of `kept` that get no new content are removed. Raises `OSError`; everything is then as
     before, as far as the disk allows.
 
     All contents and copies are written beside before the first file changes, so that a full disk changes nothing.
     """
     files = files or RealFiles()
-    copies = {copy: path.read_bytes() for path, copy in aside.items()}
-    before = {path: read_state(path) for path in (*contents, *aside, *copies)}
+    copies = {copy: path.read_bytes() for path, copy in kept.items()}
+    before = {path: read_state(path) for path in (*contents, *kept, *copies)}
     # A file of its own is replaced by one rename. Several belong together, and a kill between their renames must not
     # leave a new one beside an old one: those that have a copy are removed before.
-    removed = [path for path in aside if path not in contents or len(contents) > 1]
+    removed = [path for path in kept if path not in contents or len(contents) > 1]
     try:
         for path, data in {**copies, **contents}.items():
             files.write(_beside(path), data)

@@ -1,11 +1,12 @@
-"""A node whose decisions are on disk before anybody hears of them.
+"""A node whose decisions are on disk before they are returned.
 
 `NodeStore` keeps a kubelet-style state directory beside a `Node`: every decision is written, file by file and each
 atomically, before it is returned; if that fails, the decision is taken back. Opening a store re-admits the pods that
 still run, so a process killed at any moment continues where it stood.
 
 The files change one after the other (CPU Manager, then Memory Manager). A kill in between leaves a pod in the first
-file only. It was never reported as admitted, so it does not run, and opening the store drops what belongs to nobody.
+file only. It was never reported as admitted, so it does not run, and opening the store drops what belongs to no running
+pod.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.host.boot import Boot
 from podslice.host.state.reboot import (
     BootKeeper,
-    in_order_of_creation,
+    describe_rebuild,
     is_another_boot,
     migrate_files,
-    rebuilt,
+    resolve_tolerances,
     set_aside,
-    with_bound,
+    sort_by_creation,
 )
 from podslice.host.state.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
 from podslice.machine.devices import DeviceInventory
@@ -45,11 +46,12 @@ from podslice.values.golang import quote
 
 
 class StateWriteError(PodsliceError):
-    """A decision could not be written and was taken back."""
+    """Raised when a decision could not be written and was taken back."""
 
 
 class _Opened(NamedTuple):
-    """A node, the files it began with, why those that were found did not fit, and which of them to set aside."""
+    """A started node, the files it started with, the `reason` why those that were found did not fit, and the names of
+    those to keep under another name (`aside`)."""
 
     node: Node
     files: Mapping[str, bytes]
@@ -91,31 +93,31 @@ class NodeStore:
             remove_temporaries(self._paths[name].parent, name)
         found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._paths[name])) is not None}
         self._written = dict(found)
-        self._unsure: set[str] = set()
+        self._uncertain: set[str] = set()
         self._open: dict[str, Intent] = {}
         running = list(running)
         self._of_boot = boot
-        policy, config = with_bound(policy, config or KubeletConfig(), boot)
+        policy, config = resolve_tolerances(policy, config or KubeletConfig(), boot)
         start = partial(Node, machine, config, profile=profile, devices=devices, predicates=predicates, policy=policy)
-        opened = self._started(start, found, machine, config, policy, boot)
+        opened = self._start(start, found, machine, config, policy, boot)
         self.node = opened.node
         self._boot = BootKeeper(boot if policy.hotplug is not None else None, found.get(POLICY_STATE_FILE))
         if opened.reason:
-            running = in_order_of_creation(running)
+            running = sort_by_creation(running)
         intents = policy_state.read_intents(opened.files.get(POLICY_STATE_FILE))
         settle_resizes(self.node, intents, running)
         self.refused = self.node.readmit(running)
         self.followed = self.node.replace_lost()
-        """What follows from a machine that changed since the files were written."""
+        """Consequences of changes of the machine since the files were written."""
         if opened.reason:
-            self.followed = (*rebuilt(found, self.node, opened.reason), *self.followed)
+            self.followed = (*describe_rebuild(found, self.node, opened.reason), *self.followed)
         if accept is not None:
             accept(self.node, intents)
         self._set_aside(opened.aside)
         self._resume(intents)
         self._save()
 
-    def _started(
+    def _start(
         self,
         start: Callable[..., Node],
         found: Mapping[str, bytes],
@@ -124,13 +126,13 @@ class NodeStore:
         policy: PodslicePolicy,
         boot: Boot | None,
     ) -> _Opened:
-        """The node on its files, or on what becomes of them after a reboot. Raises `StartError`."""
+        """Start the node on its files, or on the files adapted after a reboot. Raises `StartError`."""
         written, hotplug = policy_state.read_boot_record(found.get(POLICY_STATE_FILE)), policy.hotplug
         if hotplug is None or written is None or not is_another_boot(written, boot):
-            return _Opened(self._node(start, found), found)
+            return _Opened(self._start_node(start, found), found)
         if hotplug.after_reboot == "refuse":
-            self._node(partial(start, policy=replace(policy, hotplug=None)), found)
-            return _Opened(self._node(start, found), found)
+            self._start_node(partial(start, policy=replace(policy, hotplug=None)), found)
+            return _Opened(self._start_node(start, found), found)
         migration = migrate_files(found, written, machine, hotplug, config)
         reason = migration.reason
         if migration.outcome != "rebuilt":
@@ -140,9 +142,9 @@ class NodeStore:
                 return _Opened(start(files=files), files, aside=aside)
             except StartError as error:
                 reason = error.message
-        return _Opened(self._node(start, {}), {}, reason, tuple(found))
+        return _Opened(self._start_node(start, {}), {}, reason, tuple(found))
 
-    def _node(self, start: Callable[..., Node], files: Mapping[str, bytes]) -> Node:
+    def _start_node(self, start: Callable[..., Node], files: Mapping[str, bytes]) -> Node:
         try:
             return start(files=files)
         except StartError as error:
@@ -150,23 +152,23 @@ class NodeStore:
             raise error if file is None else error.but(path=quote(str(self._paths[file]))) from None
 
     def _set_aside(self, names: Iterable[str]) -> None:
-        """Files of an earlier boot that do not count any more: kept, and not found by the next start."""
+        """Rename files of an earlier boot that no longer count, so that the next start does not find them."""
         for name in names:
             set_aside(self._paths[name], self._operations)
             self._written.pop(name, None)
 
     def _policy_file(self, intents: Mapping[str, Intent]) -> bytes:
-        """What is to be remembered beside the managers' files."""
+        """Encode the policy's state file."""
         node = self.node
         boot = self._boot.record(node.machine, node.state.cpu.offline)
         return policy_state.encode(node.state.cpu, intents, boot, node.mixed_shares)
 
     def _resume(self, intents: Mapping[str, Intent]) -> None:
-        """Resizes that were being written are settled."""
+        """Take up resizes that were being written; here they are settled already."""
 
     def admit(self, pod: Pod, by: Callable[[Node, Pod], Decision] = Node.admit, *, settled: bool = True) -> Decision:
-        """Decide and write; `by` may decide another way. Unless `settled` a machine that goes down may forget it.
-        Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
+        """Admit a pod and write the decision; `by` decides. Unless `settled`, the decision may be lost when the machine
+        goes down. Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
         before = self.node.state
         decision = by(self.node, pod)
         try:
@@ -177,11 +179,10 @@ class NodeStore:
         return decision
 
     def resize(self, pod: Pod, *, memory_stays: bool = False) -> ResizeDecision:
-        """As `Node.resize`, written before it is told, with other pods' resizes that are granted in the same pass.
+        """Resize as `Node.resize` and write the decision, with other pods' resizes that are granted in the same pass.
         Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged.
 
-        A process that is killed before the next decision starts with what `running` says was granted, be it the old
-        size or the new one.
+        After a kill before the next decision, the next start takes the size that `running` has, the old one or the new.
         """
         before = self.node.state
         decision = self.node.resize(pod, memory_stays=memory_stays)
@@ -199,16 +200,16 @@ class NodeStore:
         return decision
 
     def change_policy(self, policy: PodslicePolicy) -> None:
-        """As `Node.change_policy`. Raises `StateWriteError` where what is to be remembered under it cannot be written;
-        the policy counts all the same."""
+        """Change the policy as `Node.change_policy`, and write its state file. Raises `StateWriteError` where that
+        cannot be written; the policy applies all the same."""
         boot = self._of_boot
-        policy, _ = with_bound(policy, self.node.rules.config, boot)
+        policy, _ = resolve_tolerances(policy, self.node.rules.config, boot)
         self.node.change_policy(policy)
         self._boot = BootKeeper(boot if policy.hotplug is not None else None, self._written.get(POLICY_STATE_FILE))
         self.save()
 
     def remove(self, uid: str, *, settled: bool = True) -> bool:
-        """The pod is gone; False when there is none with this UID. `settled` as for `admit`. Raises `StateWriteError`;
+        """Remove a pod; False when there is none with this UID. `settled` as for `admit`. Raises `StateWriteError`;
         the pod's resources are then free in memory only."""
         known = self.node.remove(uid)
         self._open.pop(uid, None)
@@ -216,14 +217,14 @@ class NodeStore:
         return known
 
     def save(self, *, settled: bool = True) -> None:
-        """Write what could not be written before. Raises `StateWriteError`."""
+        """Write all that is not yet written. Raises `StateWriteError`."""
         try:
             self._save(settled=settled)
         except OSError as error:
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
 
     def _save(self, *, ended: bool = True, settled: bool = True) -> None:
-        """Write what changed; the policy's file last, and not before the resizes in it have `ended`."""
+        """Write changed files; the policy's last, and only when the resizes in it have `ended`."""
         for name, data in self.node.manager_files.items():
             if name != POLICY_STATE_FILE:
                 self._write(name, data, settled=settled)
@@ -234,10 +235,10 @@ class NodeStore:
             self._write(POLICY_STATE_FILE, self._policy_file(self._open), settled=settled)
 
     def _write(self, name: str, data: bytes, *, settled: bool = True) -> None:
-        if self._written.get(name) != data or name in self._unsure:
-            self._unsure.add(name)  # a write that fails may have replaced the file
+        if self._written.get(name) != data or name in self._uncertain:
+            self._uncertain.add(name)  # a write that fails may have replaced the file
             path = self._paths[name]
             path.parent.mkdir(mode=0o750, exist_ok=True)
             write_atomically(path, data, self._operations, settled=settled)
             self._written[name] = data
-            self._unsure.discard(name)
+            self._uncertain.discard(name)
