@@ -115,6 +115,7 @@ class _Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         member = super().frombuf(buf, encoding, errors)
+        # The size field may hold a negative number, in the binary form that GNU tar uses for large files.
         if member.size < 0:
             raise tarfile.ReadError("a member of negative size")
         if member.type in _EXTENDED and member.size > _MAX_HEADER_BYTES:

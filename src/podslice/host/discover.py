@@ -36,6 +36,7 @@ def discover(fs: FileSystem, *, name: str = "", architecture: str = "", system_z
     """
     if not fs.entries(CPU) and not fs.entries(NODE):
         raise InputError(f"has neither {CPU} nor {NODE}", source=fs.label, remedy="give the folder that holds sys/")
+    # The two read the same files by different rules and may disagree; neither corrects the other.
     view = read_kubelet_view(fs, system_z=system_z)
     hardware = Hardware(fs)
     cpuinfo = read_optional_text(fs, "proc/cpuinfo")
@@ -78,6 +79,7 @@ def discover_snapshot(path: str | Path) -> Machine:
     return discover(open_snapshot(path), name=name)
 
 
+# Go, and so a Node's `status.nodeInfo.architecture`, says arm64 where uname says aarch64.
 _GO_STYLE = {"aarch64": "arm64"}
 
 

@@ -45,6 +45,7 @@ class Hardware:
         self.offline = (self._directories if present is None else present) & ~self.online
         self.isolated = read_cpus(fs, f"{CPU}/isolated") or 0
         self.nohz_full = (read_cpus(fs, f"{CPU}/nohz_full") or 0) & (self.online | self.offline)
+        # Masked: the command line may name CPUs that the machine lacks. `nohz_full` implies `rcu_nocbs`.
         self.rcu_nocbs = (self._boot_list("rcu_nocbs") | self.nohz_full) & (self.online | self.offline)
 
     def _online(self) -> Bits:

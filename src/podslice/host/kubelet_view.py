@@ -66,6 +66,7 @@ def read_kubelet_view(fs: FileSystem, *, system_z: bool = False) -> KubeletView:
             view.num_cores = sum(len(core.threads) for node in nodes for core in node.cores)
         else:
             nodes = discovery.pseudo_nodes()
+            # Upstream counts offline CPUs here, though its pseudo-nodes do not have them.
             view.num_cores = len(list_numbered(fs, CPU, _CPU_NAME))
         view.nodes = tuple(nodes)
         if view.num_cores == 0:
@@ -132,6 +133,7 @@ class _OnlineCPUs:
 
 
 def _count_sockets(fs: FileSystem, online: _OnlineCPUs) -> int:
+    # `physical id` is x86's; without such lines (arm64) upstream counts package ids, and an unreadable one as "0".
     listed = {int(number) for number in _PHYSICAL_ID.findall(read_optional_text(fs, "proc/cpuinfo"))}
     if listed:
         return len(listed)
@@ -178,6 +180,7 @@ class _Discovery:
             text = read_text(self.fs, path)
         except FileNotFoundError:
             return None
+        # Single blanks, unsigned decimals: upstream ends its discovery at anything else.
         words = text.split(" ")
         if not all(word.isascii() and word.isdigit() for word in words):
             raise MalformedError(f"{path}: {text[:40]!r} is not a list of distances")
@@ -196,6 +199,7 @@ class _Discovery:
         )
 
     def _core_identity(self, cpu: int) -> tuple[int, ...] | None:
+        # Without the node: cores are collected per node, so no core spans two of them.
         core = self._topology(cpu, "core_id")
         package = self._topology(cpu, "physical_package_id")
         if core is None or package is None:
@@ -230,12 +234,15 @@ class _Discovery:
             if not name.startswith("index"):
                 continue
             path = f"{base}/{name}"
+            # Every file is read even where its value is not used: an unreadable one ends the caches of the node.
             cache_id = 0 if self.system_z else read_number(self.fs, f"{path}/id")
             if not _CACHE_SIZE.match(read_text(self.fs, f"{path}/size")):
                 raise MalformedError(f"{path}/size")
             level = read_number(self.fs, f"{path}/level")
             read_text(self.fs, f"{path}/type")
             sharing = parse_mask(read_text(self.fs, f"{path}/shared_cpu_map")).bit_count()
+            # A cache that the whole node shares is the node's, so one L3 per NUMA node gives no uncore caches. Upstream
+            # compares with this core's threads, which differs from the node's count on hybrid machines.
             if level > 2 and sharing != cores_in_node * len(threads) and cache_id not in ids:
                 ids.append(cache_id)
         return tuple(ids)

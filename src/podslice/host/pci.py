@@ -122,6 +122,7 @@ def _function(fs: FileSystem, address: str, machine: Machine) -> Function | None
 
     kind = _KINDS.get(text("class")[:6])
     vendor = text("vendor")
+    # A server's console is a display controller as well.
     if kind is None or (kind == GPU and vendor in _NOT_FOR_COMPUTING):
         return None
     if kind == NIC and text("physfn/class"):
@@ -138,6 +139,7 @@ def _digits(text: str) -> str:
 def _numa(text: Callable[[str], str], machine: Machine) -> int | None:
     """Return the NUMA node from `numa_node`, as plugins read it; without that file the only node of the local CPUs."""
     node = text("numa_node")
+    # -1: the firmware does not say. A plugin then offers the device without a NUMA node.
     if node:
         return int(node) if node.isdecimal() and int(node) <= _LARGEST_NODE else None
     try:

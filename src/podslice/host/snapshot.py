@@ -25,6 +25,7 @@ _WANTED = re.compile(
     r"|sys/(?:bus/pci/devices|devices/.+)/[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
     r"(?:/(?:class|vendor|device|numa_node|local_cpulist|local_cpus|sriov_numvfs|physfn(?:/class)?|net/[^/]+))?)$"
 )
+# Below the folders that are kept, the bulk of a capture, which discovery does not read.
 _UNUSED = re.compile(r"/(?:acpi_cppc|cpuidle|hotplug|power|thermal_throttle|vulnerabilities|memory\d+)(?:/|$)")
 _NEEDED = "sys/devices/system"
 _REMEDY = "a snapshot is a directory or tar archive with the folders sys/ and proc/ of a machine"
@@ -66,6 +67,7 @@ def _read_archive(path: Path) -> MemoryFileSystem:
         elif member.isdir():
             directories.append(match[1])
         elif member.isfile():
+            # Checked before the content is read.
             if member.size > MAX_FILE_BYTES:
                 raise AbsurdArchiveError(f"{match[1]} has {member.size} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
             kept += member.size

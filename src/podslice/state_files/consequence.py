@@ -63,6 +63,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
     """Return the error with which a kubelet of that release would not start; empty when it would."""
     path = path or PATHS[kind]
+    # A damaged device file costs a kubelet its assignments, not its start; the other two no kubelet reads.
     if kind in ("device", "policy", "guard"):
         return ""
     if kind == "allocation":
@@ -144,6 +145,7 @@ def _check_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> Non
     try:
         checkpoint = load_cpu(data, reader, facts.containers)
         state = restore.adopt_cpu(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
+        # A file of a policy that does not exist: a kubelet that runs any policy refuses it, as one with `static` does.
         if checkpoint.policy_name not in ("none", "static"):
             restore.adopt_cpu(checkpoint, "static")
     except CheckpointError as error:
@@ -159,6 +161,7 @@ def _check_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> 
     try:
         checkpoint = load_memory(data, reader)
         restore.adopt_memory(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
+        # As for the CPU Manager: any policy refuses the file of one that does not exist.
         if checkpoint.policy_name not in ("None", "Static"):
             restore.adopt_memory(checkpoint, "Static")
     except CheckpointError as error:

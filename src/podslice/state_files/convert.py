@@ -86,6 +86,7 @@ def _convert_cpu(
     content: Content, source: CPUCheckpoint, target: Release, version: str, containers: Containers
 ) -> Rewritten:
     checkpoint = _entries_by_pod(source, containers) if content.by_container_id else source
+    # V4 keeps members that it does not know (KEP-5554's `originals` among them); older versions have no place for them.
     lost = [] if version == "v4" else _describe_lost_members(content)
     if not target.pod_level:
         checkpoint, more = _drop_pod_cpus(checkpoint)
@@ -137,6 +138,7 @@ def _drop_pod_cpus(source: CPUCheckpoint) -> tuple[CPUCheckpoint, list[str]]:
             name: _parse(text, f"entries.{pod}.{name}")
             for name, text in ((source.entries or {}).get(pod) or {}).items()
         }
+        # What containers do not use was the pod's shared pool; in the older format nothing says whose it is.
         used = reduce(or_, named.values(), 0)
         idle = bubble & ~used
         default |= idle
@@ -196,6 +198,7 @@ def _drop_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, list[
     checkpoint = MemoryCheckpoint(source.policy_name, source.machine_state, entries)
     if not lost:
         return source, lost
+    # The pods' blocks are gone from the checkpoint, so the ledger of the NUMA nodes must be charged again.
     checkpoint.machine_state = rebuild_from_blocks(source.machine_state or {}, checkpoint, pod_level=False)
     return checkpoint, lost
 

@@ -14,10 +14,10 @@ from podslice.node.checkpoints.policy_state import PodCPUTexts, PolicyContent
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
 from podslice.node.memory.checkpoint import Block, MemoryCheckpoint, NUMANodeState
-from podslice.state_files.finding import StateFinding
 from podslice.values.cpuset import format_bits
 
 FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
+Level: TypeAlias = Literal["error", "warning", "note"]
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -178,6 +178,15 @@ class StateFileList(msgspec.Struct, frozen=True):
     """The content of the files of a directory."""
 
     items: tuple[StateFile, ...]
+
+
+class StateFinding(msgspec.Struct, frozen=True):
+    """A remark on a file. `code` is stable, `path` names the member, `text` describes it."""
+
+    level: Level
+    code: str
+    path: str
+    text: str
 
 
 class StateVerification(msgspec.Struct, frozen=True, rename="camel"):

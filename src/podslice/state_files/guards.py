@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from podslice.node.checkpoints.guard_files import SavedFile
 from podslice.node.checkpoints.guard_state import GuardContent, decode, encode, problem_of
 from podslice.state_files.convert import Rewritten
-from podslice.state_files.finding import StateFinding
+from podslice.state_files.documents import StateFinding
 from podslice.values.go.gojson import CheckpointError
 
 

@@ -58,9 +58,11 @@ def migrate(
         memory = _content(files, MEMORY_STATE_FILE)
         _check_memory(memory, before, after, tolerance)
         mapping = cpu_map(before.cpus, after.cpus)
+        # The same numbers in the same places on the same NUMA nodes: nothing to do.
         same = all(cpu == number for cpu, number in mapping.items()) and before.cpus.keys() == after.cpus.keys()
         if same and _partition(before) == _partition(after):
             return Migration("unchanged", {})
+        # Without the static policy the file holds no CPU of any container.
         if cpu is None or not isinstance(cpu.checkpoint, CPUCheckpoint) or cpu.checkpoint.policy_name != "static":
             return Migration("unchanged", {})
         return _renumber_files(files, _Renumbering(cpu.checkpoint, before, after, mapping), cpu)
@@ -150,6 +152,7 @@ class _Renumbering:
             gone = bits_of(cpu for cpu in iter_bits(cpus) if cpu not in self.mapping)
             raise _DoesNotFitError(f"{path}: CPUs {format_bits(gone)} of {format_bits(cpus)} are not there any more")
         self._check_places(path, cpus)
+        # A container that had whole cores may rely on it (full-pcpus-only); one that had half a core may get any place.
         if _is_whole(cpus, self._old_cores) and not _is_whole(now, self._cores):
             raise _DoesNotFitError(f"{path}: {format_bits(cpus)} were whole cores, {format_bits(now)} are not")
         if now != cpus:

@@ -25,7 +25,7 @@ from podslice.node.checkpoints.policy_state import (
 from podslice.node.checkpoints.releases import Release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.state_files.convert import Rewritten
-from podslice.state_files.finding import StateFinding
+from podslice.state_files.documents import StateFinding
 from podslice.state_files.salvage import object_map, read_damaged
 from podslice.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits, parse_bits_or_empty
 from podslice.values.go.godump import decode_data
@@ -125,6 +125,7 @@ def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
     """Return the policy's file without entries that do not hold. Members that this release does not know stay. Without
     the CPU Manager's file promises are not checked against it. Raises `InputError` for JSON that is another file."""
     whole, actions = _read_content(data)
+    # A newer release may give members another meaning: no repair is better than a wrong one.
     version = whole.get("version", policy_state.VERSION)
     if isinstance(version, int) and version > policy_state.VERSION:
         return Rewritten(data, "data", [f"version {version} is newer than this release; the file stays as it is"])
@@ -195,6 +196,7 @@ def _readable_members(value: Any, member: str, readable: Any, actions: list[str]
 def _drop(content: dict[str, Any], path: str) -> None:
     member, _, rest = path.partition(".")
     named = content[member]
+    # UIDs are free text in a damaged file and may contain dots: the longest one that fits counts.
     uid = max((uid for uid in named if rest == uid or rest.startswith(f"{uid}.")), key=len)
     if rest == uid:
         del named[uid]
@@ -277,6 +279,7 @@ def carry_promises(cpu: Content, policy: bytes | None, target: Release) -> Carri
     originals = {uid: dict(named) for uid, named in own.originals.items()}
     for uid, named in known.items():
         for name, text in named.items():
+            # A promise of all CPUs that the container has is the default, and not written.
             held, promised = parse_bits_or_empty((entries.get(uid) or {}).get(name, "")), parse_bits_or_empty(text)
             if promised and promised & ~held == 0 and promised != held:
                 originals.setdefault(uid, {})[name] = text

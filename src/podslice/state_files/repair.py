@@ -46,10 +46,12 @@ def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningP
 
     Raises `InputError` for releases that write V1, and for JSON that is another file.
     """
+    # Kubelets before 1.18 write V1, whose entries name container ids instead of pods and containers.
     if target.minor < 18:
         raise InputError("files of kubelets before 1.18 are not written", remedy="name a newer release")
     members, actions = read_damaged(data, _MEMBERS)
     ledger = _CPULedger(members, facts, actions)
+    # In order of trust: what runs, then whole pods, then containers, which must be inside of their pods.
     ledger.take_running(running)
     pods = object_map(members.get("podentries"))
     if target.pod_level:
@@ -136,6 +138,7 @@ class _CPULedger:
         taken = cpus & self._cpus_of_others(pod)
         if taken:
             return f"CPUs {format_bits(taken)} belong to another pod"
+        # A kubelet refuses an empty default set (cpu-topology 8.6).
         return "" if self._shared_pool() & ~cpus else "leaves no CPU for the shared pool"
 
     def _shared_pool(self) -> Bits:
@@ -197,6 +200,7 @@ class _CPULedger:
             self.entries.setdefault(pod, {})[name] = cpus
 
     def checkpoint(self, policy: str) -> CPUCheckpoint:
+        # Under `none` nothing is assigned, and the default set is not checked at a kubelet's start.
         if policy == "none":
             return CPUCheckpoint(policy, format_bits(self.old_default))
         default = self._shared_pool()

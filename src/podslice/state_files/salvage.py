@@ -33,6 +33,7 @@ def salvage(data: bytes) -> tuple[dict[str, Any], bool]:
 def _parse_longest(data: bytes) -> Any:
     """Parse the longest prefix that is JSON once its brackets are closed; None where there is none."""
     text = data.decode("utf-8", errors="replace")
+    # From the end: the first that parses keeps the most.
     for end, closers in reversed(_cuts(text)):
         try:
             return parse((text[:end] + closers).encode())

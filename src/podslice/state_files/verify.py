@@ -32,7 +32,7 @@ from podslice.node.memory.checkpoint import MachineState, MemoryCheckpoint
 from podslice.node.memory.ledger import find_misplaced, iter_blocks, rebuild_from_blocks
 from podslice.state_files.consequence import NodeFacts
 from podslice.state_files.convert import same_cpus
-from podslice.state_files.finding import Level, StateFinding
+from podslice.state_files.documents import Level, StateFinding
 from podslice.state_files.guards import check_guards
 from podslice.state_files.promises import check_promises, kubelet_promises
 from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
@@ -84,6 +84,8 @@ def verify(
 def _checksum(content: Content) -> Iterator[StateFinding]:
     identity, checkpoint = content.identity, content.checkpoint
     pods = checkpoint.pod_entries if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else None
+    # A file with checksum 0 or that of an older version may carry pod entries: no checksum covers them, and a kubelet
+    # adopts them all the same (cpu-topology 8.5).
     covering = ("data", "v3" if content.kind == "cpu" else "v2")
     if pods and identity.version not in covering and (content.intact or content.is_unchecked):
         yield StateFinding("warning", "uncovered", "podEntries", "are covered by no checksum")
@@ -210,6 +212,7 @@ def _check_coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> It
             )
             text += " on the rest; a kubelet does not start"
             yield StateFinding("warning", "degraded", owner.path, text)
+    # Owners may keep offline CPUs, a warning above; in the default set they are an error below.
     union &= ~(offline & ~default)
     if union & ~everything:
         text = f"CPUs {format_bits(union & ~everything)} are not on the machine"
@@ -243,6 +246,7 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[S
             wrong = wrong or unusable
             level: Level = "error" if unusable else "warning"
             yield StateFinding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
+    # Blocks on NUMA nodes that the ledger lacks cannot be charged again.
     if not wrong:
         yield from _check_balance(ledger, rebuild_from_blocks(ledger, checkpoint, pod_level=True))
     if machine is not None and ledger:
@@ -302,6 +306,7 @@ def _devices(checkpoint: DeviceCheckpoint) -> Iterator[StateFinding]:
         path = f"PodDeviceEntries.{entry.pod}.{entry.container}.{entry.resource}"
         for device in entry.device_ids():
             other = held.get((entry.resource, device))
+            # Within a pod an init container's devices are used again by the containers after it.
             if other is not None and other != entry.pod:
                 yield StateFinding("error", "owned-twice", path, f"device {device} belongs to pod {other} as well")
             held[entry.resource, device] = entry.pod

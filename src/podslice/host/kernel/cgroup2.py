@@ -177,6 +177,7 @@ class CgroupTree:
             os.close(descriptor)
 
     def _write(self, path: str, name: str, text: str) -> None:
+        # One write: the kernel takes each write to such a file as a whole new value.
         descriptor = os.open(f"{self.root}/{path}/{name}", os.O_WRONLY | os.O_TRUNC)
         try:
             os.write(descriptor, text.encode())

@@ -56,6 +56,7 @@ def _numbers(data: bytes) -> set[int]:
     found, position = set(), 0
     while position < len(data):
         number, mask, _, length = _EVENT.unpack_from(data, position)
+        # Other events are IN_IGNORED: the kernel dropped the watch of a file that is gone.
         if number == LOST or mask & _MODIFIED:
             found.add(number)
         position += _EVENT.size + length

@@ -18,6 +18,7 @@ _LARGEST = 1 << 20
 _WORKQUEUES, _NETWORKS = "sys/devices/virtual/workqueue", "sys/class/net"
 _AFFINITY = re.compile(r"proc/(\d+)/affinity/(\d+)")
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+# PF_KTHREAD and PF_NO_SETAFFINITY of the kernel's include/linux/sched.h.
 _KERNEL_THREAD, _NO_AFFINITY = 0x00200000, 0x04000000
 _FLAGS, _STARTED = 6, 19
 """Fields 9 and 22 of `/proc/PID/stat`, counted from behind the name."""
@@ -55,6 +56,7 @@ class KernelFiles:
             return
         thread = _AFFINITY.fullmatch(path)
         if thread is not None:
+            # Raises where the PID belongs to another thread by now.
             self._affinity(int(thread[1]), int(thread[2]))
             self._set_affinity(int(thread[1]), iter_bits(parse_bits_or_empty(text)))
             return

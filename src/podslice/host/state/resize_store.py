@@ -115,6 +115,7 @@ class ResizeStore(NodeStore):
         """Move the pod on the node with `place`; `end_resize` ends the move. Raises `StateWriteError`, and what `place`
         raises; the pod is then as after `begin_move`."""
         before = self.node.state
+        # Both sides are held since `begin_move`; `place` must find the CPUs that the pod moves to free.
         try:
             hold_before(self.node, uid, self._open[uid])
             place(self.node)

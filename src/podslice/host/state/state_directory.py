@@ -15,6 +15,7 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
         raise InputError("is a file", source=str(directory), remedy="give the folder of the state files")
     found = {}
     for name in MANAGER_STATE_FILES:
+        # The device file is in a folder of its own on a node; copies often have all files in one.
         places = (directory / place_of(name), directory / name)
         data = next((data for place in places if (data := read_state(place)) is not None), None)
         if data is not None:

@@ -72,6 +72,7 @@ class RealFiles:
 def create(path: Path, mode: int) -> int:
     """Create a file and return its descriptor. A file that a killed process left under this name is removed; a symbolic
     link there is not followed. Raises `OSError`."""
+    # O_EXCL and O_NOFOLLOW: what appears under the name between the two calls is an error, not a target.
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
@@ -99,6 +100,7 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
     files = files or RealFiles()
     temporary = _beside(path)
     try:
+        # Synced before the rename: otherwise a crash may leave the new name with an empty file.
         files.write(temporary, data)
         files.rename(temporary, path)
     except OSError:
@@ -140,6 +142,7 @@ def back_up(path: Path) -> Path:
     number = 1
     while True:
         backup = path.with_name(f"{path.name}.bak.{number}" if number > 1 else f"{path.name}.bak")
+        # O_EXCL finds the first free name without a race with another backup.
         try:
             descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:

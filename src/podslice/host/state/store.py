@@ -95,6 +95,7 @@ class NodeStore:
         self._written = dict(found)
         self._uncertain: set[str] = set()
         self._open: dict[str, Intent] = {}
+        # Nothing is written before `accept`: a node that is refused leaves the files as they were.
         running = list(running)
         self._of_boot = boot
         policy, config = resolve_tolerances(policy, config or KubeletConfig(), boot)
@@ -131,6 +132,7 @@ class NodeStore:
         if hotplug is None or written is None or not is_another_boot(written, boot):
             return _Opened(self._start_node(start, found), found)
         if hotplug.after_reboot == "refuse":
+            # First as a kubelet would, without hotplug: a changed machine raises its error.
             self._start_node(partial(start, policy=replace(policy, hotplug=None)), found)
             return _Opened(self._start_node(start, found), found)
         migration = migrate_files(found, written, machine, hotplug, config)
@@ -190,6 +192,8 @@ class NodeStore:
         granted = [one.uid for one in (decision, *decision.others) if one.outcome == "Allocated"]
         intents = {uid: Intent(before.of_pod(uid), after.of_pod(uid)) for uid in granted}
         intents = {uid: one for uid, one in intents.items() if one.before != one.after}
+        # The intents are on disk before the managers' files change, so that a start after a kill between two of these
+        # files knows both sides and can finish or undo the resize.
         try:
             if any(self._open.get(uid) != one for uid, one in intents.items()):
                 self._write(POLICY_STATE_FILE, self._policy_file(self._open | intents))

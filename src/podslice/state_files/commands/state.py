@@ -35,13 +35,13 @@ from podslice.state_files.documents import (
     StateConversion,
     StateConversionList,
     StateFileList,
+    StateFinding,
     StateRepair,
     StateRepairList,
     StateVerification,
     StateVerificationList,
     state_file,
 )
-from podslice.state_files.finding import StateFinding
 from podslice.state_files.repair import RunningContainer, RunningPods
 from podslice.state_files.table import content_text, identity_text
 from podslice.state_files.verify import verify as verify_file
