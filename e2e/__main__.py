@@ -32,7 +32,7 @@ from e2e import (
 )
 from e2e.cluster_run import choose, run_cluster
 from e2e.cluster_scenarios import CLUSTER
-from e2e.image import KERNEL_SUITE, checkout_disk, kernel, locked, root_image, snapshot_name
+from e2e.image import KERNEL_SUITE, checkout_disk, kernel, lock_cache, root_image, snapshot_name
 from e2e.kubelet import RefusedError
 from e2e.packages import FetchError
 from e2e.programs import default_cache
@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
     shapes = [SHAPES[name] for name in named if any(name in one.shapes for one in chosen)]
     cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
-    with locked(cache):
+    with lock_cache(cache):
         root, checkout = root_image(cache), checkout_disk(REPOSITORY, cache)
         suites = {KERNELS.get(shape.name, KERNEL_SUITE) for shape in shapes}
         built = {suite: Built(*kernel(cache, suite), root, checkout) for suite in suites}
@@ -165,7 +165,7 @@ def _matches(ident: str, patterns: Iterable[str]) -> bool:
 
 
 class Built(NamedTuple):
-    """What every machine starts from: three files, and the disk with the checkout."""
+    """Files that every machine starts from: three, and the disk with the checkout."""
 
     linux: Path
     initramfs: Path
@@ -225,7 +225,7 @@ def _group(vm: VirtualMachine, config: Json, agent: Json, waiting: list[Scenario
 
 
 def _log(vm: VirtualMachine) -> str:
-    """What the agent and the runtime said last."""
+    """Return the last output of the agent and the runtime."""
     nri = "grep -iE nri /run/containerd.log | tail -n 5"
     try:
         return str(vm.call("shell", command=f"tail -n 12 /run/agent.log; {nri}", timeout=30))
@@ -268,7 +268,7 @@ def markdown(outcomes: list[Outcome], before: str = "", commit: str = "") -> str
 
 
 def _cells(page: str) -> Cells:
-    """What a page has."""
+    """Return the content of a page."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
     return {
         (row[0], shape): result

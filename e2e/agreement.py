@@ -10,7 +10,7 @@ from podslice.values.cpuset import parse_bits
 Json = dict[str, Any]
 
 
-def named(path: str) -> str:
+def cgroup_owner(path: str) -> str:
     """The id of the container, or `pod` and the pod's UID, that a cgroup belongs to, with either cgroup driver."""
     last = path.rpartition("/")[2]
     if last.endswith(".slice"):
@@ -24,7 +24,7 @@ def disagreements(
     """A line for each thing that is not as it should be, none where all is well. `cgroups` are those of the node's pods
     by path; `running` are the containers of scenarios that the API server says run: a name for each id. `strangers` are
     the pods that were made without the agent."""
-    by_id = {named(path): path for path in cgroups}
+    by_id = {cgroup_owner(path): path for path in cgroups}
     found = list(_of_sets(status))
     listed: set[str] = set()
     for pod in status["pods"]:
@@ -44,8 +44,8 @@ def disagreements(
 
 
 def _of_container(name: str, container: Json, group: Json) -> Iterator[str]:
-    for file, mask, told in (("cpuset.cpus", "cpus", "cpus"), ("cpuset.mems", "mems", "memoryNodes")):
-        expected = container[told]
+    for file, mask, member in (("cpuset.cpus", "cpus", "cpus"), ("cpuset.mems", "mems", "memoryNodes")):
+        expected = container[member]
         if not expected:
             continue
         if parse_bits(group[file]) != parse_bits(expected):
@@ -57,14 +57,14 @@ def _of_container(name: str, container: Json, group: Json) -> Iterator[str]:
 
 
 def _quota(what: str, container: Json, group: Json) -> Iterator[str]:
-    """Nobody with CPUs of its own is throttled, by its own cgroup or its pod's. Where others of the pod share the rest
-    of the pod's CPUs, the pod keeps its quota."""
+    """Yield owners of CPUs that are throttled, by their own cgroup or their pod's. Where others of the pod share the
+    rest of the pod's CPUs, the pod keeps its quota."""
     if container["quota"] == "off" and not group["cpu.max"].startswith("max "):
         yield f"{what}: cpu.max is {group['cpu.max']}, the status says the quota is off"
 
 
 def _of_sets(status: Json) -> Iterator[str]:
-    """Who owns CPUs owns them alone, and who shares the node's is on its shared pool."""
+    """Yield owners whose CPUs another has too, and containers of the shared pool that run elsewhere."""
     pools = status["pools"]
     shared, owned = parse_bits(pools["shared"]), parse_bits(pools["reserved"])
     for pod in status["pods"]:

@@ -27,18 +27,18 @@ from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import AllocationResult, DeviceClass, ResourceClaimSpec, ResourceSlice
 
 Devices = list[list[tuple[str, str, str, str, tuple[tuple[str, int], ...]]]]
-"""Of each claim: request, driver, pool, device and what was consumed, in billionths."""
+"""Results of each claim: request, driver, pool, device and consumed capacity in billionths."""
 
 
 class Verdict(NamedTuple):
-    """Devices, None where there are none, and what was said."""
+    """Allocated devices (None: refused), and the message."""
 
     devices: Devices | None
     message: str = ""
 
 
 class Outcome(NamedTuple):
-    """What both said of one pod."""
+    """The answers of both sides for one pod."""
 
     node: str
     number: int
@@ -90,7 +90,7 @@ class Model:
         return Verdict(devices)
 
     def follow(self, real: Verdict) -> None:
-        """Another answer was taken: go on from there."""
+        """Continue from the other side's answer."""
         self._usage = self._before
         for rows in real.devices or []:
             for request, driver, pool, device, consumed in rows:
@@ -130,7 +130,7 @@ class Asking:
         }})  # fmt: skip
 
     def settled(self, names: list[str]) -> dict[str, Verdict]:
-        """Until the scheduler has said something of each."""
+        """Wait until the scheduler has answered for each pod."""
         missing, found = set(names), {}
         deadline = time.monotonic() + 120
         while missing:
@@ -206,8 +206,8 @@ def batch(api: Api, cases: list[tuple[str, Case]], selecting: SelectorCache) -> 
 
 
 def compare(folder: Path, *, cases: int, seed: int, size: int = 25, missing: float = 0.0) -> Iterator[Outcome]:
-    """What both said of the pods of so many nodes, `size` of them at a time. `missing` is how likely a pool lacks a
-    slice."""
+    """Yield the answers of both sides for the pods of `nodes` nodes, `size` of them at a time. `missing` is how likely
+    a pool lacks a slice."""
     draw = random.Random(seed)
     classes = {one["metadata"]["name"]: from_dict(one, DeviceClass) for one in CLASSES}
     selecting = SelectorCache(classes, CELSelectors().matches)

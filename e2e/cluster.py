@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from e2e.agreement import disagreements, named
+from e2e.agreement import cgroup_owner, disagreements
 from e2e.controlplane import ACCOUNTS, APPLY, MERGE, SERVICE_ADDRESS, Api, ControlPlane, Settings, StatusError
 from e2e.controlplane import kubeconfig as make_kubeconfig
 from e2e.vm import Shape, VirtualMachine
@@ -81,8 +81,8 @@ _PATHS = {
 
 
 def network(busybox: Path, ports: Mapping[tuple[str, int], int], *, kubelet: int | None = None) -> tuple[str, ...]:
-    """A network card whose network has nobody but this machine, which is reached at these addresses and ports, each at
-    a port of the loopback. At its port `kubelet` this machine reaches the guest's kubelet."""
+    """A network card whose network reaches this machine only, at these addresses and ports, each mapped to a port of
+    the loopback. At its port `kubelet` this machine reaches the guest's kubelet."""
     forwards = [f"guestfwd=tcp:{ip}:{own}-cmd:{busybox} nc 127.0.0.1 {port}" for (ip, own), port in ports.items()]
     if kubelet is not None:
         forwards.append(f"hostfwd=tcp:127.0.0.1:{kubelet}-{ADDRESS}:{KUBELET_PORT}")
@@ -91,7 +91,7 @@ def network(busybox: Path, ports: Mapping[tuple[str, int], int], *, kubelet: int
 
 
 def disks(*images: Path) -> tuple[str, ...]:
-    """More disks, which cannot be written."""
+    """More disks, read-only."""
     options: list[str] = []
     for number, image in enumerate(images):
         options += ["-drive", f"file={image},if=none,id=more{number},format=raw,readonly=on"]
@@ -99,8 +99,8 @@ def disks(*images: Path) -> tuple[str, ...]:
     return tuple(options)
 
 
-def kept_disk(image: Path) -> tuple[str, ...]:
-    """A disk that can be written."""
+def writable_disk(image: Path) -> tuple[str, ...]:
+    """Return the options of a writable disk."""
     return ("-drive", f"file={image},if=none,id=kept,format=raw", "-device", "virtio-blk-pci,drive=kept")
 
 
@@ -119,13 +119,13 @@ class Cluster:
         self.api: Api = plane.api()
 
     def start(self, resources: Json, settings: Json) -> None:
-        """Until the node is ready with the agent beside its kubelet. `resources` and `settings` replace those fields of
-        the shipped configuration."""
+        """Wait until the node is ready with the agent beside its kubelet. `resources` and `settings` replace those
+        fields of the shipped configuration."""
         self.install(resources, settings)
         self.begin()
 
     def begin(self) -> None:
-        """Until the node is ready with an agent whose configuration is applied."""
+        """Wait until the node is ready with an agent whose configuration is applied."""
         if self.joined:
             self._join_network()
         else:
@@ -138,7 +138,7 @@ class Cluster:
     # What runs on the node
 
     def join(self) -> None:
-        """The guest, on which containerd runs, becomes the node."""
+        """Make the guest, on which containerd runs, the node."""
         self._join_network()
         self._prepare_kubelet()
         self.start_kubelet()
@@ -156,8 +156,8 @@ class Cluster:
 
     def start_kubelet(self) -> None:
         words = ("/opt/kubernetes/hyperkube", "kubelet", f"--kubeconfig={_KUBECONFIG}", f"--config={_KUBELET_CONFIG}")
-        named = (f"--hostname-override={self.node}", f"--node-ip={self.address}")
-        self.vm.call("start", name="kubelet", command=[*words, *named])
+        cgroup_owner = (f"--hostname-override={self.node}", f"--node-ip={self.address}")
+        self.vm.call("start", name="kubelet", command=[*words, *cgroup_owner])
 
     def node_is_ready(self) -> bool:
         try:
@@ -168,7 +168,7 @@ class Cluster:
         return ready and not node["spec"].get("taints")
 
     def install(self, resources: Json, settings: Json) -> None:
-        """deploy/manifests, as shipped but for what a scenario needs otherwise in the agent's configuration."""
+        """Apply deploy/manifests as shipped, except for changes that a scenario needs in the agent's configuration."""
         for document in yaml.safe_load_all(MANIFEST.read_text()):
             if document["kind"] != "DaemonSet":
                 self.apply(document)
@@ -180,7 +180,7 @@ class Cluster:
             self.api.call("PATCH", CONFIG_MAP, data, MERGE)
 
     def apply(self, document: Json) -> None:
-        """`kubectl apply --server-side`."""
+        """Run `kubectl apply --server-side`."""
         metadata = document["metadata"]
         path = _PATHS[document["kind"]].format(namespace=metadata.get("namespace", "default"))
         query = "fieldManager=e2e&force=true&fieldValidation=Strict"
@@ -210,7 +210,7 @@ class Cluster:
         self.vm.call("start", name="agent", command=command, variables=variables)
 
     def wait_for_agent(self) -> None:
-        """Until the agent is connected to the runtime and ready."""
+        """Wait until the agent is connected to the runtime and ready."""
         self.vm.call("wait_agent", path=SOCKET, ready=True, seconds=PATIENCE)
 
     def kill(self, name: str, number: int = 9) -> None:
@@ -221,13 +221,13 @@ class Cluster:
         self.vm.call("start_containerd")
 
     def restart_kubelet(self) -> None:
-        """SIGKILL, and a new one that has looked at its pods."""
+        """Send SIGKILL, and wait for a new process that has read its pods."""
         self.kill("kubelet")
         self.start_kubelet()
         self.wait_for_kubelet()
 
     def wait_for_kubelet(self) -> None:
-        """Until it answers that it is well; one that ended is started again, as the node's supervisor does."""
+        """Wait until it reports that it is healthy; one that ended is restarted, as the node's supervisor does."""
 
         def is_well() -> bool:
             if not self.vm.call("is_running", name="kubelet"):
@@ -241,7 +241,7 @@ class Cluster:
     # Pods
 
     def create(self, manifest: Json) -> Json:
-        """A pod of a scenario, as a user creates it: the scheduler finds its node."""
+        """Create a pod of a scenario as a user does: the scheduler finds its node."""
         return self.api.call("POST", _pods(manifest), complete(manifest))
 
     def run(self, manifest: Json) -> Json:
@@ -250,13 +250,13 @@ class Cluster:
         return self.running(manifest["metadata"]["name"])
 
     def run_all(self, *manifests: Json) -> list[Json]:
-        """The same with several, which start at the same time."""
+        """Create several pods, which start at the same time, and wait until all their containers run."""
         for manifest in manifests:
             self.create(manifest)
         return [self.running(manifest["metadata"]["name"]) for manifest in manifests]
 
     def running(self, name: str) -> Json:
-        """The pod, whose containers all run and are ready."""
+        """Wait until all containers of the pod run and are ready, and return it."""
         return self.pod_until(name, "runs", lambda pod: pod["status"]["phase"] == "Running" and is_ready(pod))
 
     def get(self, name: str, namespace: str = "default") -> Json:
@@ -269,7 +269,7 @@ class Cluster:
         return found
 
     def delete(self, *names: str, grace: int | None = None) -> None:
-        """Pods are deleted and gone."""
+        """Delete pods and wait until they are gone."""
         query = "" if grace is None else f"?gracePeriodSeconds={grace}"
         for name in names:
             self.api.call("DELETE", f"/api/v1/namespaces/default/pods/{name}{query}")
@@ -285,7 +285,7 @@ class Cluster:
         return True
 
     def pod_until(self, name: str, what: str, condition: Callable[[Json], bool]) -> Json:
-        """The pod once something holds for it."""
+        """Return the pod once a condition holds for it."""
         found: list[Json] = []
 
         def holds() -> bool:
@@ -304,7 +304,7 @@ class Cluster:
         return [f"{one['reason']}: {one['message']}" for one in self.api.call("GET", path)["items"]]
 
     def until(self, what: str, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -314,7 +314,7 @@ class Cluster:
     # Checks
 
     def status(self) -> Json:
-        """What `podslice status` prints."""
+        """Return the output of `podslice status`."""
         found: Json = self.vm.call("agent_status", path=SOCKET)
         return found
 
@@ -327,65 +327,65 @@ class Cluster:
     def cgroup(self, pod: Json, container: str = "") -> Json:
         """The cgroup of a running container, else of the pod."""
         ident = container_ids(pod)[container] if container else f"pod{uid(pod)}"
-        found = [one for path, one in self.vm.call("pod_cgroups").items() if named(path) == ident]
+        found = [one for path, one in self.vm.call("pod_cgroups").items() if cgroup_owner(path) == ident]
         check(len(found) == 1, f"{len(found)} cgroups of {ident}")
         one: Json = found[0]
         return one
 
     def exclusive(self, pod: Json, container: str, count: int) -> int:
-        """A container owns so many CPUs, soon without a quota: the kubelet may write that of the pod once more, and the
-        agent answers. They are returned."""
+        """Check that a container owns `count` CPUs, soon without a quota, and return them. The kubelet may write the
+        pod's quota once more, which the agent then removes."""
         found = self.cpus(pod, container)
         check(found.bit_count() == count, f"{container} runs on CPUs {found:b}, expected {count}")
         check(not found & RESERVED, f"{container} has reserved CPUs")
 
-        def unlimited() -> bool:
+        def has_no_quota() -> bool:
             return all(self.cgroup(pod, what)["cpu.max"].startswith("max ") for what in (container, ""))
 
-        self.until(f"{container} and its pod have no quota", unlimited, PATIENCE / 3)
+        self.until(f"{container} and its pod have no quota", has_no_quota, PATIENCE / 3)
         return found
 
     def agree(self, *strangers: str) -> None:
-        """Cgroups, masks and quotas are what the status says, soon: the reconcile loop may be about to act. `strangers`
-        are pods that were made without the agent, which it goes on telling."""
+        """Check that cgroups, masks and quotas soon agree with the status: the reconcile loop may be about to act.
+        `strangers` are pods made without the agent, which it keeps reporting."""
         found: list[str] = []
 
-        def agreed() -> bool:
+        def agrees() -> bool:
             mine = [pod for pod in self.pods() if pod["spec"].get("nodeName") == self.node]
             running = {id: name for pod in mine for name, id in container_ids(pod).items()}
             found[:] = disagreements(self.status(), self.vm.call("pod_cgroups"), running, strangers)
             return not found
 
         try:
-            self.until("the node does what the status says", agreed, PATIENCE / 3)
+            self.until("the node does what the status says", agrees, PATIENCE / 3)
         except CheckError:
             raise CheckError("; ".join(found)) from None
 
     def processes(self) -> int:
-        """Shims that live (the guest's first process does not reap), and processes of pods."""
+        """Return the live shims (the guest's first process does not reap), and the processes of pods."""
         shims = "grep -l '[c]ontainerd-shim' /proc/[0-9]*/cmdline 2>/dev/null"
         pods = "find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} +"
         return int(self.vm.call("shell", command=f"{{ {shims}; {pods}; }} | wc -l"))
 
     def nothing_left(self) -> None:
-        """All pods of scenarios are deleted; nobody owns anything then, and no cgroup of a pod is left."""
+        """Delete all pods of scenarios, and check that no CPU is owned then and no cgroup of a pod is left."""
         names = [pod["metadata"]["name"] for pod in self.pods() if not is_mirror(pod)]
         if names:
             self.delete(*names, grace=1)
         self.until("the state has no owners", lambda: not self.owners())
 
     def owners(self) -> list[str]:
-        """Who owns CPUs by the agent's state file."""
+        """Return the owners of CPUs in the agent's state file."""
         state = json.loads(self.vm.call("read", path=f"{STATE}/cpu_manager_state"))
         return [*state.get("entries", {}), *state.get("podEntries", {})]
 
     def last_words(self) -> str:
-        """What the programs of the node said last. Raises `GuestError`, `StoppedError`."""
+        """Return the last output of the node's programs. Raises `GuestError`, `StoppedError`."""
         command = "; ".join(
             f"echo '--- {name}'; tail -n {lines} /run/{name}.log | cut -c1-400"
             for name, lines in (("agent", 8), ("kubelet", 8), ("containerd", 4))
         )
-        return f"{self.vm.call('shell', command=command, timeout=30)}\n--- QEMU\n{self.vm.said()}"
+        return f"{self.vm.call('shell', command=command, timeout=30)}\n--- QEMU\n{self.vm.last_output()}"
 
     def reaches_the_server(self) -> bool:
         """Whether a connection from the guest to the API server can be made, which is up. Raises `GuestError`,
@@ -396,7 +396,7 @@ class Cluster:
 
 
 def complete(manifest: Json) -> Json:
-    """A pod with an image that is on the node, which ends at once when it is asked to."""
+    """Make a pod with an image that is on the node, which ends at once on SIGTERM."""
     spec = json.loads(json.dumps(manifest["spec"]))
     for field in ("initContainers", "containers"):
         for container in spec.get(field, []):
@@ -416,7 +416,7 @@ def is_mirror(pod: Json) -> bool:
 
 
 def uid(pod: Json) -> str:
-    """What the kubelet calls the pod on the node."""
+    """Return the name of the pod at the kubelet."""
     return str((pod["metadata"].get("annotations") or {}).get("kubernetes.io/config.hash") or pod["metadata"]["uid"])
 
 
@@ -437,7 +437,7 @@ def container_ids(pod: Json) -> dict[str, str]:
 
 
 def restarts(pod: Json) -> int:
-    """How often the pod's containers were started again."""
+    """Return how often the pod's containers were restarted."""
     return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])
 
 

@@ -59,7 +59,7 @@ class ClaimedCluster(Cluster):
 
 
 def slices(cluster: Cluster) -> list[Json]:
-    """What the driver has published."""
+    """Return the slices that the driver has published."""
     found: list[Json] = cluster.api.call("GET", SLICES)["items"]
     return found
 
@@ -83,8 +83,8 @@ def claiming(manifest: Json, claim: str, *, template: bool = False) -> Json:
     return manifest
 
 
-def owned(cluster: Cluster, found: Json, count: int) -> int:
-    """The container runs on so many CPUs of one zone of claims, and nothing else may; they are returned."""
+def check_owned(cluster: Cluster, found: Json, count: int) -> int:
+    """Check that the container runs alone on `count` CPUs of one zone of claims, and return them."""
     cpus = cluster.cpus(found, "c")
     check(cpus.bit_count() == count, f"the container runs on {cpus:b}, its claim is for {count}")
     check(any(cpus & ~zone == 0 for zone in ZONES), f"{cpus:b} are not CPUs for claims of one NUMA node")
@@ -100,7 +100,7 @@ def pods_with_claims(cluster: Cluster) -> None:
     first = cluster.run(claiming(pod("a", ngu("c")), "a"))
     second = cluster.run(claiming(pod("b", ngu("c")), "b"))
     check(first["spec"]["nodeName"] == NODE, "the pod is on another node")
-    mine, other = owned(cluster, first, 2), owned(cluster, second, 2)
+    mine, other = check_owned(cluster, first, 2), check_owned(cluster, second, 2)
     check(not mine & other, "two claims have the same CPUs")
     shared = cluster.run(pod("shared", ngu("c")))
     check(not cluster.cpus(shared, "c") & (mine | other), "a pod without claim runs on CPUs of one")
@@ -111,48 +111,51 @@ def pods_with_claims(cluster: Cluster) -> None:
         "the scheduler says that nothing is left", lambda: any(waits in one for one in cluster.events("late"))
     )
     cluster.delete("a", grace=1)
-    check(owned(cluster, cluster.running("late"), 2) == mine, "the claim that waited has not what became free")
+    check(check_owned(cluster, cluster.running("late"), 2) == mine, "the claim that waited has not what became free")
     cluster.agree()
 
 
 @in_cluster("X-K91", node=CLAIMED, settings=SETTINGS)
 def kubelet_restarted_under_claims(cluster: Cluster) -> None:
-    """A kubelet that starts deletes all slices of its node: they come back, nobody moves, a container that ends starts
-    again on its claim's CPUs, and the claim is given back in the end."""
+    """A kubelet that starts deletes all slices of its node: they come back, no container moves, a container that ends
+    starts again on its claim's CPUs, and the claim is given back in the end."""
     claim(cluster, "a", 2)
-    before = owned(cluster, cluster.run(claiming(pod("a", ngu("c")), "a")), 2)
+    before = check_owned(cluster, cluster.run(claiming(pod("a", ngu("c")), "a")), 2)
     had = {one["metadata"]["uid"] for one in slices(cluster)}
     cluster.restart_kubelet()
     cluster.until("other slices are there", lambda: bool({one["metadata"]["uid"] for one in slices(cluster)} - had))
-    check(owned(cluster, cluster.get("a"), 2) == before, "the container moved")
+    check(check_owned(cluster, cluster.get("a"), 2) == before, "the container moved")
     pid = cluster.cgroup(cluster.get("a"), "c")["processes"][0]["pid"]
     count = restarts(cluster.get("a"))
     cluster.vm.call("shell", command=f"kill -9 {pid}")
     cluster.pod_until("a", "was started again", lambda one: restarts(one) > count and bool(container_ids(one)))
-    check(owned(cluster, cluster.running("a"), 2) == before, "the next container has other CPUs")
+    check(check_owned(cluster, cluster.running("a"), 2) == before, "the next container has other CPUs")
     claim(cluster, "b", 2)
-    after = owned(cluster, cluster.run(claiming(pod("b", ngu("c")), "b")), 2)
+    after = check_owned(cluster, cluster.run(claiming(pod("b", ngu("c")), "b")), 2)
     check(not after & before, "two claims have the same CPUs")
     cluster.agree()
 
 
 @in_cluster("X-K92", node=CLAIMED, settings=SETTINGS)
 def agent_restarted_under_claims(cluster: Cluster) -> None:
-    """The agent is killed: nobody moves, a pod that ends meanwhile waits for it to take its claim back, and the next
-    claim is prepared when it is there again."""
+    """The agent is killed: no container moves, a pod that ends meanwhile waits for it to take its claim back, and the
+    next claim is prepared when it is there again."""
     claim(cluster, "a", 2)
     claim(cluster, "b", 2)
-    first = owned(cluster, cluster.run(claiming(pod("a", ngu("c")), "a")), 2)
-    second = owned(cluster, cluster.run(claiming(pod("b", ngu("c")), "b")), 2)
+    first = check_owned(cluster, cluster.run(claiming(pod("a", ngu("c")), "a")), 2)
+    second = check_owned(cluster, cluster.run(claiming(pod("b", ngu("c")), "b")), 2)
     cluster.kill("agent")
     cluster.api.call("DELETE", "/api/v1/namespaces/default/pods/b?gracePeriodSeconds=1")
-    check(owned(cluster, cluster.get("a"), 2) == first, "the container moved")
+    check(check_owned(cluster, cluster.get("a"), 2) == first, "the container moved")
     cluster.begin_agent()
     cluster.wait_for_agent()
     cluster.until("the pod that ended is gone", lambda: not cluster.exists("b"))
-    check(owned(cluster, cluster.get("a"), 2) == first, "the container moved")
+    check(check_owned(cluster, cluster.get("a"), 2) == first, "the container moved")
     claim(cluster, "c", 2)
-    check(owned(cluster, cluster.run(claiming(pod("c", ngu("c")), "c")), 2) == second, "the CPUs were not given back")
+    check(
+        check_owned(cluster, cluster.run(claiming(pod("c", ngu("c")), "c")), 2) == second,
+        "the CPUs were not given back",
+    )
     cluster.agree()
 
 
@@ -162,7 +165,7 @@ def claim_made_again(cluster: Cluster) -> None:
     and the old claim's come back."""
     claim(cluster, "a", 2)
     old = cluster.run(claiming(pod("a", ngu("c")), "a"))
-    owned(cluster, old, 2)
+    check_owned(cluster, old, 2)
     cluster.delete("a", grace=0)
     cluster.api.call("PATCH", f"{CLAIMS}/a", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
     try:
@@ -172,7 +175,7 @@ def claim_made_again(cluster: Cluster) -> None:
     claim(cluster, "a", 2)
     new = cluster.run(claiming(pod("a", ngu("c")), "a"))
     check(uid(new) != uid(old), "it is the same pod")
-    owned(cluster, new, 2)
+    check_owned(cluster, new, 2)
     cluster.until("only the new claim holds CPUs", lambda: len(cluster.owners()) == 1)
     cluster.agree()
 
@@ -186,7 +189,7 @@ def claims_beside_exclusive_cpus(cluster: Cluster) -> None:
     owner = cluster.run(pod("owner", gu("c", 2)))
     by_requests = cluster.exclusive(owner, "c", 2)
     mirrored = cluster.run(claiming(pod("mirrored", gu("c", 2)), "two", template=True))
-    by_claim = owned(cluster, mirrored, 2)
+    by_claim = check_owned(cluster, mirrored, 2)
     check(not by_requests & (by_claim | ZONES[0] | ZONES[1]), f"the pod without claim owns {by_requests:b}")
     check(len(cluster.owners()) == 2, f"owners are {cluster.owners()}")
     cluster.agree()

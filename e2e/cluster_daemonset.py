@@ -23,7 +23,7 @@ _IMAGE = "localhost/podslice"
 
 
 class DaemonSetCluster(Cluster):
-    """The agent comes with `kubectl apply`, as docs/agent.md tells for a kubelet whose cgroup driver is cgroupfs."""
+    """The agent comes with `kubectl apply`, as docs/agent.md says for a kubelet whose cgroup driver is cgroupfs."""
 
     def __init__(self, vm: VirtualMachine, plane: ControlPlane, image: Path) -> None:
         super().__init__(vm, plane)
@@ -60,7 +60,7 @@ def _one_more_authority(certificates: str) -> Json:
 
 
 class SeeingDaemonSetCluster(DaemonSetCluster):
-    """The same in the node's process namespace, as docs/defrag.md tells for containers that allow moves with `true`."""
+    """The same in the node's process namespace, as docs/defrag.md says for containers that allow moves with `true`."""
 
     def daemon_set(self, image: str) -> Json:
         found = super().daemon_set(image)
@@ -73,8 +73,8 @@ class SystemdDaemonSetCluster(DaemonSetCluster, SystemdCluster):
 
 
 def daemon_set(image: str, cgroup_driver: str) -> Json:
-    """The shipped DaemonSet with what its comments tell an operator to put there: the image, and where the driver is
-    not systemd the folder of cgroups."""
+    """Return the shipped DaemonSet with the changes that its comments ask of an operator: the image, and where the
+    driver is not systemd the folder of cgroups."""
     (found,) = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "DaemonSet"]
     text = json.dumps(found).replace("podslice@sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE", f"{_IMAGE}@{image}")
     if cgroup_driver == "cgroupfs":
@@ -115,7 +115,7 @@ def agent_pod_replaced(cluster: Cluster) -> None:
 
 @in_cluster("X-K42", node=DAEMON_SET)
 def agent_process_killed(cluster: Cluster) -> None:
-    """The agent's process is killed: the kubelet starts it again in the same pod, and nobody moves."""
+    """The agent's process is killed: the kubelet starts it again in the same pod, and no container moves."""
     assert isinstance(cluster, DaemonSetCluster)
     owner = cluster.run(pod("owner", gu("c", 2)))
     owned = cluster.exclusive(owner, "c", 2)

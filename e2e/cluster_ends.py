@@ -24,7 +24,7 @@ def drained_node(cluster: Cluster) -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     cluster.api.call("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", eviction)
     cluster.until("the pod is gone", lambda: not cluster.exists(name))
-    cluster.until("nobody owns anything", lambda: not cluster.owners())
+    cluster.until("no CPU is owned", lambda: not cluster.owners())
     cluster.agree()
     cluster.api.call("PATCH", node, {"spec": {"unschedulable": None}}, MERGE)
     cluster.until("the new pod runs", lambda: any(container_ids(one) for one in cluster.pods()))
@@ -73,7 +73,7 @@ def resized_in_place(cluster: Cluster) -> None:
 
 @in_cluster("X-K34")
 def deleted_without_grace(cluster: Cluster) -> None:
-    """What a pod owned that was deleted by force is the next one's once the old processes have ended."""
+    """The CPUs of a pod deleted by force go to the next one once the old processes have ended."""
     slow = {**gu("c", 4), "command": ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
     first = cluster.run(pod("first", slow))
     cluster.exclusive(first, "c", 4)
@@ -87,14 +87,15 @@ def deleted_without_grace(cluster: Cluster) -> None:
 
 @in_cluster("X-K35")
 def evicted_by_the_kubelet(cluster: Cluster) -> None:
-    """What a pod owned that the kubelet evicts is the next one's, although the evicted pod's object is still there."""
+    """The CPUs of a pod that the kubelet evicts go to the next one, although the evicted pod's object is still
+    there."""
     amounts = {"cpu": "4", "memory": "32Mi", "ephemeral-storage": "1Mi"}
     writes = "dd if=/dev/zero of=/much bs=1M count=8; while :; do sleep 1; done"
     full = {"name": "c", "resources": {"requests": amounts, "limits": amounts}, "command": ["/bin/sh", "-c", writes]}
     cluster.create(pod("full", full))
     found = cluster.pod_until("full", "is evicted", lambda one: one["status"]["phase"] == "Failed")
     check(found["status"]["reason"] == "Evicted", f"the pod failed with {found['status']['reason']}")
-    cluster.until("nobody owns anything", lambda: not cluster.owners())
+    cluster.until("no CPU is owned", lambda: not cluster.owners())
     cluster.exclusive(cluster.run(pod("next", gu("c", 4))), "c", 4)
     cluster.agree()
     check(cluster.exists("full"), "the evicted pod's object is gone")

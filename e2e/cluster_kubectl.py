@@ -32,7 +32,7 @@ _LONGEST = 300
 
 
 class Operator:
-    """Somebody with the roles of deploy/manifests/kubectl.yaml, first without the one that moves."""
+    """A user with the roles of deploy/manifests/kubectl.yaml, first without the one that moves."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ def room_is_made_from_afar(cluster: Cluster) -> None:
     undone; nothing moves without the right to exec, or by a plan that is stale."""
     assert isinstance(cluster, DaemonSetCluster)
     operator, file = Operator(cluster), cluster.plane.folder / "big.json"
-    moves, shares = _fragmented(cluster)
+    moves, shares = _fragment(cluster)
     before, shared = cluster.exclusive(moves, "c", 1), cluster.cpus(shares, "c")
     file.write_text(json.dumps(pod("big", gu("c", 4))))
     plan = Path(file).with_name("plan.json")
@@ -107,7 +107,7 @@ def room_is_made_from_afar(cluster: Cluster) -> None:
     check(cluster.cpus(shares, "c") == shared, "who shares is not where they were")
 
 
-def _fragmented(cluster: Cluster) -> tuple[Json, Json]:
+def _fragment(cluster: Cluster) -> tuple[Json, Json]:
     """Five free CPUs, of which no NUMA node has four; the container that may move, and one that shares."""
     cluster.run(pod("fills", gu("c", 3)))
     moves = cluster.run(pod("moves", gu("c", 1), annotations={"podslice.io/movable": "true"}))

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class RebootCluster(Cluster):
-    """What containerd, the kubelet and the agent keep is on a disk, as on every real node."""
+    """The files of containerd, the kubelet and the agent are on a disk, as on every real node."""
 
     def start(self, resources: Json, settings: Json) -> None:
         self.kill("containerd")

@@ -41,7 +41,7 @@ def refused_for_good(cluster: Cluster, name: str) -> None:
 
 
 def _for_good(found: Json) -> bool:
-    """The kubelet has told the end of each container, after which it changes nothing by itself."""
+    """The kubelet has reported the end of each container, after which it changes nothing by itself."""
     status = found["status"]
     ends = [one["state"].get("terminated", {}).get("reason") for one in status.get("containerStatuses", [])]
     return bool(status["phase"] == "Failed" and ends and all(end == _NEVER_WAS for end in ends))
@@ -71,7 +71,7 @@ def owner_replaces_it(cluster: Cluster) -> None:
     wanted = "app=set"
     cluster.until("two pods were refused", lambda: len([p for p in cluster.pods(wanted) if _by_agent(p)]) >= 2)
     for found in cluster.pods(wanted):
-        if _failed(found) and found["status"].get("reason") != KUBELETS_REASON:
+        if _has_failed(found) and found["status"].get("reason") != KUBELETS_REASON:
             refused_for_good(cluster, found["metadata"]["name"])
     cluster.delete("first", "second", grace=1)
     cluster.until("a pod of the set runs", lambda: any(container_ids(one) for one in cluster.pods(wanted)))
@@ -82,13 +82,13 @@ def owner_replaces_it(cluster: Cluster) -> None:
     cluster.until("the set is gone", lambda: not cluster.pods(wanted))
 
 
-def _failed(found: Json) -> bool:
+def _has_failed(found: Json) -> bool:
     return bool(found["status"]["phase"] == "Failed")
 
 
 def _by_agent(found: Json) -> bool:
     """Others the kubelet refuses by itself: it counts a Failed pod until it has torn it down."""
-    return _failed(found) and found["status"].get("reason") == REASON
+    return _has_failed(found) and found["status"].get("reason") == REASON
 
 
 @in_cluster("X-K12", SINGLE)
@@ -100,7 +100,7 @@ def refusals_leave_nothing(cluster: Cluster) -> None:
         cluster.create(pod(f"wide-{number}", gu("c", 5)))
     names = [f"wide-{number}" for number in range(_MANY)]
     cluster.until(
-        "all are refused", lambda: all(_failed(one) for one in cluster.pods() if one["metadata"]["name"] in names)
+        "all are refused", lambda: all(_has_failed(one) for one in cluster.pods() if one["metadata"]["name"] in names)
     )
     cluster.until("no process is left", lambda: cluster.processes() == before)
     cluster.delete(*names, grace=0)

@@ -28,7 +28,7 @@ _LOOKS = 20
 
 
 def resize(cluster: Cluster, name: str, cpu: int, container: str = "c") -> None:
-    """What `kubectl patch --subresource resize` sends."""
+    """Send what `kubectl patch --subresource resize` sends."""
     amounts = {"cpu": str(cpu), "memory": "32Mi"}
     patch = {"spec": {"containers": [{"name": container, "resources": {"requests": amounts, "limits": amounts}}]}}
     cluster.api.call("PATCH", f"/api/v1/namespaces/default/pods/{name}/resize", patch, STRATEGIC)
@@ -80,7 +80,7 @@ def grows_and_shrinks(cluster: Cluster) -> None:
     check([len(cpus) for cpus in seen["sets"]] == [1, 4, 2], f"the owner's sets were {seen['sets']}")
     check(not seen["wrong"], "; ".join(seen["wrong"]))
     cluster.until(
-        "both resizes are told of",
+        "both resizes are reported",
         lambda: (
             sum(said.count("->") for said in cluster.events("grows") if said.startswith("PodsliceResizeApplied")) == 2
         ),

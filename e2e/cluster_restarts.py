@@ -37,9 +37,9 @@ def _ids(cluster: Cluster) -> dict[str, list[str]]:
     return {found["metadata"]["name"]: sorted(container_ids(found).values()) for found in cluster.pods()}
 
 
-def _unmoved(cluster: Cluster, before: dict[str, int], ids: dict[str, list[str]]) -> None:
-    """Everybody runs where it ran before, and a new pod gets CPUs of its own. A container with another id than before
-    is one that the kubelet has started again meanwhile, maybe before the agent was there."""
+def _check_unmoved(cluster: Cluster, before: dict[str, int], ids: dict[str, list[str]]) -> None:
+    """Check that every container runs where it ran before, and a new pod gets CPUs of its own. A container with another
+    id than before is one that the kubelet has started again meanwhile, maybe before the agent was there."""
     again = [name for name, now in _ids(cluster).items() if now != ids[name]]
     cluster.agree(*again)
     after: list[dict[str, int]] = []
@@ -75,7 +75,7 @@ def restart(order: tuple[str, ...], cluster: Cluster) -> None:
     for program in order:
         _start(cluster, program)
     _all_up(cluster)
-    _unmoved(cluster, before, ids)
+    _check_unmoved(cluster, before, ids)
 
 
 def _register() -> None:
@@ -84,7 +84,7 @@ def _register() -> None:
     for number, order in enumerate(orders, 20):
         ident = f"X-K{number}"
         programs = " then ".join(order)
-        promise = f"Killed and started again: {programs}. Nobody moves, and the next pod gets CPUs of its own."
+        promise = f"Killed and started again: {programs}. No container moves, and the next pod gets CPUs of its own."
 
         def run(cluster: Cluster, order: tuple[str, ...] = order) -> None:
             restart(order, cluster)

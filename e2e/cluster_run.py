@@ -60,7 +60,7 @@ from e2e.image import (
     guest_busybox,
     image_disk,
     kernel,
-    locked,
+    lock_cache,
     program_disk,
     root_image,
     snapshot_name,
@@ -84,7 +84,7 @@ _PROBLEMS = (
 
 
 def choose(patterns: list[str], *, full: bool) -> list[ClusterScenario]:
-    """The scenarios that were asked for; without a word the short set."""
+    """Return the requested scenarios; the short set by default."""
     if patterns:
         return [one for one in CLUSTER.values() if any(fnmatch.fnmatchcase(one.ident, word) for word in patterns)]
     return [one for one in CLUSTER.values() if full or one.short]
@@ -99,12 +99,13 @@ def run_cluster(chosen: list[ClusterScenario], cache: Path, jobs: int = 1) -> li
         groups.setdefault(json.dumps([one.resources, one.settings, one.node], sort_keys=True), []).append(one)
 
     with ThreadPoolExecutor(jobs) as pool:
-        parts = shared_out(list(groups.values()), jobs)
+        parts = distribute_groups(list(groups.values()), jobs)
         return [one for found in pool.map(lambda part: run_in_turn(machine, part), parts) for one in found]
 
 
 def run_in_turn(machine: Machine, waiting: list[ClusterScenario]) -> list[ClusterOutcome]:
-    """One cluster after the other. A scenario whose machine stopped is tried again in the next one, once."""
+    """Run the groups on one cluster after the other. A scenario whose machine stopped is retried once, in the next
+    one."""
     outcomes: list[ClusterOutcome] = []
     stopped: set[str] = set()
     while waiting:
@@ -117,21 +118,21 @@ def run_in_turn(machine: Machine, waiting: list[ClusterScenario]) -> list[Cluste
     return outcomes
 
 
-def shared_out(groups: list[list[ClusterScenario]], jobs: int) -> list[list[ClusterScenario]]:
-    """The long groups first; those that would keep one alone at work in parts."""
+def distribute_groups(groups: list[list[ClusterScenario]], jobs: int) -> list[list[ClusterScenario]]:
+    """Order the groups for `jobs` clusters: long ones first, and those split that would outlast the others."""
     most = -(-sum(map(len, groups)) // jobs)
     parts = [group[start : start + most] for group in groups for start in range(0, len(group), most)]
     return sorted(parts, key=len, reverse=True)
 
 
 class Machine:
-    """What every cluster starts from. `image` is the agent's, where it can be built and was asked for."""
+    """Files that every cluster starts from. `image` is the agent's, where it can be built and was requested."""
 
     def __init__(self, cache: Path, programs: Programs) -> None:
         self._cache = cache
         self._programs = programs
         self.image: Path | None = None
-        with locked(cache):
+        with lock_cache(cache):
             self._linux, self._initramfs = kernel(cache)
             self._root = root_image(cache)
             self._program = program_disk(programs.hyperkube, cache)
@@ -145,7 +146,7 @@ class Machine:
         if not wanted:
             return chosen
         try:
-            with locked(self._cache):
+            with lock_cache(self._cache):
                 self.image = agent_image(place.REPOSITORY, self._cache)
         except FetchError as error:
             print(f"e2e: {', '.join(one.ident for one in wanted)} left out: {error}", flush=True)
@@ -192,7 +193,7 @@ class Machine:
         """A folder with a control plane and the guest that is its node, both as they were when the node had become
         ready. Made once."""
         sources = [Path(__file__).with_name(name).read_bytes() for name in _MAKE_NODES]
-        what = (*self._made_of(node), self._programs.etcd.name, hashlib.sha256(b"".join(sources)).hexdigest())
+        what = (*self._snapshot_key(node), self._programs.etcd.name, hashlib.sha256(b"".join(sources)).hexdigest())
         found = self._cache / snapshot_name(what, self._initramfs, self._root).replace("snapshot", "ready")
         with found.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -213,8 +214,8 @@ class Machine:
             plane.keep(partial / _PLANE)
             partial.rename(target)
 
-    def _made_of(self, node: str) -> tuple[object, ...]:
-        """What tells a guest's snapshot from another one."""
+    def _snapshot_key(self, node: str) -> tuple[object, ...]:
+        """Return the key of a guest's snapshot: everything it depends on."""
         return (SHAPE, "cluster", "five disks", self._program.name, _words(node))
 
     def _guest(
@@ -231,16 +232,16 @@ class Machine:
         checkout = folder / "checkout.tar"
         checkout.write_bytes(self._checkout)
         devices = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
-        devices += place.kept_disk(empty_disk(folder / "kept.ext4"))
+        devices += place.writable_disk(empty_disk(folder / "kept.ext4"))
         devices += place.network(self._busybox, ports, kubelet=kubelet)
-        snapshot = saved or self._cache / snapshot_name(self._made_of(node), self._initramfs, self._root)
+        snapshot = saved or self._cache / snapshot_name(self._snapshot_key(node), self._initramfs, self._root)
         return VirtualMachine(
             SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, _words(node)
         )
 
 
 def _words(node: str) -> str:
-    """More words of the kernel's line."""
+    """Return further words of the kernel's command line."""
     return "e2e.systemd" if node in _UNDER_SYSTEMD else ""
 
 
@@ -251,30 +252,30 @@ def _in_one_cluster(machine: Machine, waiting: list[ClusterScenario]) -> Iterato
         with machine.started(waiting[0].node) as cluster:
             yield from _scenarios(cluster, waiting, begin)
     except _PROBLEMS as error:
-        yield _told(_ended(waiting.pop(0), begin, error))
+        yield _print_outcome(_failed_outcome(waiting.pop(0), begin, error))
 
 
 def _scenarios(cluster: Cluster, waiting: list[ClusterScenario], begin: float) -> Iterator[ClusterOutcome]:
     try:
         cluster.start(waiting[0].resources, waiting[0].settings)
     except _PROBLEMS as error:
-        yield _told(_ended(waiting.pop(0), begin, error))
+        yield _print_outcome(_failed_outcome(waiting.pop(0), begin, error))
         print(_last_words(cluster)[0], flush=True)
         return
     print(f"        a cluster is ready after {time.monotonic() - begin:.1f} s", flush=True)
     while waiting:
         outcome = _one(cluster, waiting.pop(0))
         if not outcome.problem:
-            yield _told(outcome)
+            yield _print_outcome(outcome)
             continue
         words, answers = _last_words(cluster)
-        yield _told(outcome._replace(stopped=outcome.stopped or not answers))
+        yield _print_outcome(outcome._replace(stopped=outcome.stopped or not answers))
         print(words, flush=True)
         return
 
 
 def _last_words(cluster: Cluster) -> tuple[str, bool]:
-    """What the programs of the node said last, and whether the machine still answers and its network works."""
+    """Return the last output of the node's programs, and whether the machine still answers and its network works."""
     try:
         return cluster.last_words(), cluster.reaches_the_server()
     except GuestError as error:
@@ -287,16 +288,16 @@ def _one(cluster: Cluster, scenario: ClusterScenario) -> ClusterOutcome:
         scenario.run(cluster)
         cluster.nothing_left()
     except _PROBLEMS as error:
-        return _ended(scenario, begin, error)
+        return _failed_outcome(scenario, begin, error)
     return ClusterOutcome(scenario.ident, time.monotonic() - begin, "")
 
 
-def _ended(scenario: ClusterScenario, begin: float, error: Exception) -> ClusterOutcome:
+def _failed_outcome(scenario: ClusterScenario, begin: float, error: Exception) -> ClusterOutcome:
     problem = str(error) or type(error).__name__
     return ClusterOutcome(scenario.ident, time.monotonic() - begin, problem, isinstance(error, StoppedError))
 
 
-def _told(outcome: ClusterOutcome) -> ClusterOutcome:
+def _print_outcome(outcome: ClusterOutcome) -> ClusterOutcome:
     word = "FAILED" if outcome.problem else "passed"
     print(f"{word}  {outcome.ident:20} {outcome.seconds:5.1f} s  {outcome.problem}", flush=True)
     return outcome

@@ -18,7 +18,7 @@ SYSTEMD_DAEMON_SET, SCHEDULED, REACHED, CLAIMED = "daemon set under systemd", "s
 
 
 class ClusterScenario(NamedTuple):
-    """`promise` is one sentence; `resources` and `settings` are what the agent is told otherwise than in the shipped
+    """`promise` is one sentence; `resources` and `settings` are the agent's fields that differ from in the shipped
     configuration; `short` ones are part of the set that CI runs; `node` is how the node is set up: the agent as a
     PROGRAM, as its DAEMON_SET in its image, as a program under SYSTEMD as init and cgroup driver, as both
     (SYSTEMD_DAEMON_SET), on one that REBOOTS, as a program on each of TWO, on one with our scheduler (SCHEDULED), as
@@ -53,7 +53,7 @@ def in_cluster(
 
 @in_cluster("X-K01", short=True)
 def guaranteed_pod(cluster: Cluster) -> None:
-    """A Guaranteed pod that the scheduler placed owns its CPUs, and nobody throttles it."""
+    """A Guaranteed pod that the scheduler placed owns its CPUs and is not throttled."""
     shared = cluster.run(pod("shared", ngu("c")))
     owner = cluster.run(pod("owner", gu("c", 2)))
     check(owner["spec"]["nodeName"] == NODE, "the pod is on another node")
@@ -79,7 +79,7 @@ def pod_level_resources(cluster: Cluster) -> None:
 
 @in_cluster("X-K03")
 def sidecar_and_init_containers(cluster: Cluster) -> None:
-    """What an init container owned the app container gets again; a sidecar keeps its own."""
+    """The app container gets the CPUs of an init container again; a sidecar keeps its own."""
     init = {**gu("first", 2), "command": ["/bin/sh", "-c", "sleep 3"]}
     manifest = pod("lives", gu("app", 2), init=(init, gu("side", 1, sidecar=True)))
     cluster.create(manifest)
@@ -157,7 +157,7 @@ def crash_loop(cluster: Cluster) -> None:
 
 @in_cluster("X-K08", short=True)
 def finished_job(cluster: Cluster) -> None:
-    """What a Job's pod owned is free when the pod has finished, although its object is still there."""
+    """The CPUs of a Job's pod are free when the pod has finished, although its object is still there."""
     worker = {**gu("c", 2), "command": ["/bin/sh", "-c", "sleep 5"]}
     template = {"spec": {**complete(pod("job", worker))["spec"], "restartPolicy": "Never"}}
     job = {"metadata": {"name": "job"}, "spec": {"template": template}}
@@ -167,6 +167,6 @@ def finished_job(cluster: Cluster) -> None:
     cluster.exclusive(running, "c", 2)
     name = running["metadata"]["name"]
     cluster.pod_until(name, "has finished", lambda one: one["status"]["phase"] == "Succeeded")
-    cluster.until("nobody owns anything", lambda: not cluster.owners())
+    cluster.until("no CPU is owned", lambda: not cluster.owners())
     check(cluster.exists(name), "the pod is gone")
     cluster.api.call("DELETE", "/apis/batch/v1/namespaces/default/jobs/job?propagationPolicy=Background")

@@ -29,8 +29,8 @@ Json = dict[str, Any]
 JOURNAL_ADDRESS, JOURNAL_PORT = "10.96.0.9", 9097
 _HOST = "podslice-cluster.podslice.svc"
 _FOLDER = "/etc/podslice-cluster"
-TOLD: Json = {"cluster": {"services": [f"{_HOST}:{JOURNAL_PORT}"], "caFile": f"{_FOLDER}/ca.crt"}}
-"""The agent's settings with which it tells the service."""
+REPORTING: Json = {"cluster": {"services": [f"{_HOST}:{JOURNAL_PORT}"], "caFile": f"{_FOLDER}/ca.crt"}}
+"""Settings with which the agent reports to the service."""
 
 
 class ScheduledCluster(Cluster):
@@ -77,7 +77,7 @@ class ScheduledCluster(Cluster):
         self.vm.call("shell", command=f"echo {JOURNAL_ADDRESS} {_HOST} >> /etc/hosts")
         super().begin_agent()
 
-    def measured(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, **labels: str) -> float:
         """A metric of the service, zero where it has none of that name."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=30) as answer:
             text = answer.read().decode()
@@ -95,21 +95,21 @@ def _documents() -> Iterator[Json]:
         yield from filter(None, yaml.safe_load_all(MANIFEST.with_name(name).read_text()))
 
 
-def _scheduled(manifest: Json) -> Json:
+def _with_scheduler(manifest: Json) -> Json:
     manifest["spec"]["schedulerName"] = "podslice"
     return manifest
 
 
-@in_cluster("X-K70", SINGLE, node=SCHEDULED, settings=TOLD)
+@in_cluster("X-K70", SINGLE, node=SCHEDULED, settings=REPORTING)
 def placed_where_it_fits(cluster: Cluster) -> None:
     """Through the shipped scheduler and service a pod that the node would refuse waits instead, and runs once there is
     room on one NUMA node; every plan is what the node then does."""
     assert isinstance(cluster, ScheduledCluster)
     proven = "podslice_cluster_nodes_proven"
-    cluster.until("the node's state is proven", lambda: cluster.measured(proven) == 1)
-    cluster.run(_scheduled(pod("first", gu("c", 1))))
-    cluster.run(_scheduled(pod("second", gu("c", 3))))
-    cluster.create(_scheduled(pod("third", gu("c", 3))))
+    cluster.until("the node's state is proven", lambda: cluster.metric(proven) == 1)
+    cluster.run(_with_scheduler(pod("first", gu("c", 1))))
+    cluster.run(_with_scheduler(pod("second", gu("c", 3))))
+    cluster.create(_with_scheduler(pod("third", gu("c", 3))))
     waits = cluster.pod_until("third", "waits", lambda found: bool(_why_not(found)))
     check(not waits["spec"].get("nodeName"), "the pod has a node")
     check("no NUMA node has 3 exclusive CPUs free" in _why_not(waits), f"it waits because {_why_not(waits)}")
@@ -118,14 +118,12 @@ def placed_where_it_fits(cluster: Cluster) -> None:
     cluster.exclusive(third, "c", 3)
     cluster.agree()
     check(not cluster.status()["rejected"], "the agent has refused a pod")
-    cluster.until(
-        "three plans agree", lambda: cluster.measured("podslice_cluster_placements_total", fate="agreed") == 3
-    )
+    cluster.until("three plans agree", lambda: cluster.metric("podslice_cluster_placements_total", fate="agreed") == 3)
     for fate in ("disputed", "refused"):
-        count = cluster.measured("podslice_cluster_placements_total", fate=fate)
+        count = cluster.metric("podslice_cluster_placements_total", fate=fate)
         check(not count, f"{count:.0f} placements are {fate}")
     check(bool(container_ids(cluster.get("first"))), "the first pod does not run any more")
-    check(cluster.measured(proven) == 1, "the node's state is not proven any more")
+    check(cluster.metric(proven) == 1, "the node's state is not proven any more")
 
 
 def _why_not(found: Json) -> str:

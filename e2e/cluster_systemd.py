@@ -1,6 +1,6 @@
 """A node under systemd: the first process, and the driver of cgroups for containerd and the kubelet.
 
-systemd knows of a pod's slice what the kubelet told it, and of a container's scope what the runtime told it. What the
+systemd knows of a pod's slice what the kubelet set, and of a container's scope what the runtime told it. What the
 agent writes into their files it does not know, and takes back when it looks at its units again.
 """
 
@@ -37,7 +37,7 @@ def run_pods(cluster: Cluster) -> None:
 
 
 def as_ever(cluster: Cluster) -> None:
-    """Everybody has what is his, and nobody is throttled who owns CPUs."""
+    """Check that every container has its CPUs, and no owner of CPUs is throttled."""
     cluster.agree()
     owned = cluster.exclusive(cluster.get("owner"), "c", 2)
     level = cluster.get("level")
@@ -62,7 +62,7 @@ def under_systemd(cluster: Cluster) -> None:
 
 @in_cluster("X-K51", settings=NO_PASS, node=SYSTEMD)
 def daemon_reload(cluster: Cluster) -> None:
-    """After `systemctl daemon-reload`, which takes back what was not told to systemd, all is soon as it was."""
+    """After `systemctl daemon-reload`, which undoes what was not set through systemd, all is soon as it was."""
     run_pods(cluster)
     for _ in range(2):
         reload_units(cluster)
@@ -85,7 +85,7 @@ def properties_set(cluster: Cluster) -> None:
     weights = {one["cpu.weight"] for path, one in cluster.vm.call("pod_cgroups").items() if "-pod" in path}
     check(weights == {"50"}, f"the weights are {weights}")
     as_ever(cluster)
-    (slice_of_owner,) = _units(cluster, f"'kubepods-pod{_escaped(cluster, 'owner')}.slice'")
+    (slice_of_owner,) = _units(cluster, f"'kubepods-pod{_escape_uid(cluster, 'owner')}.slice'")
     for ident in container_ids(cluster.get("shares")).values():
         _set_property(cluster, f"cri-containerd-{ident}.scope", "AllowedCPUs=0-7")
     _set_property(cluster, slice_of_owner, "CPUQuota=50%")
@@ -94,8 +94,8 @@ def properties_set(cluster: Cluster) -> None:
 
 @in_cluster("X-K53", SINGLE, node=SYSTEMD)
 def all_restarted(cluster: Cluster) -> None:
-    """Killed and started again under systemd: containerd then kubelet then agent. Nobody moves, and the next pod gets
-    CPUs of its own."""
+    """Killed and started again under systemd: containerd then kubelet then agent. No container moves, and the next pod
+    gets CPUs of its own."""
     restart(("containerd", "kubelet", "agent"), cluster)
 
 
@@ -104,7 +104,7 @@ def refused_under_systemd(cluster: Cluster) -> None:
     """A pod that does not fit is Failed as everywhere, and leaves neither scope nor slice."""
     cluster.create(pod("wide", gu("c", 5)))
     refused_for_good(cluster, "wide")
-    patterns = [f"'kubepods*-pod{_escaped(cluster, 'wide')}.slice'", "'cri-containerd-*.scope'"]
+    patterns = [f"'kubepods*-pod{_escape_uid(cluster, 'wide')}.slice'", "'cri-containerd-*.scope'"]
     cluster.delete("wide")
     cluster.until("no unit of it is left", lambda: not _units(cluster, *patterns))
 
@@ -117,6 +117,6 @@ def _set_property(cluster: Cluster, unit: str, assignment: str) -> None:
     cluster.vm.call("shell", command=f"systemctl set-property --runtime {unit} {assignment}")
 
 
-def _escaped(cluster: Cluster, name: str) -> str:
+def _escape_uid(cluster: Cluster, name: str) -> str:
     """The UID of a pod as it is part of its slice's name."""
     return str(cluster.get(name)["metadata"]["uid"]).replace("-", "_")

@@ -62,8 +62,8 @@ class TwoNodes(Cluster):
 
 @in_cluster("X-K60", SINGLE, node=TWO)
 def refused_here_runs_there(cluster: Cluster) -> None:
-    """What one node refuses its owner makes again, and it owns its CPUs on the other; only the first one's agent has
-    refused anything."""
+    """A pod that one node refuses is made again by its owner, and owns its CPUs on the other; only the first one's
+    agent has refused anything."""
     assert isinstance(cluster, TwoNodes)
     cluster.cordon(SECOND, unschedulable=True)
     cluster.run(pod("first", gu("c", 1)))
@@ -120,7 +120,7 @@ def node_without_power(cluster: Cluster) -> None:
     cluster.api.call("POST", _SETS, replica_set("set", manifest))
     cluster.exclusive(cluster.running_on(NODE), "c", 3)
     cluster.cordon(SECOND, unschedulable=None)
-    with cluster.vm.paused():
+    with cluster.vm.pause():
         found = cluster.running_on(SECOND)
         cluster.other.exclusive(found, "c", 3)
         cluster.other.agree()

@@ -74,7 +74,7 @@ class Settings(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was answered, with the texts of its `Warning` headers."""
+    """An answer, with the texts of its `Warning` headers."""
 
     code: int
     body: Json
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What a refusal says."""
+        """The message of a refusal."""
         return str(self.body.get("message", ""))
 
 
@@ -130,7 +130,7 @@ class Api:
         return {row["cells"][0]: row["cells"][at] for row in table["rows"]}
 
     def _answer(self, method: str, path: str, data: bytes | None, headers: Json) -> http.client.HTTPResponse:
-        """Asked again once on a new connection: a kept one may have been closed meanwhile."""
+        """Send a request, and retry once on a new connection: a kept one may have been closed meanwhile."""
         try:
             self._connection.request(method, path, data, headers)
             return self._connection.getresponse()
@@ -176,7 +176,7 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Until the API server is ready. Raises `ControlPlaneError`, `FetchError`."""
+        """Start, and wait until the API server is ready. Raises `ControlPlaneError`, `FetchError`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "tls.crt").exists():
             self._write_tokens()
@@ -210,14 +210,14 @@ class ControlPlane:
                     raise
 
     def start_program(self, name: str, *command: str) -> None:
-        """Another program, which ends with the others."""
+        """Start another program, which ends with the others."""
         self._start(name, *command)
 
     def start_scheduler(
         self, configuration: Json, *options: str, name: str = "kube-scheduler", token: str = ""
     ) -> None:
         """A scheduler with these members of a KubeSchedulerConfiguration; several run under different names. With
-        `token` it is whoever has that, otherwise the cluster's own scheduler."""
+        `token` it runs as that user, otherwise the cluster's own scheduler."""
         client = self.folder / f"{name}.json"
         client.write_text(json.dumps(self.kubeconfig_of(token or self.token(SCHEDULER))))
         whole = {
@@ -232,7 +232,7 @@ class ControlPlane:
         self._start(name, *command, *options)
 
     def processor_seconds(self) -> dict[str, float]:
-        """What each program that runs has used."""
+        """Return the resources that each running program has used."""
         ticks = os.sysconf("SC_CLK_TCK")
         found = {}
         for name, process in self._running.items():
@@ -241,7 +241,7 @@ class ControlPlane:
         return found
 
     def stop(self, *names: str) -> None:
-        """These programs end, or everything; etcd in good order."""
+        """Stop these programs, or all; etcd ends cleanly."""
         for name in [name for name in reversed(self._running) if name in names or not names]:
             process = self._running.pop(name)
             process.terminate() if name == "etcd" else process.kill()
@@ -265,16 +265,17 @@ class ControlPlane:
         return found
 
     def kubeconfig(self, user: str, server: str | None = None) -> Json:
-        """How `user` reaches the API server, which its `server` names where that is not the loopback's."""
+        """Return the kubeconfig of `user`, with `server` as the address of the API server where that is not the
+        loopback's."""
         return self.kubeconfig_of(self.token(user), server)
 
     def kubeconfig_of(self, token: str, server: str | None = None) -> Json:
-        """The same for whoever has this token."""
+        """Return the kubeconfig for a token."""
         cluster = {"server": server or f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.authority)}
         return kubeconfig(cluster, token)
 
     def log(self, program: str) -> str:
-        """What a program has said."""
+        """Return the log of a program."""
         path = self.folder / f"{program}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -358,8 +359,8 @@ def kubeconfig(cluster: Json, token: str) -> Json:
 
 
 def free_port(count: int = 1) -> int:
-    """The first of so many neighbouring ports of the loopback that nobody listens on. All processes of a user take
-    turns, below the ports that the kernel gives to connections, so that nobody else has it before it is listened on."""
+    """Return the first of several neighbouring free ports of the loopback. All processes of a user take turns, below
+    the ports that the kernel gives to connections, so that no other takes it before it is listened on."""
     with (Path(tempfile.gettempdir()) / f"podslice-ports-{os.getuid()}").open("a+") as turns:
         flock(turns, LOCK_EX)
         turns.seek(0)

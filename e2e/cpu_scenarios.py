@@ -13,7 +13,7 @@ _NO_OPTION_GATES = {"CPUManagerPolicyBetaOptions": False, "CPUManagerPolicyAlpha
 @scenario("C02", STATIC)
 @scenario("C12", STATIC)
 def shared_container_runs_everywhere(world: World) -> None:
-    world.shared(world.run(pod("ngu", ngu("c"))), "c", world.online)
+    world.check_shared(world.run(pod("ngu", ngu("c"))), "c", world.online)
 
 
 @scenario("C03", STATIC)
@@ -21,9 +21,9 @@ def shared_container_leaves_exclusive_cpus(world: World) -> None:
     shared = world.run(pod("ngu", ngu("c")))
     owner = world.run(pod("gu", gu("c", 2)))
     owned = world.exclusive(owner, "c", 2)
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)
     world.remove(owner)
-    world.shared(shared, "c", world.online)
+    world.check_shared(shared, "c", world.online)
 
 
 def _counts(*counts: tuple[int, ...]) -> None:
@@ -56,14 +56,14 @@ _STRICT = with_options("strict-cpu-reservation")
 
 @scenario("C13", _STRICT)
 def strict_shared(world: World) -> None:
-    world.shared(world.run(pod("ngu", ngu("c"))), "c", world.online & ~world.reserved)
+    world.check_shared(world.run(pod("ngu", ngu("c"))), "c", world.online & ~world.reserved)
 
 
 @scenario("C14", _STRICT)
 def strict_shared_beside_exclusive(world: World) -> None:
     shared = world.run(pod("ngu", ngu("c")))
     owned = world.exclusive(world.run(pod("gu", gu("c", 2))), "c", 2)
-    world.shared(shared, "c", world.online & ~world.reserved & ~owned)
+    world.check_shared(shared, "c", world.online & ~world.reserved & ~owned)
 
 
 _FULL = with_options("full-pcpus-only")
@@ -83,7 +83,7 @@ def whole_cores(world: World) -> None:
     owned = world.exclusive(world.run(pod("gu", gu("c", 4))), "c", 4)
     world.whole_cores(owned)
     strict = "strict-cpu-reservation" in world.config["cpuManagerPolicyOptions"]
-    world.shared(shared, "c", world.online & ~owned & ~(world.reserved if strict else 0))
+    world.check_shared(shared, "c", world.online & ~owned & ~(world.reserved if strict else 0))
 
 
 @scenario("C17", with_options("prefer-align-cpus-by-uncorecache"), l3=True)

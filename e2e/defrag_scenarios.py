@@ -43,7 +43,7 @@ def _defrag(world: World, *words: str, to: str = f"{FOLDER}/out") -> tuple[int, 
     return int(code), said
 
 
-def _fragmented(world: World, memory: str = MEMORY) -> tuple[Running, Running]:
+def _fragment(world: World, memory: str = MEMORY) -> tuple[Running, Running]:
     """Every NUMA node has three free CPUs, so that a pod of four fits nowhere; the container that may move, and one
     that shares."""
     owners, fillers = list[Running](), []
@@ -58,7 +58,7 @@ def _fragmented(world: World, memory: str = MEMORY) -> tuple[Running, Running]:
     return owners[0], shares
 
 
-def _planned(world: World) -> Any:
+def _plan(world: World) -> Any:
     """A plan for a pod of four CPUs, made on the agent's own node."""
     manifest = json.dumps(pod("big", gu("own", 4)))
     world.vm.call("write", path=f"{FOLDER}/big.yaml", text=manifest)
@@ -69,53 +69,53 @@ def _planned(world: World) -> Any:
 
 @scenario("X-defrag-apply", SINGLE, where=_four_cpus_a_node, agent={"policy": POLICY})
 def plan_is_carried_out(world: World) -> None:
-    """A plan made on the agent's node moves a running container, whoever shares makes way and follows, the pending pod
-    fits; a second time the plan is stale; undone, everybody is where they were."""
-    moves, shares = _fragmented(world)
+    """A plan made on the agent's node moves a running container, containers that share make way and follow, the pending
+    pod fits; a second time the plan is stale; undone, everybody is where they were."""
+    moves, shares = _fragment(world)
     others = world.online & ~sum(world.kubelet.pods[uid].cpus("own") for uid in _owners(world))
     before = world.exclusive(moves, "own", 1)
-    world.shared(shares, "c", others)
+    world.check_shared(shares, "c", others)
     world.refuse(pod("large", gu("own", 4)), "TopologyAffinityError")
-    (move,) = _planned(world)["plan"]["moves"]
+    (move,) = _plan(world)["plan"]["moves"]
     check(move["uid"] == "uid-m1", f"the plan moves {move['name']}, which does not allow it")
     code, text = _defrag(world, "--apply", PLAN, "-o", "json", to=RESULT)
     check(code == 0, f"not carried out: {text[-400:]}")
     after = world.exclusive(moves, "own", 1)
     check(after == parse_bits(move["containers"][0]["cpusAfter"]), f"it runs on {after:b}")
     check(world.on_nodes(after) != world.on_nodes(before), "it is on the NUMA node that it was to leave")
-    world.shared(shares, "c", others & ~after | before)
+    world.check_shared(shares, "c", others & ~after | before)
     check(world.metrics()['podslice_moves_total{result="done"}'] == 1, "the move was not counted")
     code, text = _defrag(world, "--apply", PLAN)
     check(code == 1 and "plan anew" in text, f"a stale plan was not refused: {text[-400:]}")
     large = world.run(pod("huge", gu("own", 4)))
     world.exclusive(large, "own", 4)
     code, text = _defrag(world, "--undo", RESULT)
-    check(code == 1 and "plan anew" in text, f"somebody is in the way, and it was undone: {text[-400:]}")
+    check(code == 1 and "plan anew" in text, f"another container is in the way, and it was undone: {text[-400:]}")
     world.remove(large)
     code, text = _defrag(world, "--undo", RESULT)
     check(code == 0, f"not undone: {text[-400:]}")
     check(world.exclusive(moves, "own", 1) == before, "it is not where it was")
-    world.shared(shares, "c", others)
+    world.check_shared(shares, "c", others)
     world.restart_agent()
-    world.shared(moves, "own", before)
-    world.shared(shares, "c", others)
+    world.check_shared(moves, "own", before)
+    world.check_shared(shares, "c", others)
 
 
 @scenario("X-defrag-killed", SINGLE, where=_four_cpus_a_node, agent={"policy": POLICY})
 def agent_is_killed_during_a_move(world: World) -> None:
-    """An agent that is killed while a container has been told where it is to go leaves it where it was, and the next
+    """An agent that is killed while a container is about to move leaves it where it was, and the next
     one has nothing left to do."""
-    moves, shares = _fragmented(world)
+    moves, shares = _fragment(world)
     before = world.exclusive(moves, "own", 1)
     others = world.online & ~sum(world.kubelet.pods[uid].cpus("own") for uid in _owners(world))
-    _planned(world)
+    _plan(world)
     words = [*PODSLICE, "defrag", "--socket", SOCKET, "--apply", PLAN]
     world.vm.call("start", name="apply", command=words)
     begun = world.soon(lambda: '\\"move\\":true' in world.vm.call("shell", command=f"cat {FILE} || true"), True)
     check(begun, "no move began")
     world.restart_agent()
-    world.shared(moves, "own", before)
-    world.shared(shares, "c", others)
+    world.check_shared(moves, "own", before)
+    world.check_shared(shares, "c", others)
     left = json.loads(json.loads(world.vm.call("read", path=FILE))["data"])
     check(not left.get("intents"), f"the state still has a move: {left}")
     code, text = _defrag(world, "--apply", PLAN)
@@ -146,16 +146,16 @@ class _Filled:
         return found if sum(amounts) > 96 << 20 else []
 
 
-def _bound(shape: Shape) -> Json:
+def _memory_bound(shape: Shape) -> Json:
     return with_memory(shape, topologyManagerPolicy="single-numa-node")
 
 
 def _moved_with_its_memory(world: World, said: str) -> None:
-    """There and back; `said` is what is said of each move."""
-    moves, _ = _fragmented(world, "160Mi")
+    """Move there and back; `said` is the expected message of each move."""
+    moves, _ = _fragment(world, "160Mi")
     filled, before = _Filled(world, moves), _node_of(world, moves)
     filled.is_on(before)
-    _planned(world)
+    _plan(world)
     code, text = _defrag(world, "--apply", PLAN, "-o", "json", to=RESULT)
     check(code == 0, f"not carried out: {text[-400:]}")
     (move,) = json.loads(world.vm.call("read", path=RESULT))["moves"]
@@ -171,13 +171,13 @@ def _moved_with_its_memory(world: World, said: str) -> None:
     world.vm.call("kill", name="fill")
 
 
-@scenario("X-defrag-memory", configured(_bound), where=_four_cpus_a_node, agent={"policy": FOLLOWING})
+@scenario("X-defrag-memory", configured(_memory_bound), where=_four_cpus_a_node, agent={"policy": FOLLOWING})
 def memory_moves_along(world: World) -> None:
     """With `memory: follow` the pages of a container that moves are on its new NUMA node afterwards, and back."""
     _moved_with_its_memory(world, "")
 
 
-@scenario("X-defrag-memory-late", configured(_bound), where=_four_cpus_a_node, agent={"policy": FOLLOWING})
+@scenario("X-defrag-memory-late", configured(_memory_bound), where=_four_cpus_a_node, agent={"policy": FOLLOWING})
 def memory_that_takes_too_long(world: World) -> None:
     """An agent that waits no time for pages says so and ends the move: the kernel shows the new NUMA node at once and
     goes on moving."""

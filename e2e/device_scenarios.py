@@ -20,10 +20,10 @@ class Plugin:
     def __init__(self, world: World, *numa: int | None, health: str = "Healthy", fail: str = "") -> None:
         self.world = world
         self.devices = [{"id": f"d{i}", "numa": node, "health": health} for i, node in enumerate(numa)]
-        self.tell(fail=fail)
+        self.send_state(fail=fail)
         self.start()
 
-    def tell(self, fail: str = "") -> None:
+    def send_state(self, fail: str = "") -> None:
         """Say which devices there are, and which call fails."""
         self.world.vm.call("write", path=_FILE, text=json.dumps({"devices": self.devices, "fail": fail}))
 
@@ -56,13 +56,15 @@ def _with_plugin_gone(plugin: Plugin) -> None:
 
 def _devices(world: World, running: Running, name: str) -> list[str]:
     """The devices a container holds, as the PodResources API lists them and as its environment says."""
-    listed = sorted(device for one in world.listed(running, name).get("devices", ()) for device in one["device_ids"])
-    told = running.variables(name).get("EXAMPLE_DEVICES", "")
-    check(told == ",".join(listed), f"{name} was told {told!r}, listed is {listed}")
+    listed = sorted(
+        device for one in world.pod_resources_of(running, name).get("devices", ()) for device in one["device_ids"]
+    )
+    given = running.variables(name).get("EXAMPLE_DEVICES", "")
+    check(given == ",".join(listed), f"{name} has {given!r}, listed is {listed}")
     return listed
 
 
-def _aligned(world: World, running: Running, name: str, cpus: int) -> None:
+def _check_aligned(world: World, running: Running, name: str, cpus: int) -> None:
     """The container's own CPUs and its device, named by NUMA node, are on one node."""
     nodes = world.on_nodes(world.exclusive(running, name, cpus))
     check(nodes.bit_count() == 1, f"CPUs of NUMA nodes {nodes:b}")
@@ -77,15 +79,15 @@ def cpus_and_device_on_one_node(world: World) -> None:
     plugin = Plugin(world, *(node for node, cpus in enumerate(world.nodes) if cpus))
     plugin.wait(sum(1 for cpus in world.nodes if cpus))
     one = world.run(pod("one", gu("c", 1, devices=1)))
-    _aligned(world, one, "c", 1)
+    _check_aligned(world, one, "c", 1)
     whole = world.run(pod("whole", gu("c", size, devices=1)))
-    _aligned(world, whole, "c", size)
+    _check_aligned(world, whole, "c", size)
     world.remove(one, whole)
     both = world.run(pod("both", gu("a", 1, devices=1), gu("b", 2, devices=1)))
-    _aligned(world, both, "a", 1)
-    _aligned(world, both, "b", 2)
+    _check_aligned(world, both, "a", 1)
+    _check_aligned(world, both, "b", 2)
     side = world.run(pod("side", gu("app", 1), init=(gu("s", 2, sidecar=True, devices=1),)))
-    _aligned(world, side, "s", 2)
+    _check_aligned(world, side, "s", 2)
     world.remove(both, side)
     world.refuse(pod("far", gu("c", size, devices=2)), "TopologyAffinityError")
     _with_plugin_gone(plugin)
@@ -97,11 +99,14 @@ def device_without_topology(world: World) -> None:
     plugin = Plugin(world, None, None)
     plugin.wait(2)
     running = world.run(pod("p", gu("c", 1, devices=1)))
-    before = world.listed(running, "c")
+    before = world.pod_resources_of(running, "c")
     check(len(before["devices"]) == 1, f"listed: {before}")
     world.restart_agent()
     plugin.wait(2)
-    check(world.listed(running, "c") == before, f"listed: {world.listed(running, 'c')}, before {before}")
+    check(
+        world.pod_resources_of(running, "c") == before,
+        f"listed: {world.pod_resources_of(running, 'c')}, before {before}",
+    )
     world.remove(running)
     _with_plugin_gone(plugin)
 
@@ -147,21 +152,21 @@ def assignments_are_kept(world: World) -> None:
 def plugin_failures(world: World) -> None:
     plugin = Plugin(world, 0, 1, fail="GetDevicePluginOptions")
     plugin.wait(0)
-    plugin.tell()
+    plugin.send_state()
     plugin.restart()
     plugin.wait(2)
     plugin.devices[0]["health"] = "Unhealthy"
-    plugin.tell()
+    plugin.send_state()
     plugin.wait(1)
     plugin.devices[0]["health"] = "Healthy"
-    plugin.tell()
+    plugin.send_state()
     plugin.wait(2)
-    plugin.tell(fail="ListAndWatch")
+    plugin.send_state(fail="ListAndWatch")
     plugin.restart()
     plugin.wait(0)
-    plugin.tell()
+    plugin.send_state()
     plugin.restart()
     plugin.wait(2)
-    plugin.tell(fail="Allocate")
+    plugin.send_state(fail="Allocate")
     world.refuse(pod("q", gu("c", 1, devices=1)), "Allocate fails")
     _with_plugin_gone(plugin)

@@ -1,4 +1,4 @@
-"""How the API server reaches a guest's kubelet, for `kubectl exec` and `port-forward`: an egress proxy.
+"""Connections of the API server to a guest's kubelet, for `kubectl exec` and `port-forward`: an egress proxy.
 
 A guest's address exists in its own network only. The API server has a setting for nodes that it cannot reach itself
 (EgressSelectorConfiguration, KEP-1281): it asks a proxy by CONNECT, and this one takes it to the port of this machine
@@ -45,7 +45,8 @@ class Egress(socketserver.ThreadingUnixStreamServer):
         self._folder.cleanup()
 
     def options(self, folder: Path) -> tuple[str, ...]:
-        """What the API server whose certificates are in `folder` is told; the kubelet knows it by a certificate."""
+        """Return the configuration of the API server whose certificates are in `folder`; the kubelet knows it by a
+        certificate."""
         certificate, key = client(folder, _MASTERS)
         connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": self.path}}}
         config = {
@@ -82,7 +83,7 @@ class _Connect(socketserver.StreamRequestHandler):
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Until one of them has ended; the other is told."""
+    """Copy until one of them has ended; the other then gets an end of file."""
     try:
         while data := source.recv(_CHUNK):
             target.sendall(data)

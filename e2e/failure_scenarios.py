@@ -1,4 +1,4 @@
-"""What goes wrong on a node: the agent or the runtime dies, somebody else writes cpusets, state is damaged."""
+"""Failures on a node: the agent or the runtime dies, another program writes cpusets, state is damaged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def agent_killed_between_calls(world: World) -> None:
     owned = world.exclusive(first, "c", 2)
     world.kill_agent()
     world.start_agent()
-    world.shared(first, "c", owned)
+    world.check_shared(first, "c", owned)
     second = world.run(pod("second", gu("c", 1)))
     world.disjoint(owned, world.exclusive(second, "c", 1))
-    world.shared(shared, "c", world.online & ~owned & ~second.cpus("c"))
+    world.check_shared(shared, "c", world.online & ~owned & ~second.cpus("c"))
 
 
 @scenario("X-agent-killed-anywhere", STATIC)
@@ -30,16 +30,16 @@ def agent_killed_between_any_two_calls(world: World) -> None:
     world.kubelet.between = world.restart_agent
     first = world.run(pod("first", gu("a", 1), gu("b", "500m"), init=(gu("i", 1),)))
     own = world.exclusive(first, "a", 1)
-    world.shared(shared, "c", world.online & ~own)
+    world.check_shared(shared, "c", world.online & ~own)
     world.remove(first)
     world.kubelet.between = lambda: None
-    world.shared(shared, "c", world.online)
+    world.check_shared(shared, "c", world.online)
     world.nothing_left()
 
 
 @scenario("X-agent-away", STATIC)
 def pods_that_came_while_the_agent_was_away(world: World) -> None:
-    """They run unpinned, as nobody requires the plugin; an agent that comes back gives them what is theirs."""
+    """They run unpinned, as the plugin is not required; an agent that comes back gives them what is theirs."""
     shared, gone = world.run(pod("ngu", ngu("c"))), world.run(pod("gone", gu("c", 2)))
     world.kill_agent()
     world.remove(gone)
@@ -47,7 +47,7 @@ def pods_that_came_while_the_agent_was_away(world: World) -> None:
     check(late.cpus("c") == world.online, "pinned without an agent")
     world.start_agent()
     check(world.soon(lambda: late.cpus("c").bit_count(), 2) == 2, "the late pod has no CPUs of its own")
-    world.shared(shared, "c", world.online & ~world.exclusive(late, "c", 2))
+    world.check_shared(shared, "c", world.online & ~world.exclusive(late, "c", 2))
 
 
 @scenario("X-slow", STATIC)
@@ -63,7 +63,7 @@ def agent_does_not_answer(world: World) -> None:
     check(world.soon(lambda: late.cpus("c").bit_count(), 2) == 2, "the late pod has no CPUs of its own")
     world.disjoint(owned, world.exclusive(late, "c", 2))
     world.wait_for_agent()
-    world.shared(first, "c", owned)
+    world.check_shared(first, "c", owned)
 
 
 @scenario("X-200-pods", STATIC, where=lambda shape: shape.name == "2x2x4x2")
@@ -73,7 +73,7 @@ def many_pods(world: World) -> None:
         pods = [world.run(pod(f"p{batch}-{i}", gu("c", 1) if i % 2 else ngu("c"))) for i in range(10)]
         owned = [world.exclusive(one, "c", 1) for one in pods[1::2]]
         world.disjoint(*owned)
-        world.shared(pods[0], "c", world.online & ~union(owned))
+        world.check_shared(pods[0], "c", world.online & ~union(owned))
         world.remove(*pods)
     world.nothing_left()
 
@@ -92,7 +92,7 @@ def pods_at_the_same_time(world: World) -> None:
                 not cpus & union(owned),
                 f"a shared container also runs on {format_bits(cpus & union(owned))}",
             )
-        world.shared(shared, "c", world.online)
+        world.check_shared(shared, "c", world.online)
     world.nothing_left()
 
 
@@ -104,29 +104,30 @@ def _restart_runtime(world: World) -> None:
 
 @scenario("X-runtime-restarted", STATIC)
 def runtime_restarted(world: World) -> None:
-    """containerd restarts; the agent finds it again and nobody moves."""
+    """containerd restarts; the agent connects again and no container moves."""
     first = world.run(pod("first", gu("c", 2)))
     owned = world.exclusive(first, "c", 2)
     _restart_runtime(world)
-    world.shared(first, "c", owned)
+    world.check_shared(first, "c", owned)
     world.disjoint(owned, world.exclusive(world.run(pod("second", gu("c", 2))), "c", 2))
 
 
 @scenario("X-stranger", STATIC)
 def somebody_writes_a_cpuset(world: World) -> None:
-    """A cpuset that somebody else changed is put right by the reconcile loop."""
+    """A cpuset that another program changed is put right by the reconcile loop."""
     running = world.run(pod("p", gu("c", 2)))
     owned = world.exclusive(running, "c", 2)
     path = f"/sys/fs/cgroup{running.facts('c')['cgroup']}/cpuset.cpus"
     world.vm.call("shell", command=f"echo {format_bits(world.online)} > {path}")
     mended = f"[ \"$(cat {path})\" = '{format_bits(owned)}' ]"
     world.vm.call("shell", command=f"i=0; until {mended}; do i=$((i+1)); [ $i -gt 150 ] && exit 1; sleep 0.2; done")
-    world.shared(running, "c", owned)
+    world.check_shared(running, "c", owned)
 
 
 @scenario("X-damaged-state", STATIC)
 def state_file_damaged(world: World) -> None:
-    """With a damaged state file nobody loses CPUs and new exclusive requests are refused, until the file is mended."""
+    """With a damaged state file no container loses CPUs and new exclusive requests are refused, until the file is
+    mended."""
     running = world.run(pod("p", gu("c", 2)))
     owned = world.exclusive(running, "c", 2)
     world.kill_agent()
@@ -137,7 +138,7 @@ def state_file_damaged(world: World) -> None:
     world.kill_agent()
     world.mend_state()
     world.start_agent()
-    world.shared(running, "c", owned)
+    world.check_shared(running, "c", owned)
     world.disjoint(owned, world.exclusive(world.run(pod("r", gu("c", 2))), "c", 2))
 
 
@@ -151,8 +152,8 @@ def _processes(world: World) -> int:
     return int(world.vm.call("shell", command=f"{{ {shims}; {pods}; }} | wc -l"))
 
 
-def _tried(world: World, running: Running) -> str:
-    """What the runtime says to another try of a kubelet, empty where the pod now runs."""
+def _retry(world: World, running: Running) -> str:
+    """Retry as a kubelet does, and return the runtime's error; empty where the pod now runs."""
     try:
         world.kubelet.start(running)
     except RefusedError as error:
@@ -169,15 +170,15 @@ def refusals_leave_nothing_behind(world: World) -> None:
     for number in range(_PODS):
         refused = world.kubelet.open(pod(f"big-{number}", gu("c", size)))
         for _ in range(_TRIES):
-            said = _tried(world, refused)
+            said = _retry(world, refused)
             check("Free for exclusive use" in said, f"the refusal says {said!r}")
         world.remove(refused)
     left = world.soon(lambda: _processes(world), before)
     check(left == before, f"{left} shims and pause processes, {before} before")
     waiting = world.kubelet.open(pod("waiting", gu("c", size)))
-    check(bool(_tried(world, waiting)), "a pod of all CPUs runs")
+    check(bool(_retry(world, waiting)), "a pod of all CPUs runs")
     _restart_runtime(world)
-    check(bool(_tried(world, waiting)), "a pod of all CPUs runs after the restart")
+    check(bool(_retry(world, waiting)), "a pod of all CPUs runs after the restart")
     world.exclusive(world.run(pod("gu", gu("c", 2))), "c", 2)
     world.remove(waiting)
     check(shared.cpus("c") != 0, "the other pod has gone")
@@ -190,10 +191,10 @@ def pod_replaced_while_the_old_one_terminates(world: World) -> None:
     size = world.online.bit_count() - world.reserved.bit_count() - 1
     old = world.run(pod("old", gu("c", size)))
     new = world.kubelet.open(pod("new", gu("c", size)))
-    check(bool(_tried(world, new)), "two pods own the same CPUs")
+    check(bool(_retry(world, new)), "two pods own the same CPUs")
     world.remove(old)
-    said = _tried(world, new)
+    said = _retry(world, new)
     check(said == "", f"still refused: {said}")
     owned = world.exclusive(new, "c", size)
     _restart_runtime(world)
-    world.shared(new, "c", owned)
+    world.check_shared(new, "c", owned)

@@ -14,20 +14,20 @@ from podslice.values.cpuset import parse_bits
 _LIST = "cd /proc/irq; for i in [0-9]*; do echo $i $(cat $i/smp_affinity_list) $(ls -d $i/*/ 2>/dev/null); done"
 
 
-def _guarded(guard: str, how: str = "enforce", **others: str) -> Json:
+def _settings(guard: str, how: str = "enforce", **others: str) -> Json:
     spec = {"guards": {guard: how, **others}}
     policy = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy", "spec": spec}
     return {"policy": policy, "reconcileSeconds": 1}
 
 
 def _virtio(world: World) -> dict[str, int]:
-    """Where interrupts of virtio devices may go, by number."""
+    """Return the CPUs of the interrupts of virtio devices, by number."""
     text: str = world.vm.call("shell", command=_LIST)
     rows = [line.split() for line in text.splitlines() if "virtio" in line]
     return {row[0]: bits_in(row[1], "list") for row in rows}
 
 
-@scenario("X-guards-irq", STATIC, agent=_guarded("irq"))
+@scenario("X-guards-irq", STATIC, agent=_settings("irq"))
 def interrupts_leave_exclusive_cpus(world: World) -> None:
     """Interrupts of virtio devices that may come to an owner's CPUs are moved away. The agent is killed while they are
     moved, the owner goes, and the next agent gives all back."""
@@ -70,7 +70,7 @@ def _kernel_threads(world: World) -> dict[str, int]:
     return {name: parse_bits(cpus) for name, cpus in (line.split() for line in text.splitlines())}
 
 
-@scenario("X-guards-kthreads", STATIC, agent=_guarded("kthreads"))
+@scenario("X-guards-kthreads", STATIC, agent=_settings("kthreads"))
 def kernel_threads_leave_exclusive_cpus(world: World) -> None:
     """Threads of the kernel that may be moved leave an owner's CPUs. The agent is killed, they stay away; the owner
     goes, and the next agent lets those that are still there run where they could before."""
@@ -99,42 +99,42 @@ def _cgroup(owner: Running, name: str) -> str:
     return owner.process(name, "cgroup").strip().partition("::")[2]
 
 
-def _left_by_the_kernel(world: World) -> int:
-    """The CPUs that everybody else may use, whatever was written to their cgroups."""
+def _effective_cpus(world: World) -> int:
+    """Return the CPUs left to all other cgroups, whatever was written to those."""
     return parse_bits(str(world.vm.call("read", path="/sys/fs/cgroup/cpuset.cpus.effective")).strip())
 
 
-def _taken(world: World) -> str:
-    """What cgroups of pods have taken for one below."""
+def _exclusive_cpus_of_cgroups(world: World) -> str:
+    """Return `cpuset.cpus.exclusive` of the cgroups of pods."""
     command = "cd /sys/fs/cgroup; find . -name cpuset.cpus.exclusive | sort | while read f; do echo $f $(cat $f); done"
     lines = str(world.vm.call("shell", command=command)).splitlines()
     return "; ".join(line for line in lines if len(line.split()) > 1)
 
 
-@scenario("X-guards-partition", STATIC, new_kernel=True, agent=_guarded("partition"))
+@scenario("X-guards-partition", STATIC, new_kernel=True, agent=_settings("partition"))
 def the_kernel_keeps_others_off(world: World) -> None:
-    """An owner's cgroup becomes a partition: the kernel leaves its CPUs to nobody else. The agent is killed, the
+    """An owner's cgroup becomes a partition: the kernel gives its CPUs to no other cgroup. The agent is killed, the
     partition stays; the owner goes, and the next agent gives back what cgroups above it have taken."""
     shared, owner = world.run(pod("ngu", ngu("c"))), world.run(pod("gu", gu("c", 2)))
     owned = world.exclusive(owner, "c", 2)
     path = f"/sys/fs/cgroup{_cgroup(owner, 'c')}/cpuset.cpus.partition"
     kind = world.soon(lambda: str(world.vm.call("read", path=path)).strip(), "root")
-    check(kind == "root", f"the partition is {kind}; taken: {_taken(world)}")
-    check(_left_by_the_kernel(world) == world.online & ~owned, "the kernel lets others on its CPUs")
+    check(kind == "root", f"the partition is {kind}; taken: {_exclusive_cpus_of_cgroups(world)}")
+    check(_effective_cpus(world) == world.online & ~owned, "the kernel lets others on its CPUs")
     check(world.exclusive(owner, "c", 2) == owned, "the owner has lost CPUs")
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)
     check(int(world.metrics()['podslice_guard_open_files{guard="partition"}']) == 0, "files are left open")
     world.kill_agent()
-    check(_left_by_the_kernel(world) == world.online & ~owned, "a killed agent gave something back")
+    check(_effective_cpus(world) == world.online & ~owned, "a killed agent gave something back")
     world.remove(owner)
     world.start_agent()
-    left = world.soon(lambda: _taken(world), "")
+    left = world.soon(lambda: _exclusive_cpus_of_cgroups(world), "")
     check(left == "", f"cgroups still take {left}")
-    check(_left_by_the_kernel(world) == world.online, "the kernel keeps CPUs from others")
-    world.shared(shared, "c", world.online)
+    check(_effective_cpus(world) == world.online, "the kernel keeps CPUs from others")
+    world.check_shared(shared, "c", world.online)
 
 
-@scenario("X-guards-partition-stop", STATIC, new_kernel=True, agent=_guarded("partition"))
+@scenario("X-guards-partition-stop", STATIC, new_kernel=True, agent=_settings("partition"))
 def an_agent_that_stops_leaves_no_partition(world: World) -> None:
     """An agent that stops in order makes the owner's cgroup a member again; the next one makes it a partition."""
     owner = world.run(pod("gu", gu("c", 2)))
@@ -146,7 +146,7 @@ def an_agent_that_stops_leaves_no_partition(world: World) -> None:
     check(world.soon(kind, "root") == "root", f"the partition is {kind()}")
     world.signal_agent("TERM")
     check(world.soon(kind, "member") == "member", f"the partition is {kind()}")
-    check(_taken(world) == "", f"cgroups still take {_taken(world)}")
+    check(_exclusive_cpus_of_cgroups(world) == "", f"cgroups still take {_exclusive_cpus_of_cgroups(world)}")
     world.restart_agent()
     check(world.soon(kind, "root") == "root", f"the partition is {kind()}")
 
@@ -155,7 +155,7 @@ def _partition(world: World, folder: str) -> str:
     return str(world.vm.call("read", path=f"/sys/fs/cgroup{folder}/cpuset.cpus.partition")).strip()
 
 
-@scenario("X-guards-auto", STATIC, new_kernel=True, agent=_guarded("partition", "auto"))
+@scenario("X-guards-auto", STATIC, new_kernel=True, agent=_settings("partition", "auto"))
 def a_new_kernel_has_partitions_by_itself(world: World) -> None:
     """With `partition: auto` a kernel from 6.11 on has one for an owner."""
     folder = _cgroup(world.run(pod("gu", gu("c", 2))), "c")
@@ -163,14 +163,14 @@ def a_new_kernel_has_partitions_by_itself(world: World) -> None:
     check(kind == "root", f"the partition is {kind}")
 
 
-@scenario("X-guards-auto-older", STATIC, agent=_guarded("partition", "auto", irq="observe"))
+@scenario("X-guards-auto-older", STATIC, agent=_settings("partition", "auto", irq="observe"))
 def an_older_kernel_is_left_alone(world: World) -> None:
     """With `partition: auto` an older kernel has none, when guards have looked at an owner."""
     owner = world.run(pod("gu", gu("c", 2)))
     looked = world.soon(lambda: world.metrics()['podslice_guard_open_files{guard="irq"}'] > 0, True)
     check(looked, "guards have not looked")
     check(_partition(world, _cgroup(owner, "c")) == "member", "an older kernel has a partition")
-    check(_taken(world) == "", f"cgroups have taken {_taken(world)}")
+    check(_exclusive_cpus_of_cgroups(world) == "", f"cgroups have taken {_exclusive_cpus_of_cgroups(world)}")
 
 
 _WHOLE_PODS: Json = {
@@ -181,19 +181,19 @@ _WHOLE_PODS: Json = {
 }
 
 
-@scenario("X-guards-bubble", _WHOLE_PODS, new_kernel=True, agent=_guarded("partition"))
+@scenario("X-guards-bubble", _WHOLE_PODS, new_kernel=True, agent=_settings("partition"))
 def the_cpus_of_a_pod_are_a_partition(world: World) -> None:
-    """What the containers of a pod share among themselves is a partition of the pod's cgroup: the kernel leaves these
-    CPUs to nobody else, and all containers of the pod run there. It goes with the pod."""
+    """The CPUs that a pod's containers share are a partition of the pod's cgroup: the kernel leaves these
+    CPUs to no other cgroup, and all containers of the pod run there. It goes with the pod."""
     owner = world.run(pod("p", ngu("a"), ngu("b"), budget=(2, "128Mi")))
     owned = owner.cpus("a")
     check(owned.bit_count() == 2 and owned == owner.cpus("b"), "both containers run on the pod's two CPUs")
     folder = _cgroup(owner, "a").rpartition("/")[0]
     kind = world.soon(lambda: _partition(world, folder), "root")
-    check(kind == "root", f"the partition of the pod is {kind}; taken: {_taken(world)}")
-    check(_left_by_the_kernel(world) == world.online & ~owned, "the kernel lets others on its CPUs")
+    check(kind == "root", f"the partition of the pod is {kind}; taken: {_exclusive_cpus_of_cgroups(world)}")
+    check(_effective_cpus(world) == world.online & ~owned, "the kernel lets others on its CPUs")
     check(owner.cpus("a") == owner.cpus("b") == owned, "its containers have lost CPUs")
     world.remove(owner)
-    left = world.soon(lambda: _taken(world), "")
+    left = world.soon(lambda: _exclusive_cpus_of_cgroups(world), "")
     check(left == "", f"cgroups still take {left}")
-    check(_left_by_the_kernel(world) == world.online, "the kernel keeps CPUs from others")
+    check(_effective_cpus(world) == world.online, "the kernel keeps CPUs from others")

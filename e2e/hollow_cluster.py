@@ -341,7 +341,7 @@ class Progress:
         """Create the pods, wait until they run or nothing moves any more, and look at every promise."""
         if self.backlog:
             await asyncio.to_thread(self._create, self.names)
-            await self._nominated()
+            await self._wait_for_nominations()
         self.cluster.start_scheduler()
         began = self._processor_seconds()
         creating = asyncio.ensure_future(asyncio.to_thread(self._create, [] if self.backlog else self.names))
@@ -359,7 +359,7 @@ class Progress:
         used = {name: round(now - began.get(name, 0.0), 1) for name, now in self._processor_seconds().items()}
         return await self._result(used)
 
-    async def _nominated(self) -> None:
+    async def _wait_for_nominations(self) -> None:
         """The service has nominated as many as it will."""
         service = self.cluster.service
         if service is None or not service.settings.nominate:

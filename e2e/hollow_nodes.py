@@ -148,19 +148,19 @@ class HollowNode:
         decision = self.node.admit(pod)
         if decision.admitted:
             return "", self.journal.record_admission(self.node.rules, before, self.node.state, pod)
-        return self._refused(before, pod, decision)
+        return self._record_refusal(before, pod, decision)
 
     def admit_as_planned(self, pod: Pod, plan: Holding) -> tuple[str, Stamped]:
         """The same with a plan, which is taken where that keeps every promise."""
         before = self.node.state
         found = admit_as_planned(self.node, pod, plan)
         if not found.decision.admitted:
-            return self._refused(before, pod, found.decision)
+            return self._record_refusal(before, pod, found.decision)
         same = holding_of(self.node.state, pod.metadata.uid) == plan
         fate: PlanOutcome = "honoured" if found.moved else "agreed" if same else "declined"
         return "", self.journal.record_admission(self.node.rules, before, self.node.state, pod, plan=fate)
 
-    def _refused(self, before: NodeState, pod: Pod, decision: Decision) -> tuple[str, Stamped]:
+    def _record_refusal(self, before: NodeState, pod: Pod, decision: Decision) -> tuple[str, Stamped]:
         reason, message = decision.reason, decision.message
         stamped = self.journal.record_refusal(
             self.node.rules, before, self.node.state, pod, reason=reason, message=message

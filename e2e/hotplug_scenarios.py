@@ -30,7 +30,7 @@ def _ledger(world: World) -> str:
     return text
 
 
-def _degraded(world: World, count: int) -> None:
+def _check_degraded(world: World, count: int) -> None:
     found = world.soon(lambda: int(world.metrics()["podslice_degraded_containers"]), count)
     check(found == count, f"{found} containers are degraded, expected {count}")
 
@@ -38,7 +38,7 @@ def _degraded(world: World, count: int) -> None:
 def _two(world: World) -> tuple[Running, Running, int]:
     shared, owner = world.run(pod("ngu", ngu("c"))), world.run(pod("gu", gu("c", 2)))
     owned = world.exclusive(owner, "c", 2)
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)
     return shared, owner, owned
 
 
@@ -49,15 +49,15 @@ def owner_runs_on_the_rest(world: World) -> None:
     shared, owner, owned = _two(world)
     ledger, lost = _ledger(world), owned & -owned
     _switch(world, lost, on=False)
-    world.shared(owner, "c", owned & ~lost)
-    _degraded(world, 1)
+    world.check_shared(owner, "c", owned & ~lost)
+    _check_degraded(world, 1)
     check(_ledger(world) == ledger, "the ledger says something else")
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)
     _switch(world, lost, on=True)
-    world.shared(owner, "c", owned)
-    _degraded(world, 0)
+    world.check_shared(owner, "c", owned)
+    _check_degraded(world, 0)
     check(_ledger(world) == ledger, "the books are not as before")
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)
 
 
 @scenario("X-hotplug-replace", STATIC, where=_roomy, agent=_agent("replace"))
@@ -69,10 +69,10 @@ def owner_gets_another(world: World) -> None:
     count = world.soon(lambda: (owner.cpus("c") & ~lost).bit_count(), 2)
     check(count == 2, f"the owner has {count} CPUs")
     now = world.exclusive(owner, "c", 2)
-    world.shared(shared, "c", world.online & ~now & ~lost)
+    world.check_shared(shared, "c", world.online & ~now & ~lost)
     _switch(world, lost, on=True)
-    world.shared(shared, "c", world.online & ~now)
-    world.shared(owner, "c", now)
+    world.check_shared(shared, "c", world.online & ~now)
+    world.check_shared(owner, "c", now)
 
 
 @scenario("X-hotplug-all", STATIC, where=_roomy, agent=_agent("degrade"))
@@ -83,11 +83,11 @@ def owner_without_any_gets_others(world: World) -> None:
     count = world.soon(lambda: owner.cpus("c").bit_count(), 2)
     check(count == 2, f"the owner has {count} CPUs")
     now = world.exclusive(owner, "c", 2)
-    world.shared(shared, "c", world.online & ~owned & ~now)
+    world.check_shared(shared, "c", world.online & ~owned & ~now)
     _switch(world, owned, on=True)
-    world.shared(shared, "c", world.online & ~now)
+    world.check_shared(shared, "c", world.online & ~now)
     world.remove(owner)
-    world.shared(shared, "c", world.online)
+    world.check_shared(shared, "c", world.online)
     world.nothing_left()
 
 
@@ -99,10 +99,10 @@ def cpus_go_while_the_agent_is_away(world: World) -> None:
     world.kill_agent()
     _switch(world, lost, on=False)
     world.start_agent()
-    _degraded(world, 1)
-    world.shared(owner, "c", owned & ~lost)
+    _check_degraded(world, 1)
+    world.check_shared(owner, "c", owned & ~lost)
     _switch(world, lost, on=True)
-    world.shared(owner, "c", owned)
-    _degraded(world, 0)
+    world.check_shared(owner, "c", owned)
+    _check_degraded(world, 0)
     check(_ledger(world) == ledger, "the books are not as before")
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)

@@ -136,7 +136,7 @@ def guest_busybox(cache: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(cache: Path) -> Iterator[None]:
+def lock_cache(cache: Path) -> Iterator[None]:
     """One run at a time builds what all use."""
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -172,9 +172,9 @@ class Life:
             ClusterModel(limits), PlacementEvents(), schedulers=frozenset({SCHEDULER}), clock=lambda: self.now,
             policy=self.policy, advise=limits.best > 1,
         )  # fmt: skip
-        self.placing.events.binding_outcome.add(self._told)
+        self.placing.events.binding_outcome.add(self._take_report)
         self.journals.restart()
-        self.journals.events.applied.add(self._applied)
+        self.journals.events.applied.add(self._take_result)
         for name in self.nodes:
             self.placing.node_changed(None, ScheduledNode(name))
         if self.r.random() < 0.5:
@@ -184,7 +184,7 @@ class Life:
             self.journals.catch_up(self.nodes)
             self._list()
 
-    def _applied(self, name: str, stamped: Stamped, applied: ApplyResult) -> None:
+    def _take_result(self, name: str, stamped: Stamped, applied: ApplyResult) -> None:
         self._look(name, stamped, applied)
         replica = self.journals.nodes[name].replica
         self.placing.apply_event(name, stamped, applied, replica)
@@ -193,7 +193,7 @@ class Life:
                 self.unheard.discard(uid)
                 self.binding_outcomes["told by a whole state"] += 1
 
-    def _told(self, word: NodeReport) -> None:
+    def _take_report(self, word: NodeReport) -> None:
         if word.uid in self.unheard:
             self.unheard.discard(word.uid)
             self.binding_outcomes[word.outcome.kind] += 1
@@ -291,13 +291,13 @@ class Life:
             why, stamped = node.admit(read) if plan is None else node.admit_as_planned(read, plan.holding)
             self.running[pod.uid] = pod
             if pod.service:
-                self._started(pod, why)
+                self._note_start(pod, why)
             if why:
                 del self.running[pod.uid]
-                self._gone(pod)
+                self._note_end(pod)
             self.journals.feed(pod.node, encode(stamped))
 
-    def _started(self, pod: LivingPod, why: str) -> None:
+    def _note_start(self, pod: LivingPod, why: str) -> None:
         self.placed += 1
         if why:
             self.binding_outcomes["refused"] += 1
@@ -315,10 +315,10 @@ class Life:
 
     def _end(self, pod: LivingPod) -> None:
         del self.running[pod.uid]
-        self._gone(pod)
+        self._note_end(pod)
         self.journals.feed(pod.node, encode(self.nodes[pod.node].remove(pod.uid)))
 
-    def _gone(self, pod: LivingPod) -> None:
+    def _note_end(self, pod: LivingPod) -> None:
         del self.pods[pod.uid]
         self.news.append((pod.uid, None))
 
@@ -329,7 +329,7 @@ class Life:
             pod = self.r.choice(ready)
             self.waiting.pop(pod.uid, None)
             self.bound.pop(pod.uid, None)
-            self._gone(pod)
+            self._note_end(pod)
 
     def foreign(self) -> None:
         """Another scheduler binds a pod where nobody of ours is on the way; its kubelet may refuse it."""
@@ -413,7 +413,7 @@ class Life:
         """Nobody waits any more, all that is bound starts, all news are told: the model is the nodes."""
         self.mend()
         for pod in list(self.waiting.values()):
-            self._gone(self.waiting.pop(pod.uid))
+            self._note_end(self.waiting.pop(pod.uid))
         while self.bound:
             self.start()
         while self.news:

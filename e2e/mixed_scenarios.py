@@ -46,8 +46,8 @@ def container_is_mixed(world: World) -> None:
     running = world.run(pod("p", gu("mixed", "1500m"), annotations=ASKS))
     shares = world.run(pod("s", ngu("c")))
     one = _parts(world, running, 1)
-    world.shared(running, "mixed", world.online)
-    world.shared(shares, "c", world.online & ~one)
+    world.check_shared(running, "mixed", world.online)
+    world.check_shared(shares, "c", world.online & ~one)
     told = running.variables("mixed")
     shared = format_bits(world.online & ~one)
     check(told["PODSLICE_ISOLATION"] == "mixed", f"told {told}")
@@ -56,7 +56,7 @@ def container_is_mixed(world: World) -> None:
         (told["OPENSHIFT_ISOLATED_CPUS"], told["OPENSHIFT_SHARED_CPUS"]) == (format_bits(one), shared), f"told {told}"
     )
     check(running.facts("mixed")["cpu.max"].startswith("max"), "a mixed container is throttled")
-    listed = {int(cpu) for cpu in world.listed(running, "mixed")["cpu_ids"]}
+    listed = {int(cpu) for cpu in world.pod_resources_of(running, "mixed")["cpu_ids"]}
     check(listed == set(iter_bits(one)), f"PodResources lists {listed}")
     generation = _file(running)["generation"]
     resources = {"cpu_shares": 2560, "cpu_quota": 250_000, "cpu_period": 100_000}
@@ -64,7 +64,7 @@ def container_is_mixed(world: World) -> None:
     two = _parts(world, running, 2)
     check(two & one == one, f"{one:b} became {two:b}")
     check(_file(running)["generation"] > generation, "the file counts no change")
-    world.shared(shares, "c", world.online & ~two)
+    world.check_shared(shares, "c", world.online & ~two)
     world.restart_agent()
     check(_parts(world, running, 2) == two, "a restart moved the container")
-    world.shared(shares, "c", world.online & ~two)
+    world.check_shared(shares, "c", world.online & ~two)

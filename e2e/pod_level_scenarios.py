@@ -17,7 +17,7 @@ _BUDGET = "128Mi"
 def one_exclusive(world: World) -> None:
     shared = world.run(pod("ngu", ngu("c")))
     owned = world.exclusive(world.run(pod("p", gu("a", 1, _BUDGET), budget=(1, _BUDGET))), "a", 1)
-    world.shared(shared, "c", world.online & ~owned)
+    world.check_shared(shared, "c", world.online & ~owned)
 
 
 @scenario("P02", _POD)
@@ -26,7 +26,7 @@ def shared_containers_run_on_the_pods_cpus(world: World) -> None:
     running = world.run(pod("p", ngu("a"), ngu("b"), budget=(2, _BUDGET)))
     own = running.cpus("a")
     check(own.bit_count() == 2 and own == running.cpus("b"), "both containers run on the pod's two CPUs")
-    world.shared(shared, "c", world.online & ~own)
+    world.check_shared(shared, "c", world.online & ~own)
 
 
 @scenario("P03", _POD)
@@ -48,13 +48,13 @@ def init_cpus_go_back_to_the_pod(world: World) -> None:
 @scenario("P05", _POD)
 @scenario("P18", _CONTAINER)
 def not_guaranteed_with_exclusive_container(world: World) -> None:
-    world.shared(world.run(pod("p", gu("a", 1), budget=(1, _BUDGET), limit=(2, _BUDGET))), "a", world.online)
+    world.check_shared(world.run(pod("p", gu("a", 1), budget=(1, _BUDGET), limit=(2, _BUDGET))), "a", world.online)
 
 
 @scenario("P06", _POD)
 @scenario("P19", _CONTAINER)
 def not_guaranteed(world: World) -> None:
-    world.shared(world.run(pod("p", ngu("a"), budget=(1, _BUDGET), limit=(2, _BUDGET))), "a", world.online)
+    world.check_shared(world.run(pod("p", ngu("a"), budget=(1, _BUDGET), limit=(2, _BUDGET))), "a", world.online)
 
 
 @scenario("P07", _POD)
@@ -118,13 +118,13 @@ def container_scope_exclusive(world: World) -> None:
 
 @scenario("P15", _CONTAINER)
 def container_scope_shared(world: World) -> None:
-    world.shared(world.run(pod("p", ngu("a"), budget=(2, _BUDGET))), "a", world.online)
+    world.check_shared(world.run(pod("p", ngu("a"), budget=(2, _BUDGET))), "a", world.online)
 
 
 @scenario("P16", _CONTAINER)
 def container_scope_mixed(world: World) -> None:
     running = world.run(pod("p", gu("a", 1), ngu("b"), budget=(2, _BUDGET)))
-    world.shared(running, "b", world.online & ~world.exclusive(running, "a", 1))
+    world.check_shared(running, "b", world.online & ~world.exclusive(running, "a", 1))
 
 
 @scenario("P17", _CONTAINER)
@@ -132,14 +132,14 @@ def container_scope_init(world: World) -> None:
     running = world.run(pod("p", gu("a", 1), ngu("b"), init=(gu("i", 1),), budget=(2, _BUDGET)))
     owned = world.exclusive(running, "a", 1)
     check(running.cpus("i") == owned, "the init container's CPU is used again")
-    world.shared(running, "b", world.online & ~owned)
+    world.check_shared(running, "b", world.online & ~owned)
 
 
 @scenario("P20", _CONTAINER)
 def container_scope_has_no_empty_pool(world: World) -> None:
     running = world.run(pod("p", gu("a", 1), gu("b", 1), ngu("c"), budget=(2, _BUDGET)))
     owned = world.exclusive(running, "a", 1) | world.exclusive(running, "b", 1)
-    world.shared(running, "c", world.online & ~owned)
+    world.check_shared(running, "c", world.online & ~owned)
 
 
 @scenario("P21", _CONTAINER)
@@ -157,5 +157,5 @@ def container_scope_quota_on(world: World) -> None:
 @scenario("P24", _OFF)
 def gate_off(world: World) -> None:
     running = world.run(pod("p", gu("a", 1), ngu("b"), budget=(2, _BUDGET)))
-    world.shared(running, "a", world.online)
-    world.shared(running, "b", world.online)
+    world.check_shared(running, "a", world.online)
+    world.check_shared(running, "b", world.online)

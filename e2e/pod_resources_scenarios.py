@@ -20,7 +20,7 @@ def _nodes(answer: Json) -> int:
     return union(1 << int(node.get("ID", 0)) for node in answer.get("topology", {}).get("nodes", ()))
 
 
-def _installed(world: World, node: int) -> int:
+def _installed_memory(world: World, node: int) -> int:
     """Bytes of a NUMA node."""
     line = world.vm.call("shell", command=f"grep MemTotal {_NODE.format(node)}/meminfo")
     return int(line.split()[3]) * 1024
@@ -34,7 +34,9 @@ def allocatable_memory(world: World) -> None:
     world.vm.call("shell", command=f"rm -rf {STATE}; echo {_HUGE_PAGES} > {pages}")
     world.start_agent()
     huge = _HUGE_PAGES * 2 << 20
-    expected = {(f"{1 << node:b}", "memory"): _installed(world, node) - (64 << 20) for node in range(len(world.nodes))}
+    expected = {
+        (f"{1 << node:b}", "memory"): _installed_memory(world, node) - (64 << 20) for node in range(len(world.nodes))
+    }
     expected["1", "memory"] -= huge
     expected["1", "hugepages-2Mi"] = huge
     found = world.pod_resources("GetAllocatableResources")["memory"]
@@ -46,7 +48,7 @@ def allocatable_memory(world: World) -> None:
 def memory_is_listed(world: World) -> None:
     running = world.run(pod("p", gu("a", 1, "100Mi"), gu("b", 1, "150Mi")))
     for name, size in (("a", 100 << 20), ("b", 150 << 20)):
-        (block,) = world.listed(running, name)["memory"]
+        (block,) = world.pod_resources_of(running, name)["memory"]
         check(int(block["size"]) == size, f"{name} holds {block['size']} bytes, expected {size}")
         check(_nodes(block) == running.mems(name), f"{name} is listed on other NUMA nodes than it may use")
 
@@ -56,7 +58,7 @@ def memory_is_listed(world: World) -> None:
 def no_memory_without_policy(world: World) -> None:
     running = world.run(pod("p", gu("a", 1)))
     check("memory" not in world.pod_resources("GetAllocatableResources"), "memory is allocatable without a policy")
-    check("memory" not in world.listed(running, "a"), "memory is listed without a policy")
+    check("memory" not in world.pod_resources_of(running, "a"), "memory is listed without a policy")
 
 
 @scenario("R02/static", STATIC)
@@ -64,8 +66,8 @@ def cpus_are_listed(world: World) -> None:
     shared = world.run(pod("ngu", ngu("c")))
     owner = world.run(pod("gu", gu("c", 2)))
     owned = world.exclusive(owner, "c", 2)
-    check(_ids(world.listed(owner, "c")) == owned, "List names other CPUs than the container has")
-    check("cpu_ids" not in world.listed(shared, "c"), "a container on the shared pool is listed with CPUs")
+    check(_ids(world.pod_resources_of(owner, "c")) == owned, "List names other CPUs than the container has")
+    check("cpu_ids" not in world.pod_resources_of(shared, "c"), "a container on the shared pool is listed with CPUs")
     found = world.pod_resources("Get", pod_name="gu-e2e", pod_namespace="default")
     check(_ids(found["pod_resources"]["containers"][0]) == owned, "Get names other CPUs than the container has")
     missing = world.pod_resources("Get", pod_name="nobody", pod_namespace="default")
@@ -77,7 +79,7 @@ def cpus_are_listed(world: World) -> None:
 @scenario("R02/none", {"cpuManagerPolicy": "none"})
 def no_cpus_without_policy(world: World) -> None:
     running = world.run(pod("gu", gu("c", 2)))
-    check("cpu_ids" not in world.listed(running, "c"), "CPUs are listed without a policy")
+    check("cpu_ids" not in world.pod_resources_of(running, "c"), "CPUs are listed without a policy")
     check("cpu_ids" not in world.pod_resources("GetAllocatableResources"), "CPUs are allocatable without a policy")
 
 
@@ -92,7 +94,7 @@ def ended_pods_are_not_listed(world: World) -> None:
     world.vm.call("shell", command=f"python3.13 -c \"{runtime}.stop_sandbox('{ended.sandbox}')\"")
     names = {one["name"] for one in world.pod_resources("List")["pod_resources"]}
     check(names == {"be-e2e", "bu-e2e", "last-e2e"}, f"listed: {sorted(names)}")
-    world.shared(pods[0], "c", world.online & ~world.exclusive(last, "c", 1))
+    world.check_shared(pods[0], "c", world.online & ~world.exclusive(last, "c", 1))
     check(world.exclusive(world.run(pod("next", gu("c", 2))), "c", 2) == owned, "the ended pod's CPUs are not reused")
 
 
@@ -111,5 +113,8 @@ def calls_are_counted(world: World) -> None:
 def pod_level(world: World) -> None:
     """Of a pod with its own budget the exclusive container is listed with its part, the shared one without CPUs."""
     running = world.run(pod("p", gu("a", 1, "64Mi"), ngu("b"), budget=(2, "128Mi")))
-    check(_ids(world.listed(running, "a")) == world.exclusive(running, "a", 1), "List names other CPUs")
-    check("cpu_ids" not in world.listed(running, "b"), "a container on the pod's shared pool is listed with CPUs")
+    check(_ids(world.pod_resources_of(running, "a")) == world.exclusive(running, "a", 1), "List names other CPUs")
+    check(
+        "cpu_ids" not in world.pod_resources_of(running, "b"),
+        "a container on the pod's shared pool is listed with CPUs",
+    )

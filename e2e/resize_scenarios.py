@@ -21,7 +21,7 @@ def _resize(world: World, running: Any, name: str, cpu: int) -> None:
     world.vm.call("update_container", container=running.containers[name][0], resources=wanted)
 
 
-def _resized(world: World, running: Any, count: int) -> int:
+def _wait_for_resize(world: World, running: Any, count: int) -> int:
     found = world.soon(lambda: running.cpus("own").bit_count(), count)
     check(found == count, f"own runs on {found} CPUs, expected {count}")
     return world.exclusive(running, "own", count)
@@ -35,9 +35,9 @@ def container_is_resized(world: World) -> None:
     shares = world.run(pod("s", ngu("c")))
     one = world.exclusive(running, "own", 1)
     _resize(world, running, "own", 3)
-    three = _resized(world, running, 3)
+    three = _wait_for_resize(world, running, 3)
     check(three & one == one, f"{one:b} became {three:b}")
-    world.shared(shares, "c", world.online & ~three)
+    world.check_shared(shares, "c", world.online & ~three)
     check(running.facts("own")["cpu.max"].startswith("max"), "exclusive CPUs are throttled")
     try:
         _resize(world, running, "own", 64)
@@ -47,8 +47,8 @@ def container_is_resized(world: World) -> None:
         raise CheckError("64 CPUs were granted")
     check(running.cpus("own") == three, "a refused resize moved the container")
     _resize(world, running, "own", 1)
-    check(_resized(world, running, 1) == one, "it did not give back what came last")
-    world.shared(shares, "c", world.online & ~one)
+    check(_wait_for_resize(world, running, 1) == one, "it did not give back what came last")
+    world.check_shared(shares, "c", world.online & ~one)
     world.restart_agent()
-    world.shared(running, "own", one)
-    world.shared(shares, "c", world.online & ~one)
+    world.check_shared(running, "own", one)
+    world.check_shared(shares, "c", world.online & ~one)

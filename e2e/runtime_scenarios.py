@@ -36,13 +36,13 @@ def update_keeps_the_sets(world: World) -> None:
         wanted = {"cpu_shares": 300, "cpu_quota": quota, "cpu_period": 100000}
         world.vm.call("update_container", container=running.containers[name][0], resources=wanted)
         check(running.facts(name)["cpu.weight"] != before, f"cpu.weight is still {before}")
-    world.shared(running, "own", owned)
-    world.shared(running, "half", shared)
+    world.check_shared(running, "own", owned)
+    world.check_shared(running, "half", shared)
     check(running.facts("own")["cpu.max"].startswith("max"), "exclusive CPUs are throttled")
     check(running.facts("half")["cpu.max"] == "80000 100000", f"cpu.max is {running.facts('half')['cpu.max']}")
     wanted = {"cpu_shares": 1536, "cpu_quota": 150000, "cpu_period": 100000}
     world.vm.call("update_container", container=running.containers["own"][0], resources=wanted)
-    world.shared(running, "own", owned)
+    world.check_shared(running, "own", owned)
     limit = world.soon(lambda: running.facts("own")["cpu.max"], "150000 100000")
     check(limit == "150000 100000", f"after a resize to 1500m cpu.max is {limit}")
 
@@ -53,11 +53,11 @@ def ephemeral_container(world: World) -> None:
     running = world.run(pod("p", gu("own", 1, "64Mi"), ngu("rest"), budget=(2, "128Mi")))
     owned = running.cpus("own") | running.cpus("rest")
     world.kubelet.start_container(running, "debugger", {})
-    world.shared(running, "debugger", world.online & ~owned)
+    world.check_shared(running, "debugger", world.online & ~owned)
     check(running.facts("debugger")["pod memory.max"] == str(128 << 20), "the pod's memory limit does not hold")
 
 
-def _told(running: Any, name: str) -> Json:
+def _read_resources(running: Any, name: str) -> Json:
     """The file in the container."""
     told: Json = json.loads(running.process(name, "root/run/podslice/resources.json"))
     return told
@@ -73,9 +73,12 @@ def containers_know_their_cpus(world: World) -> None:
     found = {name: owner.variables("c")[f"PODSLICE_{name}"] for name in ("CPUS", "ISOLATION", "FILE")}
     expected = {"CPUS": format_bits(owned), "ISOLATION": "container", "FILE": "/run/podslice/resources.json"}
     check(found == expected, f"told {found}, expected {expected}")
-    check(_told(owner, "c")["cpus"] == format_bits(owned), f"the file says {_told(owner, 'c')}")
+    check(_read_resources(owner, "c")["cpus"] == format_bits(owned), f"the file says {_read_resources(owner, 'c')}")
     left = format_bits(world.online & ~owned)
-    check(world.soon(lambda: _told(shared, "c")["cpus"], left) == left, f"the file says {_told(shared, 'c')}")
+    check(
+        world.soon(lambda: _read_resources(shared, "c")["cpus"], left) == left,
+        f"the file says {_read_resources(shared, 'c')}",
+    )
 
 
 @scenario("X-annotation", configured(with_pod_level))

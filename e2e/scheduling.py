@@ -99,6 +99,6 @@ def eventually(look: Callable[[], T], what: str = "", patience: float = PATIENCE
     return found
 
 
-def started(plane: ControlPlane, name: str, configuration: Json) -> None:
+def start_scheduler_named(plane: ControlPlane, name: str, configuration: Json) -> None:
     """A scheduler of that name, by a configuration that names no profile."""
     plane.start_scheduler(SOON | {"profiles": [profile(name)]} | configuration, name=name)

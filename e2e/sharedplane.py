@@ -65,7 +65,7 @@ def cluster_of(plane: ControlPlane, nodes: tuple[str, ...]) -> Cluster:
 
 
 @contextlib.contextmanager
-def shared(folder: Path) -> Iterator[Cluster]:
+def shared_plane(folder: Path) -> Iterator[Cluster]:
     """The control plane of this folder, started where nobody has yet. Raises `FetchError`, `ControlPlaneError`."""
     find_programs()
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ def _suite(world: World) -> None:
         world.exclusive(multi, "a", 1), world.exclusive(multi, "b", 2),
     ]  # fmt: skip
     world.disjoint(*sets)
-    world.shared(shared, "c", world.online & ~union(sets))
+    world.check_shared(shared, "c", world.online & ~union(sets))
     world.remove(one, two, multi)
     world.nothing_left()
 
@@ -38,7 +38,7 @@ def _node_size(world: World) -> int:
     return max(cpus.bit_count() for cpus in world.nodes)
 
 
-def _aligned(world: World, cpus: int) -> None:
+def _check_aligned(world: World, cpus: int) -> None:
     check(world.on_nodes(cpus).bit_count() == 1, f"CPUs of several NUMA nodes: {cpus:b}")
 
 
@@ -46,12 +46,12 @@ def _aligned(world: World, cpus: int) -> None:
 def each_container_on_one_node(world: World) -> None:
     size = _node_size(world)
     whole = world.run(pod("whole", gu("c", size)))
-    _aligned(world, world.exclusive(whole, "c", size))
+    _check_aligned(world, world.exclusive(whole, "c", size))
     several = world.run(pod("several", gu("a", 2), gu("b", 2)))
     for name in ("a", "b"):
-        _aligned(world, world.exclusive(several, name, 2))
+        _check_aligned(world, world.exclusive(several, name, 2))
     sidecar = world.run(pod("side", gu("a", 1), init=(gu("s", 1, sidecar=True),)))
-    _aligned(world, world.exclusive(sidecar, "s", 1))
+    _check_aligned(world, world.exclusive(sidecar, "s", 1))
 
 
 @scenario("T03", _topology("single-numa-node"))
@@ -67,7 +67,7 @@ def whole_pod_on_one_node(world: World) -> None:
     size = _node_size(world)
     first = world.run(pod("p", gu("a", size // 2), gu("b", size // 2)))
     own = union(world.exclusive(first, name, size // 2) for name in ("a", "b"))
-    _aligned(world, own)
+    _check_aligned(world, own)
     second = world.run(pod("q", gu("a", size)))
     check(world.on_nodes(world.exclusive(second, "a", size)) != world.on_nodes(own), "the pods share a NUMA node")
     world.refuse(pod("r", gu("a", size), gu("b", 1)), "TopologyAffinityError")

@@ -144,7 +144,7 @@ class VirtualMachine:
         self.call("shell", command=_QUOTA)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """It stands still meanwhile, and then goes on with what it was at."""
         with _QMP(self._folder / "qmp.sock") as qmp:
             qmp.execute("stop")
@@ -229,7 +229,7 @@ class VirtualMachine:
             raise GuestError(f"{function}: {answer['error']}")
         return answer["result"]
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """What QEMU itself said last, of its network for example."""
         return "\n".join((self._folder / "qemu.log").read_text(errors="replace").splitlines()[-8:])
 

@@ -106,7 +106,7 @@ class World:
         answer: Json = json.loads(self.vm.call("shell", command=shlex.join(["python3.13", *words])))
         return answer
 
-    def listed(self, pod: Running, name: str) -> Json:
+    def pod_resources_of(self, pod: Running, name: str) -> Json:
         """What the PodResources API says of a container; an empty object for one it does not list."""
         for one in self.pod_resources("List").get("pod_resources", []):
             if one["name"] == f"{pod.manifest['metadata']['name']}-{NODE}":
@@ -140,7 +140,7 @@ class World:
 
     # Checks
 
-    def shared(self, pod: Running, name: str, expected: int) -> None:
+    def check_shared(self, pod: Running, name: str, expected: int) -> None:
         """A container runs on exactly these CPUs, or does soon: the runtime is told about released CPUs afterwards."""
         found = self.soon(lambda: pod.cpus(name), expected)
         check(found == expected, f"{name} runs on {_text(found)}, expected {_text(expected)}")

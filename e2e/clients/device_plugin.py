@@ -54,27 +54,27 @@ class Plugin:
         self._server.add_insecure_port(f"unix://{self._folder / _ENDPOINT}")
         self._server.start()
 
-    def _wanted(self, call: str, context: Any) -> dict[str, Any]:
+    def _read_state(self, call: str, context: Any) -> dict[str, Any]:
         wanted: dict[str, Any] = json.loads(self._file.read_text())
         if wanted.get("fail") == call:
             context.abort(grpc.StatusCode.INTERNAL, f"{call} fails")
         return wanted
 
     def _options(self, request: Any, context: Any) -> Any:
-        self._wanted("GetDevicePluginOptions", context)
+        self._read_state("GetDevicePluginOptions", context)
         return api.DevicePluginOptions()
 
     def _list(self, request: Any, context: Any) -> Iterator[Any]:
-        told = None
+        sent = None
         while context.is_active():
-            devices = self._wanted("ListAndWatch", context)["devices"]
-            if devices != told:
-                told = devices
+            devices = self._read_state("ListAndWatch", context)["devices"]
+            if devices != sent:
+                sent = devices
                 yield api.ListAndWatchResponse(devices=[_device(one) for one in devices])
             time.sleep(0.1)
 
     def _allocate(self, request: Any, context: Any) -> Any:
-        self._wanted("Allocate", context)
+        self._read_state("Allocate", context)
         answer = api.AllocateResponse()
         for one in request.container_requests:
             answer.container_responses.add().envs["EXAMPLE_DEVICES"] = ",".join(sorted(one.devices_ids))

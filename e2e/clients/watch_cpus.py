@@ -3,7 +3,7 @@ OWNER OTHER…` with ids of containers; after so many seconds at the latest. Pri
 the sets the owner had, and what was wrong. It says on standard error when it has looked once.
 
 A look reads what the kernel lets the owner run on before and after it looks at the others, so that a set that changes
-meanwhile accuses nobody: only what the owner had all the time counts.
+in between raises no false alarm: only CPUs that the owner had all the time count.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def import_image(digest: str) -> None:
 
 
 def keep_on_disk() -> None:
-    """What containerd, the kubelet and the agent keep is on the fifth disk from now on, which outlives the machine's
-    memory. None of them runs."""
+    """Keep the files of containerd, the kubelet and the agent on the fifth disk from now on, which outlives the
+    machine's memory. None of them runs."""
     names = ("containerd", "kubelet", "podslice")
     commands = (
         "blockdev --flushbufs /dev/vde",
@@ -61,7 +61,7 @@ def keep_on_disk() -> None:
 
 
 def agent_status(path: str) -> dict[str, Any]:
-    """What the agent's socket says, as `podslice status` reads it."""
+    """Read the agent's socket, as `podslice status` does."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(20)
         client.connect(path)

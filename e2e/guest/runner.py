@@ -168,7 +168,7 @@ def update_container(container: str, resources: dict[str, object]) -> None:
 
 
 def facts(pid: int) -> dict[str, str]:
-    """What holds for a running process: its allowed CPUs and memory nodes, and its cgroup's files."""
+    """Return the facts of a running process: its allowed CPUs and memory nodes, and its cgroup's files."""
     status = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
     )
@@ -231,8 +231,8 @@ def main() -> None:
 
 
 def receive(channel: Any) -> bytes:
-    """What the host has sent, maybe nothing. Looked for now and then whatever the kernel says: an emulated port can
-    lose an interrupt."""
+    """Return what the host has sent, maybe nothing. Looked for now and then whatever the kernel says: an emulated port
+    can lose an interrupt."""
     data: bytes | None = channel.read(65536)
     if data:
         return data

@@ -10,7 +10,7 @@ import pytest
 from e2e.controlplane import Api, ControlPlane, Settings
 from e2e.packages import FetchError
 from e2e.programs import find_programs
-from e2e.sharedplane import NODES, Cluster, cluster_of, shared
+from e2e.sharedplane import NODES, Cluster, cluster_of, shared_plane
 
 HERE = Path(__file__).parent
 _LONGEST = 900
@@ -38,7 +38,7 @@ def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The API server that all tests share, whichever worker they run in. What they store is in namespaces of theirs."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "control-plane"
-    with shared(folder) as running:
+    with shared_plane(folder) as running:
         running.prepare_namespace("default")
         yield running
 

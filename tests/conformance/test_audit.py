@@ -13,7 +13,7 @@ import pytest
 import yaml
 from e2e.controlplane import APPLY, Api, ControlPlane, Json, Settings
 from e2e.programs import find_programs
-from e2e.scheduling import Pods, create_node, eventually, extender, pod, started
+from e2e.scheduling import Pods, create_node, eventually, extender, pod, start_scheduler_named
 from e2e.sharedplane import prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
@@ -259,7 +259,7 @@ def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
         beside.api.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
     eventually(lambda: beside.api.ask("GET", NODE_STATES).code == 200)
     beside.api.call("POST", NODE_STATES, new_node_state("gone"))
-    started(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
+    start_scheduler_named(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
     pods = Pods(beside.api)
 
     def play(nodes: StreamingNodes, loop: asyncio.AbstractEventLoop) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.scheduling import PATIENCE, Pods, create_node, eventually, extender, pod, started
+from e2e.scheduling import PATIENCE, Pods, create_node, eventually, extender, pod, start_scheduler_named
 
 from tests.conformance.beside import NODES, Beside, StreamingNodes, service_beside, streaming
 from tests.read_documents import read_document
@@ -46,7 +46,7 @@ def test_beside_a_scheduler(beside: Beside, tmp_path: Path) -> None:
     waits, and goes where one leaves. Told to end, the service ends well."""
     for name in NODES:
         create_node(beside.api, name, cpus=63)
-    started(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
+    start_scheduler_named(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
     pods = Pods(beside.api)
 
     def scene(nodes: StreamingNodes) -> None:

@@ -13,7 +13,7 @@ import pytest
 from e2e.controlplane import MERGE, Api, ControlPlane, Json
 from e2e.programs import find_programs
 from e2e.recordingextender import Answerer, Call, RecordingExtender, Reply
-from e2e.scheduling import Pods, create_node, eventually, extender, pod, started
+from e2e.scheduling import Pods, create_node, eventually, extender, pod, start_scheduler_named
 from e2e.sharedplane import prepare_namespace
 
 NODES = {"n0", "n1", "n2"}
@@ -111,9 +111,9 @@ def bench(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for node in sorted(NODES):
             create_node(api, node, cpus=64)
         verbs = {"preemptVerb": "preempt"}
-        started(plane, CAPABLE, {"extenders": [extender(recorder.url, **verbs)]})
-        started(plane, WHOLE, {"extenders": [extender(recorder.url, nodeCacheCapable=False, **verbs)]})
-        started(plane, IGNORED, {"extenders": [extender(recorder.url, ignorable=True, httpTimeout="5s")]})
+        start_scheduler_named(plane, CAPABLE, {"extenders": [extender(recorder.url, **verbs)]})
+        start_scheduler_named(plane, WHOLE, {"extenders": [extender(recorder.url, nodeCacheCapable=False, **verbs)]})
+        start_scheduler_named(plane, IGNORED, {"extenders": [extender(recorder.url, ignorable=True, httpTimeout="5s")]})
         yield Bench(plane, api, Pods(api), recorder)
 
 
@@ -284,7 +284,7 @@ def test_late_answer_that_counts(bench: Bench) -> None:
         return {"NodeNames": ["n0"]}
 
     bench.extender.answers[hasty] = saying(bench, filter=late)
-    started(bench.plane, hasty, {"extenders": [extender(bench.extender.url, httpTimeout="1s")]})
+    start_scheduler_named(bench.plane, hasty, {"extenders": [extender(bench.extender.url, httpTimeout="1s")]})
     bench.pods.create(pod(hasty, hasty))
     reason, message = bench.refused(hasty)
     bench.plane.stop(hasty)
@@ -295,7 +295,7 @@ def test_late_answer_that_counts(bench: Bench) -> None:
 
 def test_unreachable(bench: Bench) -> None:
     """A scheduler whose extender does not listen schedules nothing, and says which address does not answer."""
-    started(bench.plane, "lonely", {"extenders": [extender("http://127.0.0.1:1/v1")]})
+    start_scheduler_named(bench.plane, "lonely", {"extenders": [extender("http://127.0.0.1:1/v1")]})
     bench.pods.create(pod("lonely", "lonely"))
     reason, message = bench.refused("lonely")
     bench.plane.stop("lonely")

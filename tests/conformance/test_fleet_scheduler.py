@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from e2e.controlplane import Api, ControlPlane, Json
-from e2e.scheduling import Pods, create_node, eventually, pod, started
+from e2e.scheduling import Pods, create_node, eventually, pod, start_scheduler_named
 from e2e.sharedplane import prepare_namespace
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
@@ -145,7 +145,7 @@ def test_where_pods_with_rules_go(plane: ControlPlane, seed: int) -> None:
         prepare_namespace(api, "other")
         for number in range(NODES):
             create_node(api, f"n{number}", labels=labels_of(number))
-        started(plane, "fleet", {})
+        start_scheduler_named(plane, "fleet", {})
         for number, document in enumerate(documents):
             expected = [f"n{one}" for one in scheduler.best_nodes(number).tolist()]
             node = outcome(api, document)

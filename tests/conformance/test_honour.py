@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from e2e.hollow_nodes import node_rules
-from e2e.scheduling import PATIENCE, Pods, create_node, eventually, extender, pod, started
+from e2e.scheduling import PATIENCE, Pods, create_node, eventually, extender, pod, start_scheduler_named
 
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
@@ -36,7 +36,7 @@ def playing(folder: Path, like: Node, scene: Scene, *, honours: bool) -> str:
     plan = "honour" if honours else "compare"
     with service_beside(folder, f"--plan={plan}") as beside:
         create_node(beside.api, "n0", cpus=len(like.assignable_cpus))
-        started(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
+        start_scheduler_named(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
         return asyncio.run(main(beside))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from e2e.agreement import disagreements, named
+from e2e.agreement import cgroup_owner, disagreements
 
 Json = dict[str, Any]
 
@@ -113,7 +113,7 @@ def test_a_pod_that_was_made_without_the_agent() -> None:
 def test_whose_cgroup_it_is() -> None:
     """Both cgroup drivers' names say it."""
     top = "/kubepods.slice/kubepods-burstable.slice"
-    assert named("/kubepods/burstable/pod1-2/3f") == "3f"
-    assert named("/kubepods/burstable/pod1-2") == "pod1-2"
-    assert named(f"{top}/kubepods-burstable-pod1_2.slice") == "pod1-2"
-    assert named(f"{top}/kubepods-burstable-pod1_2.slice/cri-containerd-3f.scope") == "3f"
+    assert cgroup_owner("/kubepods/burstable/pod1-2/3f") == "3f"
+    assert cgroup_owner("/kubepods/burstable/pod1-2") == "pod1-2"
+    assert cgroup_owner(f"{top}/kubepods-burstable-pod1_2.slice") == "pod1-2"
+    assert cgroup_owner(f"{top}/kubepods-burstable-pod1_2.slice/cri-containerd-3f.scope") == "3f"

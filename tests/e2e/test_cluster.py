@@ -17,7 +17,7 @@ import yaml
 from e2e.cluster import KUBELET, MANIFEST, Cluster, brief, complete, container_ids, disks, network, restarts, uid
 from e2e.cluster_daemonset import daemon_set
 from e2e.cluster_results import ClusterOutcome, markdown, this_run
-from e2e.cluster_run import Machine, choose, run_in_turn, shared_out
+from e2e.cluster_run import Machine, choose, distribute_groups, run_in_turn
 from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, PROGRAM, SYSTEMD, SYSTEMD_DAEMON_SET, ClusterScenario
 from e2e.image import image_disk
 from e2e.packages import FetchError
@@ -216,9 +216,9 @@ def test_without_the_programs_one_line_says_so(tmp_path: Path) -> None:
 def test_clusters_are_shared_out() -> None:
     """Long groups come first, and none is longer than the part of one of those at work."""
     one, two = list(CLUSTER.values())[:9], list(CLUSTER.values())[9:11]
-    assert [len(part) for part in shared_out([two, one], 1)] == [9, 2]
-    assert [len(part) for part in shared_out([two, one], 2)] == [6, 3, 2]
-    assert [part for parts in shared_out([two, one], 3) for part in parts]
+    assert [len(part) for part in distribute_groups([two, one], 1)] == [9, 2]
+    assert [len(part) for part in distribute_groups([two, one], 2)] == [6, 3, 2]
+    assert [part for parts in distribute_groups([two, one], 3) for part in parts]
 
 
 def test_a_machine_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 from e2e.controlplane import Json, Settings
 from e2e.programs import Programs, find_programs
-from e2e.scheduling import PATIENCE, Pods, eventually, extender, pod, started
+from e2e.scheduling import PATIENCE, Pods, eventually, extender, pod, start_scheduler_named
 from lightkube.config.kubeconfig import KubeConfig
 from tools.prediction.kubelet import RealKubelet
 from tools.prediction.machine import Shape
@@ -96,8 +96,8 @@ def kubelets(programs: Programs, folder: Path, names: tuple[str, ...]) -> Iterat
             kubelet = RealKubelet(programs.hyperkube, config, name, folder=own, machine=SHAPE, runtime=runtime)
             running[name] = stack.enter_context(kubelet)
             kubelet.start(_KUBELET)
-        started(beside.plane, OURS, {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
-        started(beside.plane, ALONE, {})
+        start_scheduler_named(beside.plane, OURS, {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
+        start_scheduler_named(beside.plane, ALONE, {})
         yield Kubelets(beside, running, folder)
 
 
