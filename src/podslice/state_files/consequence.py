@@ -134,6 +134,7 @@ def _guard_consequence(data: bytes, reader: Release) -> Consequence:
 
 
 def _allocation_error(data: bytes, path: str) -> str:
+    """Return the error of a kubelet's start with a record of granted resources; empty for none."""
     try:
         checkpoint_allocation.load(data)
     except CheckpointError as error:
@@ -142,6 +143,7 @@ def _allocation_error(data: bytes, path: str) -> str:
 
 
 def _check_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+    """Restore and validate the CPU Manager's file as a kubelet does. Raises its `StartError`."""
     try:
         checkpoint = load_cpu(data, reader, facts.containers)
         state = restore.adopt_cpu(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
@@ -158,6 +160,7 @@ def _check_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> Non
 
 
 def _check_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+    """Restore and validate the Memory Manager's file as a kubelet does. Raises its `StartError`."""
     try:
         checkpoint = load_memory(data, reader)
         restore.adopt_memory(checkpoint, facts.policies.get("memory", checkpoint.policy_name))

@@ -105,6 +105,7 @@ def _describe_lost_members(content: Content) -> list[str]:
 
 
 def _entries_by_pod(checkpoint: CPUCheckpoint, containers: Containers) -> CPUCheckpoint:
+    """Migrate V1 entries, by container id, to entries by pod and name. Raises `InputError` for unknown ids."""
     missing = sorted(set(checkpoint.entries_v1 or {}) - set(containers))
     if missing:
         raise InputError(
@@ -115,6 +116,7 @@ def _entries_by_pod(checkpoint: CPUCheckpoint, containers: Containers) -> CPUChe
 
 
 def _entries_by_id(checkpoint: CPUCheckpoint, containers: Containers) -> dict[str, str]:
+    """Return the entries by container id, as V1 has them. Raises `InputError` for containers without a known id."""
     ids = {reference: container_id for container_id, reference in containers.items()}
     entries = {}
     for pod, named in (checkpoint.entries or {}).items():
@@ -133,16 +135,16 @@ def _drop_pod_cpus(source: CPUCheckpoint) -> tuple[CPUCheckpoint, list[str]]:
     set."""
     lost = []
     default = _parse(source.default_cpuset, "defaultCpuSet")
-    for pod, bubble in sorted((source.pod_entries or {}).items()):
+    for pod, pod_cpus in sorted((source.pod_entries or {}).items()):
         named = {
             name: _parse(text, f"entries.{pod}.{name}")
             for name, text in ((source.entries or {}).get(pod) or {}).items()
         }
         # What containers do not use was the pod's shared pool; in the older format nothing says whose it is.
         used = reduce(or_, named.values(), 0)
-        idle = bubble & ~used
+        idle = pod_cpus & ~used
         default |= idle
-        text = f"pod {pod}: that CPUs {format_bits(bubble)} belong to the pod as a whole; its containers keep theirs"
+        text = f"pod {pod}: that CPUs {format_bits(pod_cpus)} belong to the pod as a whole; its containers keep theirs"
         lost.append(f"{text}, CPUs {format_bits(idle)} go back to the node's shared pool" if idle else text)
         lost.append(
             f"pod {pod}: which containers share; a kubelet takes all their CPUs for exclusive{_limits_text(named)}"

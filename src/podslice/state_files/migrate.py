@@ -72,6 +72,7 @@ def migrate(
 
 
 def _content(files: Mapping[str, bytes], name: str) -> Content | None:
+    """Decode a file; None where there is none. Raises `_DoesNotFitError` for a damaged one."""
     data = files.get(name)
     if data is None:
         return None
@@ -91,6 +92,7 @@ def _partition(machine: MachineRecord) -> dict[int, Bits]:
 def _check_memory(
     memory: Content | None, before: MachineRecord, after: MachineRecord, tolerance: DriftTolerance
 ) -> None:
+    """Raise `_DoesNotFitError` where NUMA nodes changed, or their memory by more than `tolerance`."""
     checkpoint = None if memory is None else memory.checkpoint
     if not isinstance(checkpoint, MemoryCheckpoint) or checkpoint.policy_name != "Static":
         return
@@ -147,6 +149,7 @@ class _Renumbering:
         return default
 
     def _renumber(self, path: str, cpus: Bits) -> Bits:
+        """Return an owner's CPUs under new numbers. Raises `_DoesNotFitError` where they do not keep their places."""
         now = renumber(cpus, self.mapping)
         if now is None:
             gone = bits_of(cpu for cpu in iter_bits(cpus) if cpu not in self.mapping)
@@ -167,6 +170,7 @@ class _Renumbering:
 
 
 def _is_whole(cpus: Bits, cores: list[Bits]) -> bool:
+    """Whether the CPUs hold all threads of each core or none."""
     return all(core & cpus in (0, core) for core in cores)
 
 

@@ -70,6 +70,7 @@ def check_promises(policy: PolicyContent, unknown: str, cpus: CPUCheckpoint | No
 
 
 def _check_promise(path: str, text: str, held: str | None, whose: str) -> Iterator[StateFinding]:
+    """Yield what is wrong with a promise (CPU list `text`) to an owner that has the CPUs `held` (None: not known)."""
     try:
         promised = parse_bits(text)
     except CPUSetError as error:
@@ -82,6 +83,7 @@ def _check_promise(path: str, text: str, held: str | None, whose: str) -> Iterat
 
 
 def _check_order(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[StateFinding]:
+    """Yield orders that do not list the promised CPUs, ascending, and then the others, each once."""
     for uid, named in policy.order.items():
         for name, order in named.items():
             held = None if cpus is None else ((cpus.entries or {}).get(uid) or {}).get(name, "")
@@ -95,6 +97,7 @@ def _check_order(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[
 
 
 def _check_owners(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[StateFinding]:
+    """Yield entries of containers that have no CPUs in the CPU Manager's file."""
     if cpus is None:
         return
     for member, pods in (("classes", policy.classes), ("mixed", policy.mixed), ("plugins", policy.plugins)):

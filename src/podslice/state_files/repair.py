@@ -92,7 +92,7 @@ class _CPULedger:
         self.kept = facts.reserved
         self.strict = facts.strict
         self.entries: dict[str, dict[str, Bits]] = {}
-        self.bubbles: dict[str, Bits] = {}
+        self.pod_cpus: dict[str, Bits] = {}
 
     def _read(self, text: Any, path: str) -> Bits | None:
         try:
@@ -121,8 +121,8 @@ class _CPULedger:
     def _cpus_of_others(self, besides: str) -> Bits:
         """Return the CPUs of all pods but `besides`."""
         union = 0
-        for pod, bubble in self.bubbles.items():
-            union |= bubble if pod != besides else 0
+        for pod, whole in self.pod_cpus.items():
+            union |= whole if pod != besides else 0
         for pod, named in self.entries.items():
             for cpus in named.values():
                 union |= cpus if pod != besides else 0
@@ -163,7 +163,7 @@ class _CPULedger:
             if refusal:
                 self.actions.append(f"{path}: {refusal}; dropped")
             else:
-                self.bubbles[pod] = cpus
+                self.pod_cpus[pod] = cpus
 
     def take_entries(self, entries: dict[str, dict[str, Any]], running: RunningPods | None) -> None:
         for pod, named in sorted(entries.items()):
@@ -191,9 +191,9 @@ class _CPULedger:
     def _take(self, pod: str, name: str, cpus: Bits, path: str) -> None:
         cpus = self._drop_offline(cpus, path)
         refusal = self._refusal(pod, cpus)
-        bubble = self.bubbles.get(pod)
-        if not refusal and bubble is not None and cpus & ~bubble:
-            refusal = f"CPUs {format_bits(cpus & ~bubble)} are not the pod's"
+        whole = self.pod_cpus.get(pod)
+        if not refusal and whole is not None and cpus & ~whole:
+            refusal = f"CPUs {format_bits(cpus & ~whole)} are not the pod's"
         if refusal:
             self.actions.append(f"{path}: {refusal}; dropped")
         else:
@@ -210,7 +210,7 @@ class _CPULedger:
         texts: checkpoint_cpu.Entries = {
             pod: {name: format_bits(cpus) for name, cpus in named.items()} for pod, named in self.entries.items()
         }
-        return CPUCheckpoint(policy, format_bits(default), texts, dict(self.bubbles))
+        return CPUCheckpoint(policy, format_bits(default), texts, dict(self.pod_cpus))
 
 
 def _cpu_set(entry: dict[str, Any]) -> str | None:

@@ -53,9 +53,9 @@ def _guard_text(content: GuardContent) -> str:
 def _cpu_text(checkpoint: CPUCheckpoint) -> str:
     rows = [("(node's shared pool)", "", checkpoint.default_cpuset, _count(checkpoint.default_cpuset))]
     for pod in sorted({*(checkpoint.pod_entries or {}), *(checkpoint.entries or {})}):
-        bubble = (checkpoint.pod_entries or {}).get(pod)
-        if bubble is not None:
-            rows.append((pod, "(whole pod)", format_bits(bubble), str(bubble.bit_count())))
+        pod_cpus = (checkpoint.pod_entries or {}).get(pod)
+        if pod_cpus is not None:
+            rows.append((pod, "(whole pod)", format_bits(pod_cpus), str(pod_cpus.bit_count())))
         for name, text in sorted(((checkpoint.entries or {}).get(pod) or {}).items()):
             rows.append((pod, name, text, _count(text)))
     rows += [(name, "", text, _count(text)) for name, text in sorted((checkpoint.entries_v1 or {}).items())]

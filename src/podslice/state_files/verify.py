@@ -165,7 +165,7 @@ def _owners(checkpoint: CPUCheckpoint, broken: list[StateFinding]) -> list[_Owne
 
 
 def _check_overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterator[StateFinding]:
-    bubbles = {owner.pod: owner.cpus for owner in pods}
+    pod_cpus = {owner.pod: owner.cpus for owner in pods}
     held: list[_Owner] = []
     for owner in [*pods, *owners]:
         if owner.cpus & default:
@@ -175,7 +175,7 @@ def _check_overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> 
             if other.pod != owner.pod and other.cpus & owner.cpus:
                 text = f"CPUs {format_bits(owner.cpus & other.cpus)} belong to {other.path} as well"
                 yield StateFinding("error", "owned-twice", owner.path, text)
-        outside = owner.cpus & ~bubbles.get(owner.pod, owner.cpus)
+        outside = owner.cpus & ~pod_cpus.get(owner.pod, owner.cpus)
         if outside:
             yield StateFinding("error", "outside-pod", owner.path, f"CPUs {format_bits(outside)} are not the pod's")
         held.append(owner)

@@ -70,6 +70,7 @@ def state_files(path: Path, names: tuple[str, ...]) -> list[StateFile]:
 
 
 def _kind(data: bytes) -> FileKind | None:
+    """Return the kind of a file by its content; None where it cannot be read."""
     try:
         return read_content(data).kind
     except CheckpointError:
@@ -97,6 +98,7 @@ def cpu_policy(files: list[StateFile]) -> str:
 
 
 def _cpu_checkpoint(data: bytes | None) -> CPUCheckpoint | None:
+    """Decode the CPU Manager's file; None where it does not exist, cannot be read or is of another kind."""
     try:
         checkpoint = None if data is None else read_content(data).checkpoint
     except CheckpointError:
@@ -140,6 +142,7 @@ def convert_files(files: list[StateFile], target: Release, containers: Mapping[s
 
 
 def _check(policy: StateFile) -> None:
+    """Raise `InputError` for a policy file that is damaged."""
     try:
         policy_state.decode(policy.data)
     except CheckpointError as error:
@@ -147,6 +150,7 @@ def _check(policy: StateFile) -> None:
 
 
 def _content(file: StateFile) -> Content:
+    """Decode a file. Raises `InputError`."""
     try:
         return read_content(file.data)
     except CheckpointError as error:

@@ -72,6 +72,7 @@ def migrate(directory: Path, before: str, after: str, tolerance: str, output: st
 
 
 def _tolerance(text: str) -> DriftTolerance:
+    """Parse `--drift-tolerance`. Raises `InputError`, also for `auto`: this machine may be neither of the two."""
     try:
         allowed = parse_drift_tolerance(text)
     except InputError as error:
@@ -82,6 +83,7 @@ def _tolerance(text: str) -> DriftTolerance:
 
 
 def _files(directory: Path) -> dict[str, bytes]:
+    """Read the state files of a node by name. Raises `InputError` where there are none."""
     files = {name: data for name in NODE_STATE_FILES if (data := read_state(directory / place_of(name))) is not None}
     if not files:
         raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(NODE_STATE_FILES)}")

@@ -133,14 +133,17 @@ def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> Nod
     if implied and not settled:
         implied["cpuManagerPolicy"] = cpu_policy(files) or implied.get("cpuManagerPolicy", "none")
     loaded = load_config(options["config_path"], options["overrides"], defaults=implied)
-    print_warnings((*_about(described, loaded.config, options), *loaded.warnings))
+    print_warnings((*_warnings_about(described, loaded.config, options), *loaded.warnings))
     return NodeOptions(options, machine, loaded.config, settled)
 
 
-def _about(described: DescribedNode | None, config: KubeletConfig, options: Mapping[str, Any]) -> tuple[str, ...]:
+def _warnings_about(
+    described: DescribedNode | None, config: KubeletConfig, options: Mapping[str, Any]
+) -> tuple[str, ...]:
     configured = options["config_path"] is not None
     return tuple(warnings_about(described, config, configured=configured)) if described else ()
 
 
 def _reserves(options: Mapping[str, Any]) -> bool:
+    """Whether the options set the reservation, in place of a configuration."""
     return bool(options["reserved_cpus"] or options["strict_reservation"])

@@ -117,6 +117,7 @@ def show(path: Path, output: str) -> None:
 
 
 def _title(content: Content) -> str:
+    """Return what a file holds, or its version and policy, for the line with its path."""
     if content.kind == "allocation" and content.intact:
         return "granted resources (kubelet 1.36)"
     if content.kind == "policy" and content.intact:
@@ -185,6 +186,7 @@ class _Verdict(NamedTuple):
 
 
 def _kubelet_path(file: StateFile) -> str:
+    """Return the path that a kubelet's error names; empty (the usual path) where the given one is relative."""
     return str(file.path) if file.path.is_absolute() else ""
 
 
@@ -349,6 +351,7 @@ def _finish(
 
 
 def _replace(file: StateFile, change: Rewritten) -> Path | None:
+    """Write a changed file and return its backup; None where nothing was replaced. Raises `InputError`."""
     if change.data == file.data:
         return None
     try:
