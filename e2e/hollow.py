@@ -32,7 +32,7 @@ _CHOICES = {"service": ["podslice"], "alone": ["alone"], "both": ["podslice", "a
 async def one_run(
     nodes: int, load: Load, *, service: bool, fault: Fault | None = None, backlog: bool = False, **settings: Any
 ) -> HollowResult:
-    """A cluster of its own for one load."""
+    """Run one load on a cluster of its own."""
     if backlog:
         settings |= {"ahead": len(load.cpus), "hold": BACKLOG_HOLD}
     names = [f"n{number:05d}" for number in range(nodes)]
@@ -85,8 +85,8 @@ def main() -> int:
 
 def _campaign(chosen: argparse.Namespace) -> int:
     try:
-        told = campaign(chosen.campaign, nodes=chosen.nodes, placements=chosen.placements, seed=chosen.seed)
-        rounds = asyncio.run(told)
+        campaign_run = campaign(chosen.campaign, nodes=chosen.nodes, placements=chosen.placements, seed=chosen.seed)
+        rounds = asyncio.run(campaign_run)
     except FetchError as error:
         print(error, file=sys.stderr)
         return 2

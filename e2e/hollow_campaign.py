@@ -1,4 +1,4 @@
-"""Rounds of pods that come and go on a hollow cluster while everything around them fails, for as long as you like.
+"""Rounds of pods that come and go on a hollow cluster while everything around them fails, for any length of time.
 
     python -m e2e.hollow --campaign rounds.jsonl --nodes 100 --placements 1000000
 
@@ -31,8 +31,8 @@ _SIZES = (2, 4, 4, 6, 8, 8, 10, 12, 14)
 
 
 class CampaignRound(msgspec.Struct, frozen=True):
-    """What became of a round. `agreed`, `disputed`: what the services said that saw the answers. `met`: seconds after
-    each fault until every digest was its node's."""
+    """The result of a round. `agreed`, `disputed`: verdicts of the services that saw the answers. `met`: seconds after
+    each fault until every digest matched its node's."""
 
     number: int
     seed: int
@@ -64,7 +64,7 @@ class StaleApi(HTTPClusterApi):
 
 
 class Faults:
-    """What can be done to a cluster, by name."""
+    """The faults of a cluster, by name."""
 
     def __init__(self, cluster: HollowCluster, api: StaleApi, draw: random.Random) -> None:
         self._cluster, self._api, self._draw = cluster, api, draw
@@ -99,14 +99,14 @@ class Faults:
 
 
 class Campaign:
-    """Rounds on one cluster, each told to `write`."""
+    """Run rounds on one cluster, and pass each to `write`."""
 
     def __init__(self, cluster: HollowCluster, api: StaleApi, *, seed: int, pods: int = ROUND) -> None:
         self.cluster, self.seed, self.pods = cluster, seed, pods
         self._api = api
 
     async def round(self, number: int) -> CampaignRound:
-        """Pods come, half of them go again, and two faults happen in between."""
+        """Run a round: pods come, half of them go again, and two faults happen in between."""
         draw, cluster = random.Random(f"{self.seed}/{number}"), self.cluster
         cluster.nodes.admitted = 0
         cluster.nodes.refused.clear()
@@ -137,14 +137,14 @@ class Campaign:
         )  # fmt: skip
 
     async def _meeting(self) -> float:
-        """Seconds until every digest is its node's."""
+        """Wait until every digest matches its node's, and return the seconds."""
         began = time.monotonic()
         while list(self.cluster.apart()) and time.monotonic() - began < 4 * MEETING_SECONDS:
             await asyncio.sleep(0.05)
         return round(time.monotonic() - began, 1)
 
     async def _clear(self) -> None:
-        """The round's pods go."""
+        """Remove the round's pods."""
         cluster = self.cluster
         names = [one.name for one in cluster.watch.objects.values()]
         await asyncio.to_thread(in_parallel, cluster.plane, cluster.delete_by, names)
@@ -156,7 +156,7 @@ KINDS = ("service killed", "API server restarted", "410", "clock jumps", "agents
 
 
 async def campaign(file: Path, *, nodes: int, placements: int, seed: int, pods: int = ROUND) -> list[CampaignRound]:
-    """All rounds, those of the file among them, until there are so many placements."""
+    """Run rounds, after those of the file, until there are `placements` placements."""
     decoder = msgspec.json.Decoder(CampaignRound)
     rounds = [decoder.decode(line) for line in file.read_bytes().splitlines()] if file.exists() else []
     names = [f"n{number:05d}" for number in range(nodes)]
@@ -181,7 +181,7 @@ _ROUNDS_OF_A_CLUSTER = 50
 
 
 def summary(rounds: list[CampaignRound]) -> str:
-    """What a campaign has shown, in a line."""
+    """Summarise a campaign in a line."""
     placements, agreed = sum(one.placements for one in rounds), sum(one.agreed for one in rounds)
     latest = max((seconds for one in rounds for seconds in one.met), default=0.0)
     problems = [problem for one in rounds for problem in one.problems]

@@ -37,9 +37,9 @@ from podslice.service.supervise import Supervisor
 SCHEDULER, ALONE = "podslice", "default-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE = 180.0
-"""Seconds without any progress after which a load is over as it is."""
+"""Seconds without any progress after which a load ends."""
 _REST = 90.0
-"""Seconds in which holds fall and digests meet, on a busy machine too."""
+"""Seconds within which holds end and digests match, even on a busy machine."""
 BACKLOG_HOLD = 1800.0
 """Seconds that nominations may wait for a scheduler that starts after the last of them."""
 
@@ -53,7 +53,7 @@ class Load(NamedTuple):
 
 
 class HollowResult(NamedTuple):
-    """What became of a load. `seconds` are from the first pod that runs to the last; `refusals` are the nodes'."""
+    """The result of a load. `seconds` are from the first pod that runs to the last; `refusals` are the nodes'."""
 
     nodes: int
     load: str
@@ -64,7 +64,7 @@ class HollowResult(NamedTuple):
     refusals: int
     problems: tuple[str, ...]
     free: int
-    """CPUs that could still be given away."""
+    """CPUs that could still be given to containers."""
     counts: Json
 
     @property
@@ -74,7 +74,7 @@ class HollowResult(NamedTuple):
 
     @property
     def two_processors(self) -> float:
-        """Pods a second that two processors would do which have nothing else to do."""
+        """Pods a second on two processors without other work."""
         used = sum(self.counts["cpu"].values())
         return 2 * self.running / used if used else 0.0
 
@@ -113,7 +113,7 @@ class HollowCluster:
         self.scheduler: Json = {}
         """The configuration of the scheduler, until it is started."""
         self.journals = HollowJournals(nodes.source)
-        nodes.tell = self.journals.feed
+        nodes.send = self.journals.feed
         self.service: ClusterService | None = None
         self._past: Counter[str] = Counter()
         self.ahead = 0.0
@@ -123,7 +123,7 @@ class HollowCluster:
         self.watch = bound_pods(api, nodes.pod_news, self._trouble)
 
     def start_scheduler(self) -> None:
-        """Once."""
+        """Start the scheduler, once."""
         configuration, self.scheduler = self.scheduler, {}
         if configuration:
             self.plane.start_scheduler(configuration, *self.flags)
@@ -147,7 +147,7 @@ class HollowCluster:
         return service.port
 
     async def kill_service(self) -> int:
-        """It is gone with all it knew; returns the port it had."""
+        """Stop the service, which loses all it knew, and return its port."""
         assert self.service is not None
         port, service, self.service = self.service.port, self.service, None
         self._past += service.placing.model.counts
@@ -156,11 +156,11 @@ class HollowCluster:
         return port
 
     def counts(self) -> Counter[str]:
-        """What became of holds, of all services there were."""
+        """Return the outcomes of holds, of all services so far."""
         return self._past + (Counter() if self.service is None else self.service.placing.model.counts)
 
     async def beat(self) -> None:
-        """What agents say every few seconds: whoever is behind hears what is missing."""
+        """Send the agents' beats: replicas that are behind get the missing events."""
         while True:
             await asyncio.sleep(1.0)
             behind = [name for name, line in self.journals.nodes.items() if self._behind(name, line)]
@@ -171,24 +171,24 @@ class HollowCluster:
         return not replica.proven or (replica.epoch, replica.sequence) != (journal.epoch, journal.sequence)
 
     def delete(self, name: str) -> None:
-        """A pod goes at once."""
+        """Delete a pod without grace."""
         with self.plane.api() as api:
             self.delete_by(api, name)
 
     @staticmethod
     def delete_by(api: Api, name: str) -> None:
-        """The same over a connection that is there."""
+        """Delete a pod without grace over an open connection."""
         patiently(api, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def reason(self, name: str, text: str) -> None:
-        """Wait until the scheduler says this of a pod. Raises `AssertionError` where it does not."""
+        """Wait until the scheduler's message about a pod has this text. Raises `AssertionError` where it does not."""
         with self.plane.api() as api:
             pods = Pods(api)
             eventually(lambda: api.ask("GET", f"{pods.path}/{name}").code == 200, f"there is no pod {name}")
-            eventually(lambda: text in pods.unscheduled(name).get("message", ""), f"nobody says {text}")
+            eventually(lambda: text in pods.unscheduled(name).get("message", ""), f"the scheduler does not say {text}")
 
     def broken(self) -> Iterator[str]:
-        """Promises that do not hold, once everything is quiet."""
+        """Yield broken promises, once everything is quiet."""
         for name, node in self.nodes.nodes.items():
             twice = node.doubly_owned()
             if twice:
@@ -203,7 +203,7 @@ class HollowCluster:
             yield f"{len(apart)} replicas are not their nodes, such as {apart[0]}"
 
     async def quiet(self) -> list[str]:
-        """Promises that do not hold, although everything had the time to come to rest."""
+        """Return the promises that stay broken after everything had time to settle."""
         await self.nodes.settle()
         deadline = time.monotonic() + _REST
         while (problems := list(self.broken())) and time.monotonic() < deadline:
@@ -211,7 +211,7 @@ class HollowCluster:
         return problems
 
     def apart(self) -> Iterator[str]:
-        """Nodes whose replica is not proven to be as they are."""
+        """Return the nodes whose replica is not proven to match."""
         for name, node in self.nodes.nodes.items():
             line = self.journals.nodes.get(name)
             if line is None or not line.replica.proven or line.replica.digest != node.journal.digest:
@@ -219,7 +219,7 @@ class HollowCluster:
 
 
 def bound_pods(api: HTTPClusterApi, news: PodChange, trouble: Trouble) -> ObjectTable[ScheduledPod]:
-    """Pods that have a node and may still run, as kubelets watch them."""
+    """Watch pods that have a node and may still run, as kubelets do."""
     return ObjectTable(
         api,
         ALL_PODS,
@@ -245,14 +245,14 @@ async def hollow(
     **settings: Any,
 ) -> AsyncIterator[HollowCluster]:
     """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'. `silent`: the nodes
-    tell the API server nothing of their pods; `waits`: the scheduler starts with `start_scheduler`; `every_node`: it
-    looks at all of them for each pod, as it always does with the service."""
+    report nothing about their pods to the API server; `waits`: the scheduler starts with `start_scheduler`;
+    `every_node`: it looks at all of them for each pod, as it always does with the service."""
     names = list(names)
     alpha = ["--runtime-config=api/alpha=true"] if gates else []
     options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
                "--max-mutating-requests-inflight=1000", *alpha)  # fmt: skip
-    told = Settings(api_server=options, gates=gates or {})
-    with ControlPlane(find_programs(), folder / "plane", told) as plane:
+    plane_settings = Settings(api_server=options, gates=gates or {})
+    with ControlPlane(find_programs(), folder / "plane", plane_settings) as plane:
         config = KubeConfig.from_dict(plane.kubeconfig("admin")).get()
         with plane.api() as admin:
             prepare_namespace(admin, "default")
@@ -316,8 +316,8 @@ def in_parallel(
 
 
 class Progress:
-    """How a load goes: what runs, and when the first and the last began to. `names` of its pods are created. `backlog`:
-    all of them are there, and nominated, before the scheduler starts."""
+    """Progress of a load: what runs, and when the first and the last pod started. `names` of its pods are created.
+    `backlog`: all of them are there, and nominated, before the scheduler starts."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class Progress:
         return await self._result(used)
 
     async def _wait_for_nominations(self) -> None:
-        """The service has nominated as many as it will."""
+        """Wait until the service has nominated as many pods as it can."""
         service = self.cluster.service
         if service is None or not service.settings.nominate:
             return
@@ -380,8 +380,7 @@ class Progress:
         patiently(api, "POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])))
 
     async def _retry(self) -> None:
-        """What a controller does: a pod that a node refused is deleted, and another one made; and pods that have lived
-        long enough go."""
+        """Act as a controller: replace pods that a node refused, and delete pods that have lived long enough."""
         seen, cluster = 0, self.cluster
         while True:
             await asyncio.sleep(0.2)
@@ -420,7 +419,7 @@ class Progress:
 
 
 def patiently(api: Api, method: str, path: str, body: Json | None = None) -> None:
-    """A call that is made again while the API server is away. Raises `StatusError` for a refusal that is none of a pod
+    """Call, and retry while the API server is away. Raises `StatusError` for a refusal that is none of a pod
     that is there, or is not, already."""
     deadline = time.monotonic() + _PATIENCE
     while True:

@@ -1,4 +1,4 @@
-"""Nodes without machines: each decides with the real core, keeps a real journal and writes what became of its pods.
+"""Nodes without machines: each decides with the real core, keeps a real journal and writes the status of its pods.
 
 There is no kubelet, no runtime and no cgroup. One watch of all pods serves all nodes of a process; a pod that is bound
 to one of them is admitted or refused by its core, and marked Running or Failed as a kubelet would. Events reach the
@@ -44,7 +44,7 @@ MACHINE = "pack:2 numa:2(memory=64GiB) core:8 pu:2"
 
 
 def node_rules(machine: Machine | None = None) -> Node:
-    """The node that all others are like."""
+    """Return the node that all others are copies of."""
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -57,7 +57,7 @@ def node_rules(machine: Machine | None = None) -> Node:
 
 
 class Fault(NamedTuple):
-    """What the line does to events, by their number: every so many-th is lost, or comes twice. 0 for none."""
+    """Faults of the connection: every n-th event is lost, or delivered twice. 0 for none."""
 
     lose: int = 0
     double: int = 0
@@ -71,7 +71,7 @@ class NodeLine:
 
 
 class HollowJournals:
-    """The service's side: replicas fed by `feed`. What a replica misses it asks `source` for."""
+    """The service's side: replicas fed by `feed`. A replica requests missing events from `source`."""
 
     def __init__(self, source: Callable[[str, int, int, bool], Iterable[bytes]]) -> None:
         self.nodes: dict[str, NodeLine] = {}
@@ -83,28 +83,28 @@ class HollowJournals:
         self._count = 0
 
     def restart(self) -> None:
-        """Forget every node and every listener: the service is gone with all it knew."""
+        """Forget every node and every listener, as when the service ends."""
         self.nodes.clear()
         self.events = JournalEvents()
 
     def is_fresh(self, node: str) -> bool:
-        """True where digests meet."""
+        """Whether the digests match."""
         line = self.nodes.get(node)
         return line is not None and line.replica.proven
 
     def silence(self) -> float:
-        """Everybody is heard at once."""
+        """Deliver events at once."""
         return 0.0
 
     def send_plan(self, node: str, plan: object) -> bool:
-        """These nodes decide by themselves."""
+        """Let these nodes decide on their own."""
         return node in self.nodes
 
     def forget(self, node: str) -> None:
         self.nodes.pop(node, None)
 
     def feed(self, name: str, data: bytes) -> None:
-        """An event arrives, or is lost, or arrives twice."""
+        """Deliver an event, or lose it, or deliver it twice."""
         self._count += 1
         if self.fault.lose and self._count % self.fault.lose == 0:
             self.outcomes["lost on the way"] += 1
@@ -123,7 +123,7 @@ class HollowJournals:
         self.events.applied(name, stamped, applied)
 
     def catch_up(self, names: Iterable[str]) -> None:
-        """What an agent's beat does: who is behind gets what is missing."""
+        """Handle an agent's beat: a replica that is behind gets the missing events."""
         for name in names:
             line = self.nodes.get(name)
             epoch, sequence, whole = (0, -1, True)
@@ -143,7 +143,7 @@ class HollowNode:
         self.journal = Journal(self.node.rules, self.node.state, epoch=epoch, version=VERSION)
 
     def admit(self, pod: Pod) -> tuple[str, Stamped]:
-        """Why the core refuses the pod, empty where it admits it, and the event that says so."""
+        """Decide on a pod. Returns why the core refuses it (empty: admitted), and the event."""
         before = self.node.state
         decision = self.node.admit(pod)
         if decision.admitted:
@@ -151,7 +151,7 @@ class HollowNode:
         return self._record_refusal(before, pod, decision)
 
     def admit_as_planned(self, pod: Pod, plan: Holding) -> tuple[str, Stamped]:
-        """The same with a plan, which is taken where that keeps every promise."""
+        """Decide with a plan, which is followed where that keeps every promise."""
         before = self.node.state
         found = admit_as_planned(self.node, pod, plan)
         if not found.decision.admitted:
@@ -168,23 +168,23 @@ class HollowNode:
         return f"{reason}: {message}", stamped
 
     def remove(self, uid: str) -> Stamped:
-        """A pod is gone."""
+        """Remove a pod."""
         before = self.node.state
         self.node.remove(uid)
         return self.journal.record_removal(self.node.rules, before, self.node.state, uid)
 
     def restart(self) -> None:
-        """The agent begins another epoch."""
+        """Begin another epoch, as a restarted agent does."""
         old = self.journal
         self.journal = Journal(self.node.rules, self.node.state, epoch=old.epoch + 1_000_000, version=VERSION)
 
     @property
     def free(self) -> int:
-        """CPUs that could still be given away."""
+        """CPUs that could still be given to containers."""
         return len(self.node.assignable_cpus)
 
     def doubly_owned(self) -> CPUSet:
-        """CPUs with more than one owner; never any."""
+        """Return CPUs with more than one owner, of which there must be none."""
         seen = twice = 0
         for containers in self.node.state.cpu.assignments.values():
             for cpus in containers.values():
@@ -194,12 +194,12 @@ class HollowNode:
 
 
 class HollowNodes:
-    """All nodes of this process. `tell` takes each event as bytes; `refused` are the nodes' own refusals."""
+    """All nodes of this process. `send` takes each event as bytes; `refused` are the nodes' own refusals."""
 
     def __init__(self, names: Iterable[str], connection: ApiConnection | None, *, like: Node | None = None) -> None:
         like = like or node_rules()
         self.nodes = {name: HollowNode(name, like, number + 1) for number, name in enumerate(names)}
-        self.tell: Callable[[str, bytes], None] = lambda name, data: None
+        self.send: Callable[[str, bytes], None] = lambda name, data: None
         self.admitted = 0
         self.refused: list[str] = []
         self._connection = connection
@@ -209,24 +209,24 @@ class HollowNodes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def source(self, name: str, epoch: int, sequence: int, whole: bool) -> list[bytes]:
-        """What a replica misses that has this."""
+        """Return the events that a replica with this position misses."""
         journal = self.nodes[name].journal
         events = (journal.whole_state(),) if whole else journal.events_after(epoch, sequence)
         return [encode(stamped) for stamped in events]
 
     def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
-        """A pod came, changed or went, as the watch of all pods tells."""
+        """Take a change of a pod from the watch of all pods."""
         if new is None or new.ended or new.deleting:
             gone = new or old
             name = "" if gone is None else self.runs.pop(gone.uid, "")
             if gone is not None and name:
-                self.tell(name, encode(self.nodes[name].remove(gone.uid)))
+                self.send(name, encode(self.nodes[name].remove(gone.uid)))
             return
         node = self.nodes.get(new.node)
         if node is None or new.uid in self.runs or (old is not None and old.node):
             return
         why, stamped = node.admit(new.pod)
-        self.tell(node.name, encode(stamped))
+        self.send(node.name, encode(stamped))
         if not why:
             self.admitted += 1
             self.runs[new.uid] = node.name
@@ -254,6 +254,6 @@ class HollowNodes:
         raise ApiError(f"{path}: no answer, {_TRIES} times")
 
     async def settle(self) -> None:
-        """Everything that was to be written is written."""
+        """Wait until every pending status is written."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)

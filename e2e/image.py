@@ -1,4 +1,4 @@
-"""What the virtual machine boots: Debian's kernel, a root file system with containerd, runc and Python, two container
+"""Images of the virtual machine: Debian's kernel, a root file system with containerd, runc and Python, two container
 images. Built below the cache, each part once; a part's name holds a digest of what it is made from."""
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def guest_busybox(cache: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_cache(cache: Path) -> Iterator[None]:
-    """One run at a time builds what all use."""
+    """Hold the cache's lock: one run at a time builds what all use."""
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -230,7 +230,7 @@ def _install_wheels(target: Path) -> None:
 
 
 def oci_archive(busybox: bytes, names: tuple[str, ...]) -> bytes:
-    """An OCI image archive: one layer with a static busybox that sleeps until it is told to end."""
+    """An OCI image archive: one layer with a static busybox that sleeps until it gets SIGTERM."""
     layer = _tar({"bin/busybox": busybox, "bin/sh": None, "bin/sleep": None, "bin/cat": None})
     config = {
         "architecture": "amd64",

@@ -47,7 +47,7 @@ class Running:
         return str(self.manifest["metadata"]["uid"])
 
     def facts(self, name: str) -> Json:
-        """What `/proc` and the cgroup say now; for an ended init container what they said while it ran."""
+        """Return the facts in `/proc` and the cgroup; for an ended init container those while it ran."""
         if name in self.ended:
             return self.ended[name]
         found: Json = self._vm.call("facts", pid=self.containers[name][1])
@@ -102,7 +102,7 @@ class Kubelet:
         return running
 
     def start(self, running: Running) -> None:
-        """The containers that do not run yet. Raises `RefusedError`."""
+        """Start the containers that do not run yet. Raises `RefusedError`."""
         pod = default_pod(pod_from_dict(running.manifest), self.gates)
         scores = iter(oom_score_adjustments(pod, self.gates, self.settings.memory_capacity))
         for container in pod.spec.init_containers:
@@ -127,7 +127,7 @@ class Kubelet:
         return [parse_bits(facts["cpus"]) for facts in found]
 
     def _prepare(self, manifest: Json, *, known: bool) -> tuple[Pod, Json]:
-        """The pod's manifest and cgroup are there; the pod, and what the runtime is told of it."""
+        """Make the pod's manifest and cgroup; returns the pod, and its message to the runtime."""
         pod = default_pod(pod_from_dict(manifest), self.gates)
         uid = pod.metadata.uid
         qos = pod_qos(pod, self.gates)
@@ -160,11 +160,11 @@ class Kubelet:
             raise RefusedError(str(error)) from None
 
     def stop_container(self, running: Running, name: str) -> None:
-        """One container ends and is removed."""
+        """End and remove one container."""
         self._call("remove_container", container=running.containers.pop(name)[0])
 
     def remove(self, running: Running) -> None:
-        """The pod leaves the node."""
+        """Remove the pod from the node."""
         for name in list(running.containers):
             self.stop_container(running, name)
         self._call("remove_sandbox", sandbox=running.sandbox)
@@ -196,7 +196,7 @@ class Kubelet:
 
 
 def _static(uid: str) -> dict[str, str]:
-    """What a kubelet says of a pod of its own files."""
+    """Return the status that a kubelet gives to a static pod."""
     return {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": uid}
 
 

@@ -6,8 +6,8 @@ What kube-scheduler, the API server and the agents would do is drawn: pods come,
 in any order, deleted and removed; watches lag; Bindings are lost on the way there or back; events are lost and doubled;
 the service is killed, agents begin new epochs, everything is listed again, clocks jump. Promised in every life, and
 looked at after **every** event: the replica's digests are its node's. No node refuses a pod that the service sent, no
-CPU has two owners, every pod that started has a verdict or is known to have been told of otherwise, and at last nothing
-is held and the model is the nodes.
+CPU has two owners, every pod that started has a verdict or is known to have been reported otherwise, and at last
+nothing is held and the model is the nodes.
 
 Each life is a line of the file; a campaign goes on where its file ends.
 """
@@ -47,8 +47,8 @@ _MOST_WAITING = 24
 
 
 class LifeTold(msgspec.Struct, frozen=True):
-    """What became of a life. `placements`: pods of the service that started; `binding_outcomes`: what it made of them,
-    and why of others it made nothing; `events`: those after which digests were compared."""
+    """The result of a life. `placements`: pods of the service that started; `binding_outcomes`: its verdicts on them,
+    and the reasons for having none; `events`: those after which digests were compared."""
 
     seed: int
     policy: str
@@ -80,7 +80,7 @@ def _config(policy: str, scope: str, more: Mapping[str, Any] = MappingProxyType(
 
 
 def kinds() -> list[Node]:
-    """The nodes that all others are like."""
+    """Return the nodes that all others are copies of."""
     four = from_synthetic("pack:2 numa:2(memory=64GiB) core:8 pu:2")
     two = from_synthetic("pack:2 numa:1(memory=96GiB) core:8 pu:2")
     return [
@@ -92,7 +92,7 @@ def kinds() -> list[Node]:
 
 
 class LivingPod:
-    """A pod as the API server has it, and where its own node is with it."""
+    """A pod as the API server has it, and its progress on its node."""
 
     __slots__ = ("body", "name", "node", "plan", "service", "started", "uid")
 
@@ -134,19 +134,19 @@ class Life:
         self.nodes = {f"n{at}": HollowNode(f"n{at}", likes[at % len(likes)], at + 1) for at in range(nodes)}
         self.pods: dict[str, LivingPod] = {}
         self.seen: dict[str, ScheduledPod] = {}
-        """As the service's watch last had them."""
+        """Pods as the service's watch last reported them."""
         self.waiting: dict[str, LivingPod] = {}
         self.bound: dict[str, LivingPod] = {}
-        """Bound, and not started yet."""
+        """Pods that are bound and not started yet."""
         self.running: dict[str, LivingPod] = {}
-        self.news: deque[tuple[str, bytes | None]] = deque()
-        """What the service's watch has not told yet: a pod as it was, None where it is gone."""
+        self.watch_events: deque[tuple[str, bytes | None]] = deque()
+        """Events that the service's watch has not delivered yet: UID and pod, None where it is gone."""
         self.now, self.count, self.placed, self.events = 0.0, 0, 0, 0
         self.binding_outcomes: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.problems: list[str] = []
         self.unheard: set[str] = set()
-        """Pods of the service that started, of which it has no verdict yet."""
+        """Started pods of the service without a verdict so far."""
         self.journals = HollowJournals(self._source)
         self._begin_service()
 
@@ -155,7 +155,7 @@ class Life:
         yield from map(encode, (journal.whole_state(),) if whole else journal.events_after(epoch, sequence))
 
     def _look(self, name: str, stamped: Stamped, applied: ApplyResult) -> None:
-        """The standing proof, after every event."""
+        """Compare digests, after every event."""
         self.events += 1
         replica = self.journals.nodes[name].replica
         if applied.outcome == "mismatch":
@@ -166,7 +166,7 @@ class Life:
     # The service
 
     def _begin_service(self) -> None:
-        """It knows nothing: nodes, pods and journals tell everything again, in any order."""
+        """Restart the service: nodes, pods and journals are sent again, in any order."""
         limits = ModelLimits(best=self.r.choice((1, 1, 16)), hold=30.0)
         self.placing = Placements(
             ClusterModel(limits), PlacementEvents(), schedulers=frozenset({SCHEDULER}), clock=lambda: self.now,
@@ -201,8 +201,8 @@ class Life:
                 self.problems.append(f"{word.uid} on {word.node}: {word.outcome}")
 
     def _list(self) -> None:
-        """The watch begins anew."""
-        self.news.clear()
+        """Restart the watch."""
+        self.watch_events.clear()
         self.seen.clear()
         for uid in sorted(self.placing.pods.keys() - self.pods.keys()):
             self.placing.pod_changed(self.placing.pods[uid], None)
@@ -220,7 +220,7 @@ class Life:
     # What happens
 
     def step(self) -> None:
-        """Something happens."""
+        """Take one random step."""
         self.now += self.r.choice((0.001, 0.01, 0.1))
         self.r.choices(
             (self.arrive, self.schedule, self.start, self.watch, self.leave, self.delete, self.foreign, self.fail),
@@ -228,11 +228,11 @@ class Life:
         )[0]()
 
     def arrive(self) -> None:
-        """A pod is created."""
+        """Create a pod."""
         if len(self.waiting) < _MOST_WAITING:
             pod = self._new(service=True)
             self.waiting[pod.uid] = pod
-            self.news.append((pod.uid, pod.data()))
+            self.watch_events.append((pod.uid, pod.data()))
 
     def _new(self, *, service: bool) -> LivingPod:
         self.count += 1
@@ -241,16 +241,16 @@ class Life:
         return pod
 
     def watch(self) -> None:
-        """The service's watch tells the next thing."""
-        if self.news:
-            uid, data = self.news.popleft()
+        """Deliver the next event of the service's watch."""
+        if self.watch_events:
+            uid, data = self.watch_events.popleft()
             if data is not None:
                 self._see(uid, data)
             elif uid in self.seen:
                 self.placing.pod_changed(self.seen.pop(uid), None)
 
     def schedule(self) -> None:
-        """kube-scheduler's turn: the nominated node alone, or all of them, then bind."""
+        """Take kube-scheduler's step: filter the nominated node alone, or all of them, then bind."""
         if not self.waiting:
             return
         pod = self.r.choice(list(self.waiting.values()))
@@ -269,7 +269,7 @@ class Life:
             self.bind(pod, node)
 
     def bind(self, pod: LivingPod, node: str) -> None:
-        """A Binding, that may be lost on its way there or back."""
+        """Send a Binding, whose request or answer may be lost."""
         request = BindRequest(pod.name, "default", pod.uid, node)
         if self.placing.bind(request).error:
             self.binding_outcomes["bind refused"] += 1
@@ -280,10 +280,10 @@ class Life:
         elif luck > 0.02:
             pod.node, pod.plan = node, plan
             self.bound[pod.uid] = self.waiting.pop(pod.uid)
-            self.news.append((pod.uid, pod.data()))
+            self.watch_events.append((pod.uid, pod.data()))
 
     def start(self) -> None:
-        """A kubelet starts one of the pods that are bound to it, whichever."""
+        """Let a kubelet start a random one of the pods bound to it."""
         if self.bound:
             pod = self.bound.pop(self.r.choice(list(self.bound)))
             node, read = self.nodes[pod.node], read_pod(pod.data()).pod
@@ -307,7 +307,7 @@ class Life:
             self.unheard.add(pod.uid)
 
     def leave(self) -> None:
-        """A pod that runs is deleted and ends."""
+        """Delete and end a running pod."""
         busy = set() if self.restless else {one.node for one in self.bound.values()}
         ready = [one for one in self.running.values() if one.node not in busy]
         if ready:
@@ -320,10 +320,10 @@ class Life:
 
     def _note_end(self, pod: LivingPod) -> None:
         del self.pods[pod.uid]
-        self.news.append((pod.uid, None))
+        self.watch_events.append((pod.uid, None))
 
     def delete(self) -> None:
-        """A pod is deleted before it starts."""
+        """Delete a pod before it starts."""
         ready = [*self.waiting.values(), *self.bound.values()]
         if ready:
             pod = self.r.choice(ready)
@@ -332,7 +332,7 @@ class Life:
             self._note_end(pod)
 
     def foreign(self) -> None:
-        """Another scheduler binds a pod where nobody of ours is on the way; its kubelet may refuse it."""
+        """Let another scheduler bind a pod to a node for which none of ours is under way; its kubelet may refuse it."""
         busy = {one.node for one in self.placing.model.holds()} | {one.node for one in self.bound.values()}
         free = [name for name in self.nodes if name not in busy]
         if free:
@@ -344,7 +344,7 @@ class Life:
     # Faults
 
     def fail(self) -> None:
-        """One of the faults."""
+        """Inject a random fault."""
         kind = self.r.choice(list(self.acts))
         self.faults[kind] += 1
         self.acts[kind]()
@@ -371,7 +371,7 @@ class Life:
         self.placing.expire()
 
     def _break(self) -> None:
-        """Events are lost and doubled for a while; then beats tell who is behind."""
+        """Lose and duplicate events for a while; then beats find the replicas that are behind."""
         self.journals.fault = Fault(lose=self.r.choice((2, 3, 7)), double=self.r.choice((2, 5)))
         for _ in range(self.r.randrange(100)):
             self.step_quietly()
@@ -385,11 +385,11 @@ class Life:
         self.placing.confirm(name, confirmed=self.journals.is_fresh(name))
 
     def step_quietly(self) -> None:
-        """Something that is no fault."""
+        """Take a random step that is no fault."""
         self.r.choices((self.arrive, self.schedule, self.start, self.watch, self.leave), (6, 8, 8, 24, 5))[0]()
 
     def mend(self) -> None:
-        """Every agent's beat: whoever is behind hears what is missing."""
+        """Send every agent's beat: replicas that are behind get the missing events."""
         self.journals.fault = Fault()
         self.journals.catch_up(self.nodes)
         for name, node in self.nodes.items():
@@ -400,7 +400,7 @@ class Life:
     # The end
 
     def run(self, placements: int) -> LifeTold:
-        """Live until so many pods of the service have started, or nothing goes on; then end."""
+        """Run until `placements` pods of the service have started, or nothing progresses; then settle and end."""
         steps = 0
         while self.placed < placements and steps < 100 * placements:
             self.step()
@@ -410,13 +410,13 @@ class Life:
         return LifeTold(self.seed, self.policy, self.placed, self.events, binding_outcomes, faults, self.problems[:5])
 
     def end(self) -> None:
-        """Nobody waits any more, all that is bound starts, all news are told: the model is the nodes."""
+        """Settle: no pod waits, all bound pods start, all events are delivered; then the model must equal the nodes."""
         self.mend()
         for pod in list(self.waiting.values()):
             self._note_end(self.waiting.pop(pod.uid))
         while self.bound:
             self.start()
-        while self.news:
+        while self.watch_events:
             self.watch()
         self.mend()
         self.now += 10_000.0
@@ -439,24 +439,24 @@ class Life:
 
 
 def campaign(placements: int, seed: int, file: Path | None = None) -> list[LifeTold]:
-    """Lives, those of the file among them, until so many pods were placed."""
+    """Run lives, after those of the file, until `placements` pods were placed."""
     known = file.read_bytes().splitlines() if file is not None and file.exists() else []
     lives = [msgspec.json.decode(line, type=LifeTold) for line in known]
     done = sum(one.placements for one in lives)
     while done < placements:
-        told = Life(seed + len(lives)).run(PLACEMENTS)
-        lives.append(told)
-        done += told.placements
-        if told.problems:
-            print(f"seed {told.seed}, {told.policy}: {told.problems[0]}", flush=True)
+        life = Life(seed + len(lives)).run(PLACEMENTS)
+        lives.append(life)
+        done += life.placements
+        if life.problems:
+            print(f"seed {life.seed}, {life.policy}: {life.problems[0]}", flush=True)
         if file is not None:
             with file.open("ab") as out:
-                out.write(msgspec.json.encode(told) + b"\n")
+                out.write(msgspec.json.encode(life) + b"\n")
     return lives
 
 
 def summary(lives: list[LifeTold]) -> str:
-    """What a campaign has shown, in a line."""
+    """Summarise a campaign in a line."""
     binding_outcomes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     for one in lives:
@@ -476,8 +476,8 @@ def main() -> int:
     parser.add_argument("--placements", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--file", type=Path, help="a line for each life; goes on where it ends")
-    told = parser.parse_args()
-    lives = campaign(told.placements, told.seed, told.file)
+    arguments = parser.parse_args()
+    lives = campaign(arguments.placements, arguments.seed, arguments.file)
     print(summary(lives))
     return int(any(one.problems for one in lives))
 

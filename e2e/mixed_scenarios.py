@@ -24,7 +24,7 @@ def _file(running: Any) -> dict[str, Any]:
 
 
 def _parts(world: World, running: Any, count: int) -> int:
-    """The exclusive part once it has so many CPUs; the container runs on all CPUs that are nobody else's, and its file
+    """The exclusive part once it has so many CPUs; the container runs on all CPUs that are no one else's, and its file
     says which is which."""
     found = world.soon(lambda: parse_bits(_file(running)["exclusiveCPUs"]).bit_count(), count)
     check(found == count, f"the file says {_file(running)}, expected {count} exclusive CPUs")
@@ -41,19 +41,23 @@ def _parts(world: World, running: Any, count: int) -> int:
 
 @scenario("X-mixed", STATIC, agent={"policy": POLICY})
 def container_is_mixed(world: World) -> None:
-    """A container runs on its own and on the shared CPUs by the kernel's word, is told which is which, and both follow
-    a resize and another container; whoever shares is never on its own ones."""
+    """A container runs on its own and on the shared CPUs by the kernel's word, gets both lists in its environment, and
+    both follow a resize and another container; containers that share never run on its own ones."""
     running = world.run(pod("p", gu("mixed", "1500m"), annotations=ASKS))
     shares = world.run(pod("s", ngu("c")))
     one = _parts(world, running, 1)
     world.check_shared(running, "mixed", world.online)
     world.check_shared(shares, "c", world.online & ~one)
-    told = running.variables("mixed")
+    given = running.variables("mixed")
     shared = format_bits(world.online & ~one)
-    check(told["PODSLICE_ISOLATION"] == "mixed", f"told {told}")
-    check((told["PODSLICE_EXCLUSIVE_CPUS"], told["PODSLICE_SHARED_CPUS"]) == (format_bits(one), shared), f"told {told}")
+    check(given["PODSLICE_ISOLATION"] == "mixed", f"has {given}")
     check(
-        (told["OPENSHIFT_ISOLATED_CPUS"], told["OPENSHIFT_SHARED_CPUS"]) == (format_bits(one), shared), f"told {told}"
+        (given["PODSLICE_EXCLUSIVE_CPUS"], given["PODSLICE_SHARED_CPUS"]) == (format_bits(one), shared),
+        f"has {given}",
+    )
+    check(
+        (given["OPENSHIFT_ISOLATED_CPUS"], given["OPENSHIFT_SHARED_CPUS"]) == (format_bits(one), shared),
+        f"has {given}",
     )
     check(running.facts("mixed")["cpu.max"].startswith("max"), "a mixed container is throttled")
     listed = {int(cpu) for cpu in world.pod_resources_of(running, "mixed")["cpu_ids"]}

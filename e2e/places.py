@@ -1,4 +1,4 @@
-"""Where programs that are not part of the project are looked for: where a variable says, then in the user's cache."""
+"""Places of programs that are not part of the project: the path in a variable, then in the user's cache."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Programs(NamedTuple):
 
 
 def default_cache() -> Path:
-    """Where large things are kept between runs."""
+    """Return the cache folder for large files that outlast a run."""
     return Path(os.environ.get("PODSLICE_E2E_CACHE", Path.home() / ".cache/podslice-e2e"))
 
 

@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What is answered: a document, or bytes as they are."""
+    """The answer: a document, or raw bytes."""
 
     body: Any
     status: int = 200

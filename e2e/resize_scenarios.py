@@ -30,7 +30,7 @@ def _wait_for_resize(world: World, running: Any, count: int) -> int:
 @scenario("X-resize", STATIC, agent={"policy": POLICY})
 def container_is_resized(world: World) -> None:
     """A container grows within the runtime's call, is refused what there is no room for, and shrinks to what it was
-    promised; whoever shares follows."""
+    promised; containers that share follow."""
     running = world.run(pod("p", gu("own", 1)))
     shares = world.run(pod("s", ngu("c")))
     one = world.exclusive(running, "own", 1)

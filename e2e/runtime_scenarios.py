@@ -1,5 +1,5 @@
-"""What containers find and what the kubelet changes: X08, X11 and X12 of the checklist, what a container is told, and
-pods whose specification is an annotation."""
+"""Environment of containers, and changes by the kubelet: X08, X11 and X12 of the checklist, what a container is told,
+and pods whose specification is an annotation."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def ephemeral_container(world: World) -> None:
 
 def _read_resources(running: Any, name: str) -> Json:
     """The file in the container."""
-    told: Json = json.loads(running.process(name, "root/run/podslice/resources.json"))
-    return told
+    resources: Json = json.loads(running.process(name, "root/run/podslice/resources.json"))
+    return resources
 
 
 @scenario("X-told", STATIC)
 def containers_know_their_cpus(world: World) -> None:
     """By environment at creation, by a file that is kept current."""
     shared = world.run(pod("ngu", ngu("c")))
-    check(shared.variables("c")["PODSLICE_CPUS"] == format_bits(world.online), f"told {shared.variables('c')}")
+    check(shared.variables("c")["PODSLICE_CPUS"] == format_bits(world.online), f"found {shared.variables('c')}")
     owner = world.run(pod("gu", gu("c", 2)))
     owned = world.exclusive(owner, "c", 2)
     found = {name: owner.variables("c")[f"PODSLICE_{name}"] for name in ("CPUS", "ISOLATION", "FILE")}
     expected = {"CPUS": format_bits(owned), "ISOLATION": "container", "FILE": "/run/podslice/resources.json"}
-    check(found == expected, f"told {found}, expected {expected}")
+    check(found == expected, f"found {found}, expected {expected}")
     check(_read_resources(owner, "c")["cpus"] == format_bits(owned), f"the file says {_read_resources(owner, 'c')}")
     left = format_bits(world.online & ~owned)
     check(

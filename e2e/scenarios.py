@@ -10,7 +10,7 @@ from e2e.vm import NEW_KERNEL, SHAPES, Shape
 Json = dict[str, Any]
 Config = Json | Callable[[Shape], Json]
 FINE_L3 = "1x4-8l3"
-"""Only here has a NUMA node several L3 groups; a kubelet does not tell a group from the node it fills."""
+"""Only here has a NUMA node several L3 groups; a kubelet does not distinguish a group from the node it fills."""
 STATIC: Json = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 
 

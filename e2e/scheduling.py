@@ -72,7 +72,7 @@ class Pods:
         self.api.call("PATCH", f"{self.path}/{name}/status", {"status": {"nominatedNodeName": node}}, STRATEGIC)
 
     def node(self, name: str) -> str:
-        """Where it is bound to, empty for nowhere."""
+        """Return the node to which a pod is bound; empty for none."""
         return str(self.get(name)["spec"].get("nodeName", ""))
 
     def nominated(self, name: str) -> str:
@@ -91,7 +91,7 @@ class Pods:
 
 
 def eventually(look: Callable[[], T], what: str = "", patience: float = PATIENCE) -> T:
-    """What `look` finds once it finds something. Raises `AssertionError` when it does not in so many seconds."""
+    """Wait until `look` finds something, and return it. Raises `AssertionError` when it does not in so many seconds."""
     deadline = time.monotonic() + patience
     while not (found := look()):
         assert time.monotonic() < deadline, what or "it did not happen"

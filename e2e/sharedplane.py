@@ -1,6 +1,6 @@
 """One control plane for several processes, as the workers of a test run are.
 
-The first process that asks starts a guardian, which runs the control plane until nobody holds the lock `users` any
+The first process that asks starts a guardian, which runs the control plane until no process holds the lock `users` any
 more: the kernel lets go of the lock of a process that died. `python -m e2e.sharedplane` runs one by hand.
 """
 
@@ -27,7 +27,7 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """How to reach a running API server: its port on the loopback, its authority's file, and a token for each user."""
+    """Address of a running API server: its port on the loopback, its authority's file, and a token for each user."""
 
     port: int
     authority: str
@@ -66,7 +66,7 @@ def cluster_of(plane: ControlPlane, nodes: tuple[str, ...]) -> Cluster:
 
 @contextlib.contextmanager
 def shared_plane(folder: Path) -> Iterator[Cluster]:
-    """The control plane of this folder, started where nobody has yet. Raises `FetchError`, `ControlPlaneError`."""
+    """The control plane of this folder, started where no process has yet. Raises `FetchError`, `ControlPlaneError`."""
     find_programs()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "users").open("w") as users:
@@ -109,7 +109,7 @@ def _guard(folder: Path) -> None:
 
 
 def _by_hand() -> None:
-    """Run a control plane until this process is told to end."""
+    """Run a control plane until this process gets a signal to end."""
     with (
         tempfile.TemporaryDirectory(prefix="podslice-cluster-") as own,
         ControlPlane(find_programs(), Path(own), Settings(nodes=NODES)) as plane,

@@ -67,11 +67,11 @@ _QUOTA = "mkdir -p /sys/fs/cgroup/quota && echo 100000 >/sys/fs/cgroup/quota/cpu
 
 
 class GuestError(Exception):
-    """The guest could not do what it was asked; the text is its own."""
+    """Raised when a call in the guest failed; the text is the guest's."""
 
 
 class StoppedError(GuestError):
-    """Nothing inside answers any more. An emulated machine as a whole may stop (docs/e2e.md)."""
+    """Raised when the guest does not answer any more. An emulated machine as a whole may stop (docs/e2e.md)."""
 
 
 class VirtualMachine:
@@ -131,8 +131,8 @@ class VirtualMachine:
         self._stop()
 
     def boot_again(self) -> None:
-        """The power fails and comes back: what the guest had in its memory is lost, and what was on its way to a disk.
-        Until its first process answers."""
+        """Cut the power and restore it: the guest loses its memory, and writes that had not reached a disk. Returns
+        when its first process answers."""
         self._stop()
         self._start()
         self._connect()
@@ -145,7 +145,7 @@ class VirtualMachine:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """It stands still meanwhile, and then goes on with what it was at."""
+        """Pause the machine inside the block; it continues afterwards."""
         with _QMP(self._folder / "qmp.sock") as qmp:
             qmp.execute("stop")
         try:
@@ -230,7 +230,7 @@ class VirtualMachine:
         return answer["result"]
 
     def last_output(self) -> str:
-        """What QEMU itself said last, of its network for example."""
+        """Return the last output of QEMU itself, about its network for example."""
         return "\n".join((self._folder / "qemu.log").read_text(errors="replace").splitlines()[-8:])
 
     def _last_words(self) -> str:

@@ -26,7 +26,7 @@ PODSLICE = ("python3.13", "-m", "podslice")
 
 
 class CheckError(AssertionError):
-    """What was expected is not so."""
+    """Raised when an expectation does not hold."""
 
 
 def check(condition: bool, message: str) -> None:
@@ -71,15 +71,15 @@ class World:
         self.wait_for_agent(ready=ready)
 
     def wait_for_agent(self, *, ready: bool = True) -> None:
-        """Until the agent is connected, and ready."""
+        """Wait until the agent is connected, and ready."""
         self.vm.call("wait_agent", path=SOCKET, ready=ready)
 
     def kill_agent(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to the agent."""
         self.vm.call("kill", name="agent")
 
     def signal_agent(self, signal: str) -> None:
-        """STOP or CONT."""
+        """Send STOP or CONT to the agent."""
         self.vm.call("shell", command=f"kill -{signal} {self._pid}")
 
     def restart_agent(self) -> None:
@@ -87,7 +87,7 @@ class World:
         self.start_agent()
 
     def mend_state(self) -> None:
-        """`podslice state repair` on the agent's files."""
+        """Run `podslice state repair` on the agent's files."""
         reserved = format_bits(self.reserved)
         words = (*PODSLICE, "state", "repair", STATE, "--here", "--reserved-cpus", reserved, "--write")
         self.vm.call("shell", command=shlex.join(words))
@@ -107,7 +107,7 @@ class World:
         return answer
 
     def pod_resources_of(self, pod: Running, name: str) -> Json:
-        """What the PodResources API says of a container; an empty object for one it does not list."""
+        """Return a container in PodResources' List; an empty object for one that is not listed."""
         for one in self.pod_resources("List").get("pod_resources", []):
             if one["name"] == f"{pod.manifest['metadata']['name']}-{NODE}":
                 return next((found for found in one["containers"] if found["name"] == name), {})
@@ -125,7 +125,7 @@ class World:
         return self.kubelet.run(manifest)
 
     def refuse(self, manifest: Json, *texts: str, known: bool = True) -> None:
-        """The pod must be refused, with all the texts in the message."""
+        """Check that the pod is refused, with all the texts in the message."""
         try:
             self.kubelet.run(manifest, known=known)
         except RefusedError as refused:
@@ -141,19 +141,19 @@ class World:
     # Checks
 
     def check_shared(self, pod: Running, name: str, expected: int) -> None:
-        """A container runs on exactly these CPUs, or does soon: the runtime is told about released CPUs afterwards."""
+        """Check that a container soon runs on exactly these CPUs: the runtime gets released CPUs only afterwards."""
         found = self.soon(lambda: pod.cpus(name), expected)
         check(found == expected, f"{name} runs on {_text(found)}, expected {_text(expected)}")
 
     def soon(self, look: Callable[[], T], expected: T) -> T:
-        """What is found, after waiting at most `PATIENCE` seconds for what is expected."""
+        """Return what `look` finds, after waiting at most `PATIENCE` seconds for the expected value."""
         deadline = time.monotonic() + PATIENCE
         while (found := look()) != expected and time.monotonic() < deadline:
             time.sleep(0.3)
         return found
 
     def exclusive(self, pod: Running, name: str, count: int) -> int:
-        """A container owns `count` CPUs, none of them reserved or anybody else's; they are returned."""
+        """Check that a container owns `count` CPUs, none of them reserved or another's, and return them."""
         found = pod.cpus(name)
         check(found.bit_count() == count, f"{name} runs on {_text(found)}, expected {count} CPUs")
         check(not found & self.reserved, f"{name} has reserved CPUs {_text(found & self.reserved)}")
@@ -165,7 +165,7 @@ class World:
         return found
 
     def whole_cores(self, cpus: int) -> None:
-        """Siblings are in or out together."""
+        """Check that sibling threads are in or out together."""
         step = self.threads
         for core in range(0, self.online.bit_length(), step):
             part = cpus >> core & ((1 << step) - 1)
@@ -188,9 +188,9 @@ class World:
                 check(not one & other, f"{_text(one)} and {_text(other)} overlap")
 
     def nothing_left(self) -> None:
-        """Without pods the state is as after the first start, soon: some ends are not told but found."""
-        nobody: list[str] = []
-        left = self.soon(self._owners, nobody)
+        """Without pods the state is as after the first start, soon: some ends are not reported but found."""
+        none: list[str] = []
+        left = self.soon(self._owners, none)
         check(not left, f"the state still has owners: {left}")
 
     def _owners(self) -> list[str]:

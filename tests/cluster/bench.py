@@ -96,7 +96,7 @@ class Bench:
         self.policy = policy
         self.nodes = HollowNodes(names, None, like=LIKE)
         self.journals = HollowJournals(self.nodes.source)
-        self.nodes.tell = self.journals.feed
+        self.nodes.send = self.journals.feed
         self._pods: dict[str, ScheduledPod] = {}
         self.begin_again()
         if heard:

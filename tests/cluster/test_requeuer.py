@@ -42,7 +42,7 @@ class Scene:
         self.troubles: list[str] = []
         self.nodes = HollowNodes(names, None, like=LIKE)
         self.journals = HollowJournals(self.nodes.source)
-        self.nodes.tell = self.journals.feed
+        self.nodes.send = self.journals.feed
         self.service = wire_service(
             self.api, self.journals, ServiceSettings(**settings), clock=lambda: self.now,
             trouble=lambda where, what: self.troubles.append(f"{where}: {what}"),
@@ -79,13 +79,13 @@ class Scene:
 
     def leave(self, node: str) -> None:
         """Remove the pod that fills it, by its journal alone."""
-        self.nodes.tell(node, encode(self.nodes.nodes[node].remove(f"uid-fill-{node}")))
+        self.nodes.send(node, encode(self.nodes.nodes[node].remove(f"uid-fill-{node}")))
 
     def come(self, node: str) -> None:
         """The same pod is there again."""
         why, stamped = self.nodes.nodes[node].admit(scheduled_pod(pod_object(f"fill-{node}", "8", node)).pod)
         assert not why
-        self.nodes.tell(node, encode(stamped))
+        self.nodes.send(node, encode(stamped))
 
     async def seconds(self, count: int = 3) -> list[str]:
         """Nodes that were said to have room meanwhile."""
