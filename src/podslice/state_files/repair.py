@@ -95,6 +95,7 @@ class _CPULedger:
         self.pod_cpus: dict[str, Bits] = {}
 
     def _read(self, text: Any, path: str) -> Bits | None:
+        """Parse a CPU list of the file; None, with a remark, for what is none."""
         try:
             return parse_bits(text) if isinstance(text, str) else None
         except CPUSetError:
@@ -102,6 +103,7 @@ class _CPULedger:
             return None
 
     def _find_mentioned(self, members: dict[str, Any]) -> Bits:
+        """Return all CPUs that the file names, to stand for ALL where no machine is known."""
         union = self.old_default
         for named in object_map(members.get("entries")).values():
             for text in text_map(named).values():
@@ -129,6 +131,7 @@ class _CPULedger:
         return union
 
     def _refusal(self, pod: str, cpus: Bits) -> str:
+        """Return why a pod cannot own these CPUs; empty where it can."""
         if cpus == 0:
             return "holds no CPUs"
         if cpus & ~self.everything:
@@ -147,17 +150,20 @@ class _CPULedger:
         return shared & ~self.kept if self.strict else shared
 
     def take_running(self, running: RunningPods | None) -> None:
+        """Assign the CPUs of running containers that are known."""
         for pod, named in sorted((running or {}).items()):
             for name, container in sorted(named.items()):
                 if container.cpus:
                     self._take(pod, name, container.cpus, f"running container {name} of pod {pod}")
 
     def take_pods(self, entries: dict[str, dict[str, Any]], running: RunningPods | None) -> None:
+        """Assign the CPUs of the file's pod entries, for pods that run."""
         for pod, entry in sorted(entries.items()):
             path = f"podEntries.{pod}"
             cpus = self._read(_cpu_set(entry) or "", path)
             if cpus is None or not self._is_running(pod, None, running, path):
                 continue
+            # Before the check against the machine, whose CPUs are the online ones.
             cpus = self._drop_offline(cpus, path)
             refusal = self._refusal(pod, cpus)
             if refusal:
@@ -166,6 +172,7 @@ class _CPULedger:
                 self.pod_cpus[pod] = cpus
 
     def take_entries(self, entries: dict[str, dict[str, Any]], running: RunningPods | None) -> None:
+        """Assign the CPUs of the file's entries, for containers that run and whose CPUs are not known otherwise."""
         for pod, named in sorted(entries.items()):
             for name, text in sorted(text_map(named).items()):
                 path = f"entries.{pod}.{name}"
@@ -189,6 +196,7 @@ class _CPULedger:
         return False
 
     def _take(self, pod: str, name: str, cpus: Bits, path: str) -> None:
+        """Assign CPUs to a container, or note why it cannot own them."""
         cpus = self._drop_offline(cpus, path)
         refusal = self._refusal(pod, cpus)
         whole = self.pod_cpus.get(pod)
@@ -200,6 +208,7 @@ class _CPULedger:
             self.entries.setdefault(pod, {})[name] = cpus
 
     def checkpoint(self, policy: str) -> CPUCheckpoint:
+        """Return the checkpoint of what was assigned."""
         # Under `none` nothing is assigned, and the default set is not checked at a kubelet's start.
         if policy == "none":
             return CPUCheckpoint(policy, format_bits(self.old_default))

@@ -46,15 +46,18 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
 
 
 def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:
+    """Return a ledger with nothing charged: the machine's, else with the NUMA nodes and sizes of the file."""
     stored: MachineState = {}
     for node, record in object_map(members.get("machinestate")).items():
         lowered = {key.lower(): value for key, value in record.items()}
         tables = {name: _table(entry) for name, entry in object_map(lowered.get("memorymap")).items()}
+        # Bounded: a huge id would make a mask of absurd size.
         if node.isdecimal() and len(node) < 5:
             stored[int(node)] = NUMANodeState(0, tables, [int(node)])
     if facts.machine is None:
         return empty_ledger(stored)
     known = {node.id for node in facts.machine.nodes}
+    # Without a configuration the file alone says how much is reserved; for NUMA nodes that are gone it does not count.
     kept = facts.memory_reserved or reservations(
         MemoryCheckpoint("Static", {node: state for node, state in stored.items() if node in known})
     )
@@ -62,6 +65,7 @@ def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:
 
 
 def _table(entry: dict[str, Any]) -> MemoryTable:
+    """Read total, system-reserved and allocatable bytes of a table; 0 for values that are no unsigned integers."""
     lowered = {key.lower(): value for key, value in entry.items()}
     names = ("total", "systemreserved", "allocatable")
     numbers = [value if isinstance(value := lowered.get(name), int) and 0 <= value <= U64 else 0 for name in names]
@@ -103,6 +107,7 @@ def _take_memory(
 
 
 def _blocks(value: Any) -> list[Block]:
+    """Read the blocks of a list; those of a wrong form are left out."""
     blocks = []
     for item in value if isinstance(value, list) else []:
         lowered = {key.lower(): member for key, member in item.items()} if isinstance(item, dict) else {}

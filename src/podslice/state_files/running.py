@@ -45,6 +45,7 @@ def _manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, Runnin
     if document.get("kind", "Pod") != "Pod" or not isinstance(uid, str) or "containers" not in spec:
         raise InputError("is not a pod with a uid", source=path, path="metadata.uid", remedy=_PODS_REMEDY)
     if _mapping(document.get("status")).get("phase") not in ENDED:
+        # kubectl does not show exclusive CPUs, so the containers are known by name only.
         listed = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         yield uid, {str(_mapping(container).get("name")): RunningContainer() for container in listed}
 

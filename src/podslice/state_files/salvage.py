@@ -65,6 +65,7 @@ def _cuts(text: str) -> list[tuple[int, str]]:
         elif char == ",":
             cuts.append((at, _closing(open_brackets)))
         at += 1
+    # Bounded, since each cut may cost a parse of the whole text.
     cuts.append((at, _closing(open_brackets)))
     return cuts[-200:]
 

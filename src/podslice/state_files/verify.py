@@ -172,6 +172,7 @@ def _check_overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> 
             text = f"CPUs {format_bits(owner.cpus & default)} are in defaultCpuSet as well"
             yield StateFinding("error", "owned-and-shared", owner.path, text)
         for other in held:
+            # Within a pod containers may have the same CPUs: of its shared pool, or one after the other.
             if other.pod != owner.pod and other.cpus & owner.cpus:
                 text = f"CPUs {format_bits(owner.cpus & other.cpus)} belong to {other.path} as well"
                 yield StateFinding("error", "owned-twice", owner.path, text)
@@ -270,6 +271,7 @@ def _check_balance(ledger: MachineState, expected: MachineState) -> Iterator[Sta
         if sorted(state.cells or ()) != sorted(wanted.cells or ()):
             text = f"is {state.cells}, but the assignments make it {wanted.cells}"
             yield StateFinding("warning", "cells", f"machineState.{node}.cells", text)
+    # By group: how a block is spread over its NUMA nodes depends on what was charged before it.
     for group in {tuple(sorted(state.cells or (node,))) for node, state in expected.items()}:
         for name in sorted({name for node in group if node in ledger for name in ledger[node].memory_map or {}}):
             have, want = _sum_reserved(ledger, group, name), _sum_reserved(expected, group, name)

@@ -63,11 +63,15 @@ class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
     for unreadable files.
 
-    The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
-    order of admission and with the resources they were granted. They are admitted again and keep what they have. What
-    the files hold for other pods is freed. `accept` may refuse the node that comes out of this, with the resizes that
-    were being written, by raising, before anything is written. `predicates` as for `Node`. With `hotplug` in its policy
-    and a `boot`, files of another boot are taken to the machine as it is now (`host.state.reboot`).
+    Writes the managers' files, not the records of granted resources.
+
+    running: the pods that run on the node, in order of admission and with their granted resources. They are admitted
+    again and keep what they have; resources of other pods in the files are freed.
+    accept: gets the started node and the resizes that were being written; may refuse them by raising, before anything
+    is written.
+    predicates: as for `Node`.
+    boot: with `hotplug` in the policy, files of another boot are adapted to the machine as it is now
+    (`host.state.reboot`).
     """
 
     def __init__(
@@ -95,7 +99,6 @@ class NodeStore:
         self._written = dict(found)
         self._uncertain: set[str] = set()
         self._open: dict[str, Intent] = {}
-        # Nothing is written before `accept`: a node that is refused leaves the files as they were.
         running = list(running)
         self._of_boot = boot
         policy, config = resolve_tolerances(policy, config or KubeletConfig(), boot)
@@ -103,6 +106,7 @@ class NodeStore:
         opened = self._start(start, found, machine, config, policy, boot)
         self.node = opened.node
         self._boot = BootKeeper(boot if policy.hotplug is not None else None, found.get(POLICY_STATE_FILE))
+        # Pods that start afresh come in no order of admission.
         if opened.reason:
             running = sort_by_creation(running)
         intents = policy_state.read_intents(opened.files.get(POLICY_STATE_FILE))
@@ -112,6 +116,7 @@ class NodeStore:
         """Consequences of changes of the machine since the files were written."""
         if opened.reason:
             self.followed = (*describe_rebuild(found, self.node, opened.reason), *self.followed)
+        # Before anything is written: a node that is refused leaves the files as they were.
         if accept is not None:
             accept(self.node, intents)
         self._set_aside(opened.aside)
@@ -135,6 +140,8 @@ class NodeStore:
             # First as a kubelet would, without hotplug: a changed machine raises its error.
             self._start_node(partial(start, policy=replace(policy, hotplug=None)), found)
             return _Opened(self._start_node(start, found), found)
+        # A migrated node may still not start, for example where a reservation does not fit the new numbers: then, too,
+        # it starts without files.
         migration = migrate_files(found, written, machine, hotplug, config)
         reason = migration.reason
         if migration.outcome != "rebuilt":
@@ -147,6 +154,7 @@ class NodeStore:
         return _Opened(self._start_node(start, {}), {}, reason, tuple(found))
 
     def _start_node(self, start: Callable[..., Node], files: Mapping[str, bytes]) -> Node:
+        """Start a node; a `StartError` about a state file names its path, as a kubelet's does."""
         try:
             return start(files=files)
         except StartError as error:
