@@ -93,6 +93,7 @@ class MemoryFileSystem:
             path = parent
 
     def read(self, path: str) -> str:
+        # Most paths have no link in them; following one costs a look-up per part.
         content = self._files.get(path)
         if content is None:
             content = self._files.get(self._resolve(path))

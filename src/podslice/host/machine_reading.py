@@ -16,6 +16,7 @@ def read_machine(fs: FileSystem) -> Reading:
         if not (name.startswith("node") and name[4:].isdecimal()):
             continue
         folder = f"{_NODE}/{name}"
+        # Of meminfo the total only: the other lines change all the time.
         found.append((f"{folder}/meminfo", _total(_text(fs, f"{folder}/meminfo"))))
         for size in fs.entries(f"{folder}/hugepages"):
             path = f"{folder}/hugepages/{size}/nr_hugepages"

@@ -45,6 +45,7 @@ def read_limited(path: str, most: int, *, text: bool = False) -> bytes:
     if path == "-":
         return read_stream(_standard_input(), path, most, text=text)
     with open(path, "rb") as file:
+        # A large file is refused unread. Devices and pipes state no size; they are counted while they are read.
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_size > most:
             raise _too_large(path, most)

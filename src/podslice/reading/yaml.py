@@ -35,6 +35,7 @@ def load_documents(
         try:
             return [_load_json(text, source, most_nodes)]
         except (json.JSONDecodeError, RecursionError, _NotJSONError):
+            # It may still be YAML in flow style; where it is not, the YAML reader names line and column.
             pass
     builder = Builder(most_nodes, duplicates)
     return [document for document in _load_yaml(text, source, builder) if document is not None]
@@ -79,6 +80,7 @@ class _NotJSONError(Exception):
 def _load_json(text: str, source: str, most_nodes: int) -> Any:
     """Return the value of a JSON text. Raises `InputError`, and the errors that `load_documents` catches for text that
     is not JSON."""
+    # Before parsing, which would build all values first. Texts in quotes count too: the bound is generous.
     if text.count(",") + text.count("[") + text.count("{") > most_nodes:
         raise InputError(f"holds more than {most_nodes} values", source=source, remedy="split the file")
     try:
@@ -86,6 +88,7 @@ def _load_json(text: str, source: str, most_nodes: int) -> Any:
     except (json.JSONDecodeError, RecursionError):
         raise
     except ValueError as error:
+        # Python converts no more than 4300 digits to an integer.
         raise InputError(f"holds a number that is too long: {error}".split(";")[0], source=source) from None
     _check_depth(value, source)
     return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value

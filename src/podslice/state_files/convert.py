@@ -208,6 +208,7 @@ def _drop_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, list[
 def _divide(named: dict[str, list[Block]], total: list[Block]) -> dict[str, list[Block] | None]:
     """Divide a pod's blocks among its containers: each gets at most what it has, smallest first; the last gets the
     rest."""
+    # Together the containers may hold more than the pod: memory of init containers is used again by later ones.
     out: dict[str, list[Block] | None] = {name: [] for name in named}
     for whole in total:
         holders = sorted((block.size, name) for name, own in named.items() for block in own if block.type == whole.type)

@@ -85,6 +85,7 @@ def _take_memory(
         if running is not None and pod not in running:
             actions.append(f"entries.{pod}: does not run any more; dropped")
             continue
+        # Keys in any case, as Go's JSON reader takes them.
         own = _blocks({k.lower(): v for k, v in pods.get(pod, {}).items()}.get("memoryblocks"))
         if own and not _charge_all(ledger, own, f"podEntries.{pod}", actions):
             continue

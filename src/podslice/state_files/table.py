@@ -144,6 +144,7 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
     ]
     if mixed:
         parts.append("Own and shared CPUs:\n" + format_table(("POD", "CONTAINER", "OWN", "SHARED"), mixed))
+    # Quoted and cut: a plugin may write any text, and this one goes to a terminal.
     memos = [
         (uid, name, plugin, quote(memo if len(memo) <= _MEMO_SHOWN else f"{memo[:_MEMO_SHOWN]}…"))
         for uid, named in sorted(policy.plugins.items())

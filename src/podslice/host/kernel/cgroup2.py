@@ -198,5 +198,6 @@ def _bits(text: str | None) -> Bits | None:
 
 
 def _quota(text: str | None) -> tuple[int | None, int]:
+    # The kernel's default: no limit, a period of 100 ms.
     first, _, second = (text or "max 100000").partition(" ")
     return int(first) if first.isdecimal() else None, int(second) if second.isdecimal() else 100_000

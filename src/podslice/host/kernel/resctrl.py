@@ -47,6 +47,7 @@ def read_monitors(files: KernelFiles, mine: Container[str]) -> MonitorFacts:
                 own[folder] = next(iter(files.texts([f"{folder}cpus_list"]).values()), "").strip()
             else:
                 foreign.add(folder)
+    # Every control group, the root among them, uses one RMID itself.
     return MonitorFacts(max(0, most - len(parents) - len(foreign)), own, frozenset(foreign))
 
 
@@ -70,6 +71,7 @@ def _resources(files: KernelFiles) -> dict[str, CacheFacts]:
             for one in ("cbm_mask", "min_cbm_bits", "sparse_masks", "bandwidth_gran", "min_bandwidth", "num_closids")
         )
         facts = {path.rpartition("/")[2]: text.strip() for path, text in texts.items()}
+        # Monitoring has a folder in `info` as well, without classes of service.
         if "num_closids" in facts:
             found[name] = CacheFacts(
                 _number(facts.get("cbm_mask", "0"), 16, 0),

@@ -66,4 +66,5 @@ class PodFiles:
             self._path(uid).unlink(missing_ok=True)
 
     def _path(self, uid: str) -> Path:
+        # A slash in a UID would name a file in another folder.
         return self._folder / f"{uid.replace('/', '~')}.json"

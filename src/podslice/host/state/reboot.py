@@ -41,12 +41,14 @@ class BootKeeper:
         self.known = boot is not None
         self._boot = boot
         written = read_boot_record(data)
+        # A machine recorded in another boot counts its CPUs by numbers that may be other CPUs' now.
         same = written is not None and boot is not None and written.id == boot.id
         self._machine = written.machine if written is not None and same else MachineRecord({}, {})
         self._seen: Machine | None = None
 
     def record(self, machine: Machine, offline: Bits) -> BootRecord | None:
-        """The record of a machine that may have changed since the last one."""
+        """Return the record to write for the machine, which may have changed since the last call; None without a
+        boot."""
         if self._boot is None:
             return None
         if machine is not self._seen:
@@ -91,6 +93,7 @@ def _resolve_tolerance(text: str, image: int | None) -> str:
 
 def set_aside(path: Path, files: FileOperations) -> None:
     """Rename a file to its name with `SUFFIX`, over one that is there. Raises `OSError`."""
+    # A start that was killed may have renamed it already.
     with contextlib.suppress(FileNotFoundError):
         files.rename(path, path.with_name(path.name + SUFFIX))
         files.sync_directory(path.parent)

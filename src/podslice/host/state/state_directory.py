@@ -22,6 +22,7 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
             found[name] = data
     for name in (ALLOCATED_STATE_FILE, POLICY_STATE_FILE):
         beside = read_state(directory / name)
+        # Only beside the managers' files: alone these two describe no node.
         if found and beside is not None:
             found[name] = beside
     if not found:

@@ -62,6 +62,7 @@ def state_files(path: Path, names: tuple[str, ...]) -> list[StateFile]:
             )
     files = []
     for place in paths:
+        # None is possible for a named file, and for one that is removed in this moment.
         data = read_state(place)
         if data is None:
             raise InputError("does not exist", source=str(place))

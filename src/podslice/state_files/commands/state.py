@@ -335,6 +335,7 @@ def _finish(
             write_atomically(Path(out), changes[0][1].data)
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", source=out) from None
+    # The file takes standard output, so the report goes to standard error.
     report = out == "-"
     if output == "table":
         for (file, change), backup in zip(changes, backups, strict=True):
