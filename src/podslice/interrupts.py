@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 
 def _leave(*_: object) -> None:
-    os._exit(INTERRUPTED)
+    os._exit(INTERRUPTED)  # not sys.exit: an exception inside an import leaves half a module behind
 
 
 def leave_at_once() -> None:
@@ -55,6 +55,7 @@ def uninterruptible_import() -> Iterator[None]:
 
 @contextmanager
 def _handling(handler: Any, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+    # Python lets only the main thread set handlers of signals.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

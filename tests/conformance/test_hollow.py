@@ -148,7 +148,7 @@ def test_two_own_schedulers(programs: None, tmp_path: Path) -> None:
 
     async def test(cluster: HollowCluster) -> None:
         journals, first = HollowJournals(cluster.nodes.source), cluster.journals.feed
-        cluster.nodes.tell = lambda name, data: (first(name, data), journals.feed(name, data))[1]
+        cluster.nodes.send = lambda name, data: (first(name, data), journals.feed(name, data))[1]
         settings = ServiceSettings(schedulers=frozenset({"another"}))
         other = wire_service(cluster.api, journals, settings)
         await other.start(Listening(port=0))

@@ -97,7 +97,7 @@ def run_command(command: click.Command, name: str) -> None:
     except PodsliceError as error:
         _fail(str(error))
     except BrokenPipeError:
-        _give_up_output(141)
+        _give_up_output(141)  # 128 + SIGPIPE, as a shell reports it
     except OSError as error:
         what = error.filename or "the output cannot be written"
         print_error(f"{what}: {error.strerror or error}")

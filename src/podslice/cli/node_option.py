@@ -341,6 +341,7 @@ def _override(data: dict[str, Any], field: str, value: str) -> None:
     from podslice.reading.yaml import load_documents
 
     documents = load_documents(value, f"--set {field}")
+    # Text fields take the value as it is: reservedSystemCPUs=0 is the list "0", not a number.
     given = value if is_text(field) else documents[0] if documents else ""
     name, dot, key = field.partition(".")
     if not dot:

@@ -145,15 +145,16 @@ def write_text(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():  # a terminal, a pipe
             path.write_bytes(data)
             return
-        place = path.resolve()
+        place = path.resolve()  # a link stays a link: its target is replaced
         try:
             with open_replacement(place) as beside:
                 beside.write_bytes(data)
-                if place.exists():
+                if place.exists():  # the replacement is made with mode 0600
                     shutil.copymode(place, beside)
         except OSError as error:
             if error.errno not in _ONLY_THE_FILE:
                 raise
+            # The folder takes no new file, but this one may be written: a mounted file in a container.
             place.write_bytes(data)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

@@ -96,6 +96,7 @@ class _Maker:
 
     def _reference(self, kind: inspect.StructType) -> dict[str, Any]:
         name = kind.cls.__name__
+        # Definitions are found by the bare name, so two types of one name would share a schema.
         assert self._named.setdefault(name, kind.cls) is kind.cls, f"two types of the name {name} in one document"
         if name not in self.definitions:
             self.definitions[name] = {}  # a type that holds itself finds its name

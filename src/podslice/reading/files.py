@@ -47,6 +47,7 @@ def read_limited(path: str, most: int, *, text: bool = False) -> bytes:
     with open(path, "rb") as file:
         # A large file is refused unread. Devices and pipes state no size; they are counted while they are read.
         status = os.fstat(file.fileno())
+        # Pipes and devices have no size; they are bounded while they are read.
         if stat.S_ISREG(status.st_mode) and status.st_size > most:
             raise _too_large(path, most)
         return read_stream(file, path, most, text=text)

@@ -46,6 +46,7 @@ def _load_yaml(text: str, source: str, builder: Builder) -> Iterator[Any]:
     event: Any = None
     template = "render the template first: helm template" if "{{" in text else ""
     try:
+        # The base loader resolves no tags; the builder gives scalars the meaning that they have to a kubelet.
         for event in yaml.parse(text, Loader=yaml.CBaseLoader):
             builder.take(event)
             if type(event) is yaml.DocumentEndEvent:

@@ -75,7 +75,7 @@ class Builder:
         elif kind is yaml.AliasEvent:
             self._alias(event.anchor)
         elif kind is yaml.DocumentStartEvent:
-            self.anchors.clear()
+            self.anchors.clear()  # an anchor ends with its document
             self.root = None
 
     def _count(self, number: int = 1) -> None:
@@ -109,6 +109,7 @@ class Builder:
         if len(self.stack) >= MAX_DEPTH:
             raise FaultError(f"is nested deeper than {MAX_DEPTH} levels")
         if event.anchor is not None:
+            # Not usable yet: an alias inside its own collection would make a value that contains itself.
             self.anchors[event.anchor] = None
         self.stack.append(_Frame(value, event.anchor, self.nodes - 1))
 
@@ -129,6 +130,7 @@ class Builder:
             raise FaultError(f"the alias *{name[:40]} {'repeats itself' if known else 'has no anchor'}")
         if len(self.stack) + anchored.height > MAX_DEPTH:
             raise FaultError(f"is nested deeper than {MAX_DEPTH} levels")
+        # An alias counts as all that it repeats, because readers walk the value at each place where it occurs.
         self._repeat(anchored.size)
         self._put(anchored.value, anchored.height)
 

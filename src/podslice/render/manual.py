@@ -54,6 +54,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> list[str]:
+    # click marks paragraphs that it must not wrap with a backspace.
     parts = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.replace("\b", "")))
     return [part for part in parts if part]
 

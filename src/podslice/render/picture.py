@@ -165,6 +165,7 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
             if cpus:
                 free = (cpus & view.assignable).bit_count() if view.pins_cpus else None
                 boxes.setdefault(socket, []).append(_numa_box(view, node.id, cpus, free, painter))
+        # A node without CPUs lies on no socket; it is drawn in a box of its own if it has memory.
         if not mine and _has_memory(node):
             boxes.setdefault(None, []).append(_numa_box(view, node.id, 0, 0, painter))
     ordered = sorted(boxes, key=lambda socket: (socket is None, socket or 0))
@@ -275,6 +276,7 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
     shared = 0
     taken = 0
     found: list[Holder] = []
+    # Backwards: an init container owns only what the containers after it did not take over.
     for container in reversed(pod.containers):
         cpus = view.assignment(pod.uid, container.name)
         if cpus is None:

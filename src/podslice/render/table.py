@@ -37,6 +37,7 @@ def format_table(
 ) -> str:
     """Return the table as text of at most `width` columns (None: those of the terminal, or any where there is none).
     Columns in `right` are right-aligned; styled cells are measured without their colour."""
+    # Made visible first: a control character would otherwise count as no column, or as one where several are printed.
     rows = [[visible(cell) for cell in row] for row in rows]
     width = terminal_width() if width is None else width
     widths = [max([len(heading), *(_length(row[i]) for row in rows)]) for i, heading in enumerate(headings)]

@@ -109,6 +109,7 @@ class RecordedHistory:
         kubelet = self.kubelet
         for uid in operation.get("deletePods") or ():
             kubelet._leave(uid)
+        # Files change between two kubelets, as in an upgrade: the old one has written, the new one has not read.
         kubelet.save()
         for kind, version in (operation.get("convert") or {}).items():
             name = _FILES[0 if kind == "cpu" else 1]

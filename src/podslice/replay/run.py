@@ -129,6 +129,7 @@ def find_declared_defect(expected: Json, actual: Json) -> str:
     before, ours = expected.get("ops"), actual.get("ops")
     if not (isinstance(before, list) and isinstance(ours, list)) or not before or len(ours) < len(before):
         return ""
+    # A recording of a history ends with the operation that crashed the kubelet; ours may go on after it.
     last = len(before) - 1
     if "panic" not in before[last] or "defect" not in ours[last]:
         return ""
@@ -160,6 +161,7 @@ def first_difference(expected: Any, actual: Any, path: str = "") -> str:
         if len(expected) != len(actual):
             return f"{path}: {len(expected)} elements expected, {len(actual)} found"
         return ""
+    # 1 and 1.0 are the same number in JSON; True and 1 are not the same value, though Python calls them equal.
     if type(expected) is not type(actual) and not _both_numbers(expected, actual):
         return f"{path}: expected {_short(expected)}, found {_short(actual)}"
     return "" if expected == actual else f"{path}: expected {_short(expected)}, found {_short(actual)}"

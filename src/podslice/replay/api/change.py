@@ -27,6 +27,7 @@ DEFAULT_ALLOCATABLE = {"cpu": "4", "memory": "16Gi"}
 
 def old_pod(case: ApiCase) -> Pod:
     """Return the stored pod: created under the gates of its time, then with the status of the case."""
+    # The stored pod may be older than the gates of the case: what a gate drops at creation can be in the store already.
     overrides = case.json.get("oldFeatureGates")
     gates = case.gates if overrides is None else effective_gates(overrides, case.quirks)
     given = decode_pod(case.json["oldPod"])
