@@ -205,7 +205,7 @@ def test_bad_input_is_one_line(kubelet: Path, arguments: tuple[str, ...], proble
 
 
 def test_a_node_starts_with_converted_and_repaired_files(tmp_path: Path) -> None:
-    """What a live node wrote, converted for an older kubelet or repaired after damage, is good for a node's start."""
+    """The files of a live node, converted for an older kubelet or repaired after damage, is good for a node's start."""
     node = Node(MACHINE, CONFIG)
     for uid, budget in (("solo", None), ("budget", "4")):
         assert node.admit(make_pod(uid, ("c", "2"), budget=budget)).admitted

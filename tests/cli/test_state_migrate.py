@@ -1,4 +1,4 @@
-"""`podslice state migrate`: says what becomes of files on a changed machine, and does it."""
+"""`podslice state migrate`: adapts files to a changed machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def renumbered(folder: Path) -> Path:
+def renumber(folder: Path) -> Path:
     """The same hardware; second threads come after all first ones."""
     machine = from_synthetic(BEFORE)
     (node,) = machine.nodes
@@ -38,9 +38,9 @@ def renumbered(folder: Path) -> Path:
 
 
 def test_renumbered(folder: Path) -> None:
-    """Everybody keeps their cores under the new numbers; `--write` keeps the old file, and a second look finds nothing
+    """All owners keep their cores under the new numbers; `--write` keeps the old file, and a second look finds nothing
     to do."""
-    after, old = renumbered(folder), (folder / "cpu_manager_state").read_bytes()
+    after, old = renumber(folder), (folder / "cpu_manager_state").read_bytes()
     words = ("migrate", folder, "--before", BEFORE, "--after", after)
     result = _run(*words)
     assert result.exit_code == 0
@@ -55,7 +55,8 @@ def test_renumbered(folder: Path) -> None:
 
 
 def test_lost(folder: Path) -> None:
-    """Where an owner's CPU is gone it is said who loses what, with exit code 1; `--write` sets the files aside."""
+    """Where an owner's CPU is gone, the output lists what each owner loses, with exit code 1; `--write` renames the
+    files."""
     after = folder / "after.yaml"
     after.write_text(dump_machine(without_cpus(from_synthetic(BEFORE), 1 << 5), "yaml"))
     words = ("migrate", folder, "--before", BEFORE, "--after", after)
@@ -101,7 +102,7 @@ def test_verify_and_repair_an_owner_of_offline_cpus(folder: Path) -> None:
 
 def test_a_node_takes_what_was_migrated(folder: Path) -> None:
     """The files are those a node on the new machine starts with."""
-    after = renumbered(folder)
+    after = renumber(folder)
     _run("migrate", folder, "--before", BEFORE, "--after", after, "--write")
     from podslice import load_machine
 

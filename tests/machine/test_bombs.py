@@ -22,7 +22,7 @@ FORMS = ("tar", "tar.xz", "tar.gz", "tar.bz2")
 ZEROS = bytes(1 << 20)
 
 
-def opened(path: Path) -> IO[Any]:
+def open_archive(path: Path) -> IO[Any]:
     """The file to write an archive to, compressed as its name says."""
     if path.suffix == ".xz":
         return lzma.open(path, "wb", preset=0)
@@ -44,7 +44,7 @@ def header(name: str, size: int, kind: bytes) -> bytes:
 def test_extended_headers(tmp_path: Path, form: str, kind: bytes) -> None:
     """A header of 2 GiB is refused by what it announces, in archives of every form."""
     path = tmp_path / f"bomb.{form}"
-    with opened(path) as file:
+    with open_archive(path) as file:
         file.write(header("x", 2 << 30, kind))
         for _ in range(80):
             file.write(ZEROS)
@@ -56,7 +56,7 @@ def test_extended_headers(tmp_path: Path, form: str, kind: bytes) -> None:
 def test_unpacked_bytes(tmp_path: Path, form: str) -> None:
     """Members that are not used count as well, while they are unpacked."""
     path = tmp_path / f"bomb.{form}"
-    with opened(path) as file:
+    with open_archive(path) as file:
         file.write(header("x", 1 << 30, tarfile.REGTYPE))
         for _ in range(300):
             file.write(ZEROS)

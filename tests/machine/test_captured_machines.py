@@ -37,7 +37,7 @@ def machine_of(name: str) -> Machine:
 
 
 @functools.cache
-def expected_of(name: str) -> dict[str, Any]:
+def read_expected(name: str) -> dict[str, Any]:
     return json.loads((TOPOLOGIES / INDEX[name]["expected"]).read_text())
 
 
@@ -55,7 +55,7 @@ def test_all_machines_are_there(shared: Path) -> None:
 @every_machine
 def test_kubelet_facts(name: str) -> None:
     """Core, socket, node and uncore cache of every CPU, and the counters, are those of Kubernetes' own discovery."""
-    expected = expected_of(name)
+    expected = read_expected(name)
     if expected["kubelet_summary"] is None:
         with pytest.raises(TopologyError) as refusal:
             CPUTopology(machine_of(name))
@@ -87,7 +87,7 @@ def test_kubelet_facts(name: str) -> None:
 def test_cpu_facts(name: str) -> None:
     """Online state, core, socket, node, L3, die, book, drawer and the kernel's ids of every CPU are those of hwloc and
     lscpu, but for the fields on which the tools themselves disagree."""
-    machine, expected = machine_of(name), expected_of(name)
+    machine, expected = machine_of(name), read_expected(name)
     skipped = set(INDEX[name]["disagreeing_fields"])
     groups = {kind: group_of(machine, kind) for kind in ("core", "package", "die", "book", "drawer")}
     l3 = {cpu: min(cache.cpus) for cache in machine.caches if cache.level == 3 for cpu in cache.cpus}
@@ -126,7 +126,7 @@ def _reported(expected: dict[str, Any], field: str, value: Any) -> bool:
 @every_machine
 def test_node_facts(name: str) -> None:
     """Ids, CPUs, memory, distances and huge pages of every NUMA node are those of the tools."""
-    machine, expected = machine_of(name), expected_of(name)
+    machine, expected = machine_of(name), read_expected(name)
     skipped = set(INDEX[name]["disagreeing_fields"])
     nodes = {node.id: node for node in machine.kernel_nodes}
     assert sorted(nodes) == sorted(node["id"] for node in expected["nodes"])

@@ -36,7 +36,7 @@ def test_numbers(text: str, value: float) -> None:
      "9" * 5000, "-", "+", ".", "1_000m"],
 )  # fmt: skip
 def test_texts(text: str) -> None:
-    """What only looks like a number is text."""
+    """Text that only looks like a number is text."""
     assert parse_plain_scalar(text) == text
 
 
@@ -83,7 +83,7 @@ def test_amounts_of_people() -> None:
     ],
 )
 def test_faults(text: str, problem: str | None) -> None:
-    """What cannot be read is one line that says where, and what to do."""
+    """An unreadable text gives one line that says where, and what to do."""
     if problem is None:
         assert load_documents(text) == [{"a": "NaN"}]
         return

@@ -38,7 +38,7 @@ def test_written_as_the_kubelet_does(allocations: dict[str, PodAllocation], data
 
 
 def test_read_back() -> None:
-    """What was written is read again, missing requests and limits included."""
+    """A written file reads back the same, missing requests and limits included."""
     assert load(encode(TWO_PODS)) == TWO_PODS
     assert load(encode({})) == {}
 

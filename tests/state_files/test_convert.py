@@ -43,7 +43,7 @@ def test_the_target_kubelet_starts_with_a_converted_file(name: str, target: Rele
     ],
 )
 def test_there_and_back_is_the_same_file(name: str, there: Release, back: Release) -> None:
-    """What the other format can hold survives the way there and back, byte for byte."""
+    """Content that the other format can hold survives the way there and back, byte for byte."""
     first = convert(read_content(_FILES[name]), there, samples.CONTAINERS)
     second = convert(read_content(first.data), back, samples.CONTAINERS)
     assert second.data == _FILES[name]

@@ -53,14 +53,14 @@ def _splice(data: bytes, chance: random.Random) -> bytes:
 
 
 def _edit_number(data: bytes, chance: random.Random) -> bytes:
-    """Another number somewhere, the checksum included."""
+    """Replace a number anywhere, the checksum included."""
     match = chance.choice(list(re.finditer(rb"\d+", data)))
     values = ("0", "1", "-1", "4", "99999999999999999999", "1.5", "1e3", "NaN", str(chance.randrange(1 << 32)))
     return data[: match.start()] + chance.choice(values).encode() + data[match.end() :]
 
 
 def _edit_field(data: bytes, chance: random.Random) -> bytes:
-    """Another value of some kind in some member."""
+    """Replace a member by a value of any kind."""
     value = json.loads(data)
     holder: Any = value
     while True:
@@ -86,14 +86,14 @@ _DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 )
 
 
-def _damaged(name: str) -> Iterator[bytes]:
+def _damage(name: str) -> Iterator[bytes]:
     chance = random.Random(f"{name} 3")
     for _ in range(_PER_FILE):
         yield chance.choice(_DAMAGES)(_FILES[name], chance)
 
 
 def _owners(name: str, data: bytes, *, trust_zero: bool = True) -> Any:
-    """Who owns what for the kubelet that reads the file; raises `CheckpointError` when it refuses it."""
+    """Return the owners that the kubelet reads from the file; raises `CheckpointError` when it refuses it."""
     reader = _READERS[name]
     if name.startswith("device"):
         device = checkpoint_devices.load(data)
@@ -117,7 +117,7 @@ def test_no_damage_changes_an_owner_unnoticed(name: str) -> None:
     """A damaged file is refused with a typed error, or has the same owners, or `verify` warns about it."""
     intact = _owners(name, _FILES[name])
     refusals = []
-    for data in _damaged(name):
+    for data in _damage(name):
         _, findings = verify(data, NodeFacts(containers=samples.CONTAINERS))
         try:
             owners = _owners(name, data)
@@ -133,7 +133,7 @@ def test_no_damage_changes_an_owner_unnoticed(name: str) -> None:
 def test_without_trust_in_zero_no_owner_changes_at_all(name: str) -> None:
     """Where a checksum of 0 is not trusted, every file that loads has the owners of the intact one."""
     intact = _owners(name, _FILES[name])
-    for data in _damaged(name):
+    for data in _damage(name):
         try:
             owners = _owners(name, data, trust_zero=False)
         except CheckpointError:
@@ -146,7 +146,7 @@ def test_without_trust_in_zero_no_owner_changes_at_all(name: str) -> None:
 def test_a_start_with_a_damaged_file_ends_in_a_verdict(name: str) -> None:
     """A kubelet's start with any damaged file is predicted without a failure of ours, for old and new kubelets."""
     kind = "cpu" if name.startswith("cpu") else "memory" if name.startswith("memory") else "device"
-    for number, data in enumerate(_damaged(name)):
+    for number, data in enumerate(_damage(name)):
         reader = (_READERS[name], Release(17), Release(30), Release(37))[number % 4]
         assert isinstance(start_error(data, kind, reader, _NODE), str)
 
@@ -156,7 +156,7 @@ def test_a_start_with_a_damaged_file_ends_in_a_verdict(name: str) -> None:
 def test_every_damaged_file_can_be_repaired(name: str) -> None:
     """What `repair` makes of a damaged file passes all checks and starts on the machine."""
     cpu = name.startswith("cpu")
-    for number, data in enumerate(_damaged(name)):
+    for number, data in enumerate(_damage(name)):
         if number % 3:
             continue
         target = (Release(36), Release(36, True), Release(37, True))[number // 3 % 3]

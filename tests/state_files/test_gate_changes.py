@@ -49,7 +49,7 @@ def sets(one: Node) -> dict[tuple[str, str], tuple[str, str]]:
     return found
 
 
-def converted(files: dict[str, bytes], release: str, *, pod_level: bool) -> dict[str, bytes]:
+def convert_files(files: dict[str, bytes], release: str, *, pod_level: bool) -> dict[str, bytes]:
     """The managers' files as another kubelet writes them."""
     target = release_of(release, pod_level=pod_level)
     return {
@@ -91,9 +91,9 @@ def test_pod_entries_come_back() -> None:
     for pod in pods():
         assert before.admit(pod).admitted
     files, had = dict(before.files), sets(before)
-    old = node({}, converted(files, "1.35", pod_level=False))
+    old = node({}, convert_files(files, "1.35", pod_level=False))
     assert old.readmit(pods()) == []
-    again = node(ON, converted(dict(old.files), "1.36", pod_level=True))
+    again = node(ON, convert_files(dict(old.files), "1.36", pod_level=True))
     assert again.readmit(pods()) == []
     assert sets(again) == had
     for name in ("cpu_manager_state", "memory_manager_state"):
@@ -108,8 +108,8 @@ def test_entries_that_do_not_fit_stay_as_they_are() -> None:
     """Where containers own other CPUs than the specification asks for, no pod entry is invented."""
     before = node(ON)
     assert before.admit(pods()[0]).admitted
-    old = converted(dict(before.files), "1.35", pod_level=False)
-    files = converted(old, "1.36", pod_level=True)
+    old = convert_files(dict(before.files), "1.35", pod_level=False)
+    files = convert_files(old, "1.36", pod_level=True)
     del files["allocated_pods_state"]
     again = node(ON, files)
     again.readmit([make_pod("p", ("a", "2"), ("b", None), ("c", None), budget="5")])
@@ -127,10 +127,10 @@ def test_a_pod_that_runs_keeps_its_settings(gates: dict[str, bool]) -> None:
     before = node(ON)
     pod = make_pod("p", ("a", "2"), ("b", None), ("c", None), budget="5")
     assert before.admit(pod).admitted
-    after = node(gates, converted(dict(before.files), "1.35", pod_level=False))
+    after = node(gates, convert_files(dict(before.files), "1.35", pod_level=False))
     assert after.readmit([pod]) == []
     assert after.effects("p") == before.effects("p")
     assert after.effects("p").files["cpu.max"] == "500000 100000"
-    upstream = node(gates, converted(dict(before.files), "1.35", pod_level=False), profile="kubelet-1.36")
+    upstream = node(gates, convert_files(dict(before.files), "1.35", pod_level=False), profile="kubelet-1.36")
     upstream.readmit([pod])
     assert "p" not in upstream.view.pods or upstream.effects("p") != before.effects("p")

@@ -29,7 +29,7 @@ def sets(text: str) -> CPUSet:
     return CPUSet.parse(text)
 
 
-def moved(
+def make_move(
     *containers: tuple[str, str, str], whole: tuple[str, str] | None = None, memory: tuple[str, str] = ("0", "0")
 ) -> Move:
     """A move of containers of the pod, each from and to these CPUs."""
@@ -45,12 +45,12 @@ def moved(
 
 
 MOVES = [
-    pytest.param(one("4"), moved(("c0", "2-5", "20-23")), id="cpus"),
-    pytest.param(one("4"), moved(("c0", "2-5", "4-7")), id="cpus-some-of-which-stay"),
-    pytest.param(one("4"), moved(("c0", "2-5", "20-23"), memory=("0", "1")), id="with-memory"),
-    pytest.param(one("4"), moved(("c0", "2-5", "2-5"), memory=("0", "1")), id="memory-only"),
+    pytest.param(one("4"), make_move(("c0", "2-5", "20-23")), id="cpus"),
+    pytest.param(one("4"), make_move(("c0", "2-5", "4-7")), id="cpus-some-of-which-stay"),
+    pytest.param(one("4"), make_move(("c0", "2-5", "20-23"), memory=("0", "1")), id="with-memory"),
+    pytest.param(one("4"), make_move(("c0", "2-5", "2-5"), memory=("0", "1")), id="memory-only"),
     pytest.param(
-        budget("8", "4"), moved(("c0", "2-5", "16-19"), ("c1", "6-9", "20-23"), whole=("2-9", "16-23")), id="bubble"
+        budget("8", "4"), make_move(("c0", "2-5", "16-19"), ("c1", "6-9", "20-23"), whole=("2-9", "16-23")), id="bubble"
     ),
 ]
 
@@ -61,7 +61,7 @@ def open_store(
     return ResizeStore(directory, MACHINE, CONFIG, running=running, policy=policy, files=files)
 
 
-def begun(store: ResizeStore, pod: Pod) -> None:
+def begin(store: ResizeStore, pod: Pod) -> None:
     assert store.admit(pod).admitted
     assert store.admit(OWNER).admitted
 
@@ -77,7 +77,7 @@ def carry_out(store: ResizeStore, move: Move, *, undo: bool = False) -> None:
 
 
 def play(store: ResizeStore, pod: Pod, move: Move, *, undo: bool) -> None:
-    begun(store, pod)
+    begin(store, pod)
     carry_out(store, move, undo=undo)
 
 
@@ -95,13 +95,13 @@ def test_every_kill_point(pod: Pod, move: Move, policy: PodslicePolicy, tmp_path
     """Killed before or after any write, a node starts with exactly what the pod had or with what the plan promised, the
     former before the latter; the other pod stays where it is, and nothing is left to do."""
     store = open_store(tmp_path / "whole", policy)
-    begun(store, pod)
+    begin(store, pod)
     before = holds(store.node.state)
     apply_move(store.node, move)
     after = holds(store.node.state)
     assert after != before
     counter = Killer()
-    begun(open_store(tmp_path / "count", policy, files=counter), pod)
+    begin(open_store(tmp_path / "count", policy, files=counter), pod)
     first = counter.steps
     counter = Killer()
     store = open_store(tmp_path / "all", policy, files=counter)
@@ -128,8 +128,8 @@ def test_every_kill_point(pod: Pod, move: Move, policy: PodslicePolicy, tmp_path
 def test_while_it_moves_both_places_are_its_own(tmp_path: Path) -> None:
     """No other pod gets the CPUs that it leaves or those that it is to have, and the file says what goes on."""
     store = open_store(tmp_path, BOTH)
-    begun(store, one("4"))
-    move = moved(("c0", "2-5", "20-23"))
+    begin(store, one("4"))
+    move = make_move(("c0", "2-5", "20-23"))
     store.begin_move(UID, store.plan_move(UID, lambda node: apply_move(node, move)))
     cpu = store.node.state.cpu
     assert str(CPUSet.from_bits(cpu.assignments[UID]["c0"])) == "2-5,20-23"
@@ -144,8 +144,8 @@ def test_a_full_disk_undoes_it(tmp_path: Path) -> None:
     """Where the first or the last file cannot be written, the pod has what it had, in memory and on the disk."""
     disk = FullDisk()
     store = open_store(tmp_path, BOTH, files=disk)
-    begun(store, one("4"))
-    before, move = holds(store.node.state), moved(("c0", "2-5", "20-23"))
+    begin(store, one("4"))
+    before, move = holds(store.node.state), make_move(("c0", "2-5", "20-23"))
     intent = store.plan_move(UID, lambda node: apply_move(node, move))
     disk.full = True
     with pytest.raises(StateWriteError):

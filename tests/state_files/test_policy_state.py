@@ -1,4 +1,4 @@
-"""What podslice remembers beside the managers' files."""
+"""The state that podslice keeps beside the managers' files."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def test_the_specified_bytes() -> None:
     ids=["none", "empty", "no-data", "broken", "checksum", "other-content"],
 )
 def test_damaged(data: bytes | None) -> None:
-    """A file that is missing, damaged or about somebody else promises nothing, and stops nobody."""
+    """A file that is missing, damaged or about other pods promises nothing, and prevents no start."""
     assert loans_in(data, HELD) == {}
 
 
 def test_the_managers_file_wins() -> None:
-    """Promises of a container that has other CPUs by now, or that nobody knows, are dropped."""
+    """Promises of a container that has other CPUs by now, or that is not known, are dropped."""
     assert loans_in(FILE, {}) == {}
     assert loans_in(FILE, {"u1": {"c": parse_bits("4-9")}}) == {}
     assert loans_in(FILE, {"u1": {"c": parse_bits("2-5")}}) == {}
 
 
 def test_over_a_restart() -> None:
-    """What was promised, and in which order the rest came, outlives the process."""
+    """Promises, and the order in which further CPUs came, outlive the process."""
     here = node()
     here.admit(one("4"))
     resized(here, "12", "6", "8")
@@ -64,7 +64,7 @@ def test_over_a_restart() -> None:
 
 
 def test_no_file_without_need() -> None:
-    """A node where nobody has more than was promised writes no file of its own."""
+    """A node where no container has more than was promised writes no file of its own."""
     here = node()
     here.admit(one("4"))
     assert POLICY_STATE_FILE not in here.files

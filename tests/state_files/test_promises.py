@@ -62,7 +62,7 @@ def findings(content: bytes, cpus: CPUCheckpoint | None = CPUS) -> list[tuple[st
 
 
 def test_show(kubelet: Path) -> None:
-    """What was promised, and what a container has beyond it by the CPU Manager's file."""
+    """`show` has the promised CPUs, and those beyond them from the CPU Manager's file."""
     result = _run("show", kubelet)
     assert result.exit_code == 0
     assert "podslice_policy_state: promises, and resizes being written (podslice)" in result.output
@@ -101,7 +101,8 @@ OWNERS = {"classes": {"u1": {"c": ["fast!"]}}, "mixed": {"u1": {"c": {"exclusive
 
 
 def test_show_of_classes_and_mixed_containers(kubelet: Path) -> None:
-    """Under which classes somebody got CPUs, and who has shared ones besides, for people and for programs."""
+    """`show` has the classes under which containers got CPUs, and those with shared CPUs besides, for people and for
+    programs."""
     (kubelet / "podslice_policy_state").write_bytes(policy_file(**OWNERS))
     shown = _items("StateFileList", "show", kubelet)[-1]
     assert {name: shown[name] for name in OWNERS} == OWNERS
@@ -237,7 +238,7 @@ def test_there_and_back(kubelet: Path) -> None:
 
 
 def test_a_single_file_loses_its_promises(tmp_path: Path) -> None:
-    """Whoever converts the one file is told what has no place in it."""
+    """The conversion of a single file reports what has no place in it."""
     file = tmp_path / "cpu_manager_state"
     file.write_bytes(v4())
     result = _run("convert", file, "--to", "1.36")
@@ -247,7 +248,7 @@ def test_a_single_file_loses_its_promises(tmp_path: Path) -> None:
 
 
 def test_members_of_others_stay() -> None:
-    """What this release does not know of the policy's file is still there after a conversion."""
+    """Members of the policy's file that this release does not know survive a conversion."""
     own = policy_file(guards={"cpus": {"0": "0/0/0/0"}})
     carried = carry_promises(read_content(v4()), own, Release(36))
     assert carried.policy is not None
@@ -285,7 +286,7 @@ def test_a_wrong_checksum_is_put_right() -> None:
 
 
 def test_a_newer_file_stays() -> None:
-    """What a newer podslice wrote is not touched."""
+    """A file of a newer podslice is not touched."""
     data = policy_file(version=2)
     assert repair_promises(data, CPUS).data == data
 

@@ -1,4 +1,4 @@
-"""What `repair` keeps, drops and says."""
+"""`repair`: entries that it keeps and drops, and its remarks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_running_pods_go_before_the_file() -> None:
 
 
 def test_nothing_is_owned_twice_afterwards() -> None:
-    """Of two pods with the same CPUs the first keeps them; reserved and unknown CPUs are given to nobody."""
+    """Of two pods with the same CPUs the first keeps them; reserved and unknown CPUs are assigned to no pod."""
     entries: checkpoint_cpu.Entries = {"p": {"a": "4-7"}, "q": {"a": "7-8"}, "r": {"a": "0"}, "s": {"a": "99"}}
     data = checkpoint_cpu.encode(CPUCheckpoint("static", "", entries), "v2")
     facts = NodeFacts(machine=samples.machine(), reserved=3)

@@ -166,7 +166,7 @@ def test_the_intents_are_told_to_who_accepts(tmp_path: Path) -> None:
     assert first.admit(size).admitted
     plan = first.plan_resize(one("6"))
     first.begin_resize(size.metadata.uid, plan.intent)
-    told: list[Mapping[str, Intent]] = []
-    accept = lambda node, intents: told.append(intents)  # noqa: E731
+    seen: list[Mapping[str, Intent]] = []
+    accept = lambda node, intents: seen.append(intents)  # noqa: E731
     ResizeStore(tmp_path, MACHINE, CONFIG, policy=POLICY, running=[size], accept=accept)
-    assert told == [{size.metadata.uid: plan.intent}]
+    assert seen == [{size.metadata.uid: plan.intent}]

@@ -15,7 +15,7 @@ from tests.state_files.test_crash import CONFIG, MACHINE
 
 
 def test_vanished_pods_give_everything_back(tmp_path: Path) -> None:
-    """What belongs to pods that vanished while nobody watched is free after the restart."""
+    """Resources of pods that ended while the process was down are free after the restart."""
     fresh = dict(NodeStore(tmp_path / "fresh", MACHINE, CONFIG).node.files)
     store = NodeStore(tmp_path / "node", MACHINE, CONFIG)
     for uid, budget in (("a", None), ("b", "4")):

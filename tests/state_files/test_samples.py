@@ -23,7 +23,7 @@ def _kind(identity: IdentifiedFile) -> str:
     return "cpu-v0" if identity.kind == "cpu" and identity.stated is None else identity.kind
 
 
-def _computed(identity: IdentifiedFile) -> dict[str, int]:
+def _compute(identity: IdentifiedFile) -> dict[str, int]:
     if identity.stated is None:
         return {}
     return {"data_computed" if version == "data" else version: value for version, value in identity.computed.items()}
@@ -36,7 +36,7 @@ def test_every_sample_gets_its_recorded_verdict(samples: list[dict[str, Any]]) -
         identity = identify(sample["text"].encode())
         ours = (_kind(identity), identity.stated or 0, identity.version is not None, identity.matches)
         recorded = (sample["kind"], sample["stated_checksum"], sample["verified"], sample["matches_format"])
-        if ours != recorded or _computed(identity) != sample["computed"]:
-            differing.append((sample["id"], ours, recorded, _computed(identity), sample["computed"]))
+        if ours != recorded or _compute(identity) != sample["computed"]:
+            differing.append((sample["id"], ours, recorded, _compute(identity), sample["computed"]))
     assert not differing
     assert len(samples) == _SAMPLES

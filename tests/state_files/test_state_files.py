@@ -65,7 +65,7 @@ def test_v4_round_trip_and_what_older_kubelets_see() -> None:
     assert state.bubbles == {"p": parse_bits("4-5")}
 
 
-def filled() -> Node:
+def fill() -> Node:
     node = Node(MACHINE, CONFIG)
     for uid, cpus in (("a", "2"), ("b", "1"), ("c", None)):
         assert node.admit(make_pod(uid, ("x", cpus), ("y", None), budget="4" if uid == "a" else None)).admitted
@@ -91,7 +91,7 @@ def damage(choose: random.Random, data: bytes) -> bytes:
 def test_damage_is_never_silent() -> None:
     """5 000 bit flips, truncations, cuts and field edits: a typed refusal, or exactly the owners that were there."""
     choose = random.Random(1)
-    node = filled()
+    node = fill()
     cpu, memory = node.files["cpu_manager_state"], node.files["memory_manager_state"]
     topology = CPUTopology(MACHINE)
     reserved = parse_bits("0")
@@ -134,7 +134,7 @@ def test_verify_never_fails() -> None:
     """Whatever bytes come, verifying them gives a verdict."""
     choose = random.Random(2)
     files = [
-        *filled().files.values(),
+        *fill().files.values(),
         b'{"Data":{"PodDeviceEntries":[{"PodUID":"a"}]},"Checksum":1}',
         b"[]",
         b"",

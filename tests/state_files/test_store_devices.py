@@ -25,7 +25,7 @@ def gpu_pod(uid: str) -> Pod:
 
 
 def test_devices_are_kept(tmp_path: Path) -> None:
-    """A restarted node gives running pods the devices they had and nobody else the same ones."""
+    """A restarted node gives running pods the devices that they had, and no other pod the same ones."""
     store = NodeStore(tmp_path, MACHINE, CONFIG, devices=DEVICES)
     first = store.admit(gpu_pod("a")).containers[0]
     assert first.devices == {"example.com/gpu": ["g0"]}

@@ -1,4 +1,4 @@
-"""What `verify` finds, and what a kubelet would say at its start."""
+"""Findings of `verify`, and the message of a kubelet that would start with the file."""
 
 from __future__ import annotations
 
