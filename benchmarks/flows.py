@@ -1,5 +1,5 @@
-"""How much code a reader follows: files and definitions that each flow enters. `python -m benchmarks.flows` prints a
-table."""
+"""Amount of code that a reader follows: files and definitions that each flow enters. `python -m benchmarks.flows`
+prints a table."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def restart() -> Callable[[], Any]:
     return run
 
 
-def refused() -> Callable[[], Any]:
+def refuse_pod() -> Callable[[], Any]:
     node, large = make_aligned_node(), pod("large", 12)
     return lambda: podslice.explain(node, large)
 
@@ -133,7 +133,7 @@ FLOWS: dict[str, Callable[[], Callable[[], Any]]] = {
     "YAML → pods": reading,
     "pod → decision": decision,
     "decision → state files": state_files,
-    "refused pod → verified fixes": refused,
+    "refused pod → verified fixes": refuse_pod,
     "restart: files and 3 pods → node": restart,
 }
 

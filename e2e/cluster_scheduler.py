@@ -1,4 +1,5 @@
-"""podslice cluster beside a second kube-scheduler, for a node with a real kubelet and an agent that tells its journal.
+"""podslice cluster beside a second kube-scheduler, for a node with a real kubelet and an agent that reports to its
+journal.
 
 Both run on this machine with what deploy/manifests/scheduler.yaml says: its service account, rights, arguments and
 scheduler's configuration. Only addresses and places of files are other ones.

@@ -1,6 +1,6 @@
 """A node under systemd: the first process, and the driver of cgroups for containerd and the kubelet.
 
-systemd knows of a pod's slice what the kubelet set, and of a container's scope what the runtime told it. What the
+systemd knows of a pod's slice what the kubelet set, and of a container's scope what the runtime set. What the
 agent writes into their files it does not know, and takes back when it looks at its units again.
 """
 

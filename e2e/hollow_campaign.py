@@ -124,7 +124,7 @@ class Campaign:
                 cluster.journals.fault = Fault()
             met.append(await self._meeting())
         result = await progress
-        problems = list(cluster.broken())
+        problems = list(cluster.broken_promises())
         problems += [f"{result.running} of {result.pods} run"] if result.running < result.pods else []
         problems += [f"refused: {one}" for one in cluster.nodes.refused[:3]]
         problems += [f"digests met {one:.0f} s after {kind}" for one, kind in zip(met, faults, strict=True)

@@ -187,7 +187,7 @@ class HollowCluster:
             eventually(lambda: api.ask("GET", f"{pods.path}/{name}").code == 200, f"there is no pod {name}")
             eventually(lambda: text in pods.unscheduled(name).get("message", ""), f"the scheduler does not say {text}")
 
-    def broken(self) -> Iterator[str]:
+    def broken_promises(self) -> Iterator[str]:
         """Yield broken promises, once everything is quiet."""
         for name, node in self.nodes.nodes.items():
             twice = node.doubly_owned()
@@ -206,7 +206,7 @@ class HollowCluster:
         """Return the promises that stay broken after everything had time to settle."""
         await self.nodes.settle()
         deadline = time.monotonic() + _REST
-        while (problems := list(self.broken())) and time.monotonic() < deadline:
+        while (problems := list(self.broken_promises())) and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
         return problems
 
@@ -218,7 +218,7 @@ class HollowCluster:
                 yield name
 
 
-def bound_pods(api: HTTPClusterApi, news: PodChange, trouble: Trouble) -> ObjectTable[ScheduledPod]:
+def bound_pods(api: HTTPClusterApi, on_change: PodChange, trouble: Trouble) -> ObjectTable[ScheduledPod]:
     """Watch pods that have a node and may still run, as kubelets do."""
     return ObjectTable(
         api,
@@ -226,7 +226,7 @@ def bound_pods(api: HTTPClusterApi, news: PodChange, trouble: Trouble) -> Object
         f"{RUNNING},spec.nodeName!=",
         read=synchronous(read_pod),
         key=lambda pod: pod.uid,
-        on_change=news,
+        on_change=on_change,
         trouble=trouble,
     )
 

@@ -157,8 +157,8 @@ class HollowNode:
         if not found.decision.admitted:
             return self._record_refusal(before, pod, found.decision)
         same = holding_of(self.node.state, pod.metadata.uid) == plan
-        fate: PlanOutcome = "honoured" if found.moved else "agreed" if same else "declined"
-        return "", self.journal.record_admission(self.node.rules, before, self.node.state, pod, plan=fate)
+        plan_outcome: PlanOutcome = "honoured" if found.moved else "agreed" if same else "declined"
+        return "", self.journal.record_admission(self.node.rules, before, self.node.state, pod, plan=plan_outcome)
 
     def _record_refusal(self, before: NodeState, pod: Pod, decision: Decision) -> tuple[str, Stamped]:
         reason, message = decision.reason, decision.message

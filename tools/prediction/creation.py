@@ -62,13 +62,13 @@ def _compare_sandbox(notes: Notes, node: OneNode, model: Model, uid: str) -> Non
 def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: commands.Inspected, uid: str) -> None:
     predicted = compare.predict_containers(model.effects(uid))
     for container in node.runtime.of_pod(uid):
-        name, told = container.name, container.config.linux.resources
+        name, created_with = container.name, container.config.linux.resources
         notes.counts["OOM scores"] += 1
-        notes.same(f"OOM score of {name}", told.oom_score_adj, inspected.containers[name].score)
+        notes.same(f"OOM score of {name}", created_with.oom_score_adj, inspected.containers[name].score)
         notes.counts["containers at their creation"] += 1
         then = model.started[name]
         pins = {"cpus": format_bits(then.cpus), "mems": format_bits(then.memory_nodes)}
-        notes.same(f"what {name} was created with", compare.normalise_linux(told), {**predicted[name], **pins})
+        notes.same(f"what {name} was created with", compare.normalise_linux(created_with), {**predicted[name], **pins})
         if model.has_devices:
             notes.counts["containers with their devices"] += 1
             options = model.run_options(uid, name)
@@ -81,4 +81,4 @@ def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: co
         if cgroup_version() == 1:
             shown = inspected.containers[name].files
             notes.counts["files of containers"] += len(shown)
-            notes.same(f"files of {name}", compare.cgroup_v1_files(told), shown)
+            notes.same(f"files of {name}", compare.cgroup_v1_files(created_with), shown)

@@ -39,8 +39,8 @@ class Resizing:
         """Give a running pod another `spec`. Returns podslice's answer, and the pod as the API server has it then.
         Raises `StatusError` where the API server refuses."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        told = len(self._node.runtime.updates)
-        tells = sum(event.get("count") or 1 for event in self._node.events(uid)) < _MANY_EVENTS
+        updates_before = len(self._node.runtime.updates)
+        reports_events = sum(event.get("count") or 1 for event in self._node.events(uid)) < _MANY_EVENTS
         observed = self._cgroup(uid)
         running = {own.name for own in self._node.runtime.of_pod(uid) if own.state == RUNNING}
         found = self._node.resize(name, wanted)
@@ -48,12 +48,12 @@ class Resizing:
         decision = self._model.resize(found)
         self._notes.counts["resizes"] += 1
         self._compare_conditions(name, decision)
-        if tells and found["metadata"]["generation"] != pod["metadata"]["generation"]:
+        if reports_events and found["metadata"]["generation"] != pod["metadata"]["generation"]:
             self._compare_events(found, decision)
         if decision.outcome == "Allocated":
             self._notes.counts["resizes carried out"] += 1
             actuation = self._model.actuation(uid, actuated, observed, running)
-            self._compare_messages(uid, actuation, told)
+            self._compare_messages(uid, actuation, updates_before)
             self._model.record_write(uid, actuation)
         self._compare_record()
         return decision, found
@@ -91,22 +91,22 @@ class Resizing:
 
         soon(lambda: _without_ends(real()) == _without_ends(predicted), _PATIENCE)
         wrong = sum(event not in predicted for event in real() if event[1] == _END)
-        self._notes.counts["ends told with the resources from before"] += wrong
+        self._notes.counts["completions reported with the old resources"] += wrong
         self._notes.counts["events about resizes"] += len(predicted)
         self._notes.same("events about the resize", _without_ends(real()), _without_ends(predicted))
 
-    def _compare_messages(self, uid: str, actuation: Actuation, told: int) -> None:
+    def _compare_messages(self, uid: str, actuation: Actuation, updates_before: int) -> None:
         predicted = list(_messages(actuation, self._model.effects(uid)))
         self.updated = {whom: values for whom, values in predicted if whom}
 
         def real() -> list[tuple[str, Json]]:
-            updates = [own for own in self._node.runtime.updates[told:] if own.uid == uid]
+            updates = [own for own in self._node.runtime.updates[updates_before:] if own.uid == uid]
             return [(own.container, compare.normalise_update(own)) for own in updates if not compare.pins_only(own)]
 
         soon(lambda: real() == predicted, _PATIENCE)
         self._notes.counts["messages about resizes"] += len(predicted)
         for (who, own), (whom, expected) in zip(real(), predicted, strict=False):
-            self._notes.same(f"what the runtime is told of {who or 'the sandbox'}", (who, own), (whom, expected))
+            self._notes.same(f"message to the runtime about {who or 'the sandbox'}", (who, own), (whom, expected))
         self._notes.same("whom the messages are about", [who for who, _ in real()], [whom for whom, _ in predicted])
         values = actuation.resize().target
         soon(lambda: _covers(self._cgroup(uid), values), _PATIENCE)

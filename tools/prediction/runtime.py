@@ -277,13 +277,13 @@ def _handler(service: str, methods: dict[str, tuple[Any, Callable[[Any], Any]]])
 
 
 def _adapt(answer: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    def answered(request: Any, context: Any) -> Any:
+    def handle(request: Any, context: Any) -> Any:
         try:
             return answer(request)
         except KeyError as error:
             return context.abort(grpc.StatusCode.NOT_FOUND, f"no such pod or container: {error.args[0]}")
 
-    return answered
+    return handle
 
 
 def _serialise(message: Any) -> bytes:

@@ -115,9 +115,10 @@ class Trial:
         return True
 
     def _devices_counted(self) -> bool:
-        told = self._node.allocatable()
+        reported = self._node.allocatable()
         return all(
-            told.get(own.resource) == str(sum(one.healthy for one in own.devices)) for own in self._inventory.resources
+            reported.get(own.resource) == str(sum(one.healthy for one in own.devices))
+            for own in self._inventory.resources
         )
 
     def _compare_readmission(self, refused: dict[str, Refusal]) -> None:
@@ -352,9 +353,9 @@ class Trial:
         for name, uid in ((name, self._uids[name]) for name in self._running):
             expected = self._as_created(uid, compare.predict_containers(model.effects(uid)))
             soon(partial(self._is_told, uid, expected), PATIENCE)
-            for container, told in compare.read_containers(self._node.runtime, uid).items():
+            for container, resources in compare.read_containers(self._node.runtime, uid).items():
                 self.counts["containers"] += 1
-                self.notes.same(f"what the runtime knows of {name}/{container}", told, expected[container])
+                self.notes.same(f"what the runtime knows of {name}/{container}", resources, expected[container])
 
     def _same_file(self, name: str, real: bytes, predicted: bytes) -> None:
         if (
@@ -379,8 +380,8 @@ class Trial:
         return expected
 
     def _is_told(self, uid: str, expected: dict[str, Json]) -> bool:
-        told = compare.read_containers(self._node.runtime, uid)
-        return all(expected[name] == own for name, own in told.items())
+        found = compare.read_containers(self._node.runtime, uid)
+        return all(expected[name] == own for name, own in found.items())
 
     def _last_start(self) -> None:
         """Compare whether the next kubelet starts with `podslice state verify`."""

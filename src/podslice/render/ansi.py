@@ -2,7 +2,7 @@
 
 Names, values and file names come from files that others wrote. A terminal obeys what is in them: escape sequences
 clear it, rename its window or hide text, and bidirectional overrides show a line in another order than it has. So our
-own sequences carry a number that nobody outside this process knows, and `echo`, through which everything is printed,
+own sequences carry a number that is not known outside this process, and `echo`, through which everything is printed,
 lets only those pass and shows every other control character as `\\x1b`.
 """
 
