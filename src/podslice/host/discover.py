@@ -84,6 +84,7 @@ _GO_STYLE = {"aarch64": "arm64"}
 
 
 def _architecture(cpuinfo: str) -> str:
+    """Return the architecture of a captured machine by the lines of its cpuinfo; empty where none fits."""
     return next((name for name, pattern in _ARCHITECTURES if pattern.search(cpuinfo)), "")
 
 

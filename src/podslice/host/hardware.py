@@ -52,6 +52,7 @@ class Hardware:
         listed = read_cpus(self.fs, f"{CPU}/online")
         if listed is not None:
             return listed
+        # Without the list: a CPU that is off has no topology, and may say so in its own file. CPU 0 often has none.
         cpus = list(iter_bits(self._directories))
         described = bits_of(cpu for cpu in cpus if self.fs.entries(f"{CPU}/cpu{cpu}/topology"))
         switched_off = bits_of(cpu for cpu in cpus if self._number(cpu, "online") == 0)
@@ -98,6 +99,7 @@ class Hardware:
         ]
 
     def _masks(self, names: tuple[str, ...]) -> dict[int, Bits]:
+        """Return each online CPU's mask from the first of these files that can be read."""
         masks = {}
         for cpu in iter_bits(self.online):
             base = f"{CPU}/cpu{cpu}/topology"
@@ -201,6 +203,7 @@ class Hardware:
         return tuple(MaxFrequency(khz, CPUSet.from_bits(by_clock[khz])) for khz in sorted(by_clock, reverse=True))
 
     def _types_by_pmu(self) -> tuple[CoreType, ...]:
+        """Return the core types of hybrid x86, where each type has a performance monitoring unit of its own."""
         found = []
         for pmu, name in (("cpu_core", "performance"), ("cpu_atom", "efficiency"), ("cpu_lowpower", "low-power")):
             cpus = (read_cpus(self.fs, f"sys/devices/{pmu}/cpus") or 0) & self.online
@@ -209,6 +212,7 @@ class Hardware:
         return tuple(found)
 
     def _types_by_capacity(self) -> tuple[CoreType, ...]:
+        """Return the core types by the kernel's `cpu_capacity`."""
         return self._rank(lambda cpu: self._number(cpu, "cpu_capacity"))
 
     def _types_by_threads(self) -> tuple[CoreType, ...]:

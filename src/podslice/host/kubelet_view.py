@@ -133,6 +133,7 @@ class _OnlineCPUs:
 
 
 def _count_sockets(fs: FileSystem, online: _OnlineCPUs) -> int:
+    """Count sockets as upstream: distinct `physical id` lines of cpuinfo, else distinct package ids of online CPUs."""
     # `physical id` is x86's; without such lines (arm64) upstream counts package ids, and an unreadable one as "0".
     listed = {int(number) for number in _PHYSICAL_ID.findall(read_optional_text(fs, "proc/cpuinfo"))}
     if listed:
@@ -147,6 +148,8 @@ def _count_sockets(fs: FileSystem, online: _OnlineCPUs) -> int:
 
 
 class _Discovery:
+    """Upstream's discovery of NUMA nodes, cores and caches; what it skips is noted in `warnings`."""
+
     def __init__(self, fs: FileSystem, online: _OnlineCPUs, warnings: list[str], *, system_z: bool) -> None:
         self.fs = fs
         self.online = online

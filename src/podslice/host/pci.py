@@ -71,6 +71,7 @@ def read_placed_devices(fs: FileSystem) -> tuple[PCIDevice, ...]:
 
 
 def _addresses(fs: FileSystem) -> list[str]:
+    """Return the addresses of all PCI functions. Raises `InputError` for more than any machine has."""
     addresses = fs.entries(PCI)
     if len(addresses) > _MOST_FUNCTIONS:
         raise InputError(f"has {len(addresses)} PCI functions", source=fs.label, remedy=f"at most {_MOST_FUNCTIONS}")
@@ -117,6 +118,8 @@ def _keys(function: Function) -> Iterator[str]:
 
 
 def _function(fs: FileSystem, address: str, machine: Machine) -> Function | None:
+    """Read a function; None for one that no plugin would offer."""
+
     def text(name: str) -> str:
         return read_optional_text(fs, f"{PCI}/{address}/{name}").strip().lower()
 

@@ -99,6 +99,7 @@ def _convert_cpu(
 
 
 def _describe_lost_members(content: Content) -> list[str]:
+    """Return a remark on members of V4 that older versions do not have, if there are any."""
     return [f"members of the newer format that the older one does not have: {content.unknown[1:]}"] * bool(
         content.unknown
     )

@@ -190,6 +190,7 @@ class _CPULedger:
                 self._take(pod, name, cpus, path)
 
     def _is_running(self, pod: str, name: str | None, running: RunningPods | None, path: str) -> bool:
+        """Whether a pod or container runs, as far as is known; notes those that do not."""
         if running is None or (pod in running and (name is None or name in running[pod])):
             return True
         self.actions.append(f"{path}: does not run any more; dropped")

@@ -27,18 +27,18 @@ def load_running_pods(path: str) -> RunningPods:
     for document in load_documents(read_text(path), path):
         if isinstance(document, dict) and "pods" in document:
             for place, entry in enumerate(_list(document["pods"], path, "pods")):
-                pods.update(_short(entry, path, f"pods[{place}]"))
+                pods.update(_read_short_form(entry, path, f"pods[{place}]"))
         else:
-            pods.update(_manifests(document, path))
+            pods.update(_read_manifests(document, path))
     return pods
 
 
-def _manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, RunningContainer]]]:
+def _read_manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, RunningContainer]]]:
     if not isinstance(document, dict):
         raise InputError("is not a pod", source=path, remedy=_PODS_REMEDY)
     if "items" in document:
         for item in _list(document["items"], path, "items"):
-            yield from _manifests(item, path)
+            yield from _read_manifests(item, path)
         return
     uid = _mapping(document.get("metadata")).get("uid")
     spec = _mapping(document.get("spec"))
@@ -50,17 +50,17 @@ def _manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, Runnin
         yield uid, {str(_mapping(container).get("name")): RunningContainer() for container in listed}
 
 
-def _short(entry: Any, source: str, path: str) -> dict[str, dict[str, RunningContainer]]:
+def _read_short_form(entry: Any, source: str, path: str) -> dict[str, dict[str, RunningContainer]]:
     uid = _mapping(entry).get("uid")
     containers = _mapping(entry).get("containers")
     if not isinstance(uid, str) or not isinstance(containers, dict | list):
         raise InputError("needs uid and containers", source=source, path=path, remedy=_PODS_REMEDY)
     if isinstance(containers, list):
         return {uid: {str(name): RunningContainer() for name in containers}}
-    return {uid: {str(name): _container(facts, source, f"{path}.{name}") for name, facts in containers.items()}}
+    return {uid: {str(name): _read_container(facts, source, f"{path}.{name}") for name, facts in containers.items()}}
 
 
-def _container(facts: Any, source: str, path: str) -> RunningContainer:
+def _read_container(facts: Any, source: str, path: str) -> RunningContainer:
     known = _mapping(facts)
     cpus = known.get("cpus")
     try:
@@ -70,10 +70,12 @@ def _container(facts: Any, source: str, path: str) -> RunningContainer:
     memory = known.get("memory")
     if memory is None:
         return RunningContainer(bits)
-    return RunningContainer(bits, tuple(_block(item, source, f"{path}.memory") for item in _list(memory, source, path)))
+    return RunningContainer(
+        bits, tuple(_read_block(item, source, f"{path}.memory") for item in _list(memory, source, path))
+    )
 
 
-def _block(item: Any, source: str, path: str) -> Block:
+def _read_block(item: Any, source: str, path: str) -> Block:
     facts = _mapping(item)
     nodes, name, size = facts.get("numaAffinity"), facts.get("type"), facts.get("size")
     if not isinstance(nodes, list) or not all(isinstance(node, int) for node in nodes):
@@ -89,7 +91,7 @@ def load_containers(path: str) -> dict[str, tuple[str, str]]:
     for document in load_documents(read_text(path), path):
         facts = _mapping(document)
         if isinstance(facts.get("containers"), list):
-            known.update(_crictl(facts["containers"], path))
+            known.update(_read_crictl(facts["containers"], path))
             continue
         for container_id, entry in facts.items():
             pod, name = _mapping(entry).get("pod"), _mapping(entry).get("name")
@@ -99,7 +101,7 @@ def load_containers(path: str) -> dict[str, tuple[str, str]]:
     return known
 
 
-def _crictl(containers: list[Any], path: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _read_crictl(containers: list[Any], path: str) -> Iterator[tuple[str, tuple[str, str]]]:
     for container in containers:
         labels = _mapping(_mapping(container).get("labels"))
         container_id = _mapping(container).get("id")
@@ -109,6 +111,7 @@ def _crictl(containers: list[Any], path: str) -> Iterator[tuple[str, tuple[str, 
 
 
 def _mapping(value: Any) -> dict[Any, Any]:
+    """Return a mapping as it is, anything else as an empty one."""
     return value if isinstance(value, dict) else {}
 
 

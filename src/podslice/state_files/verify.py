@@ -62,18 +62,18 @@ def verify(
         content = read_content(data)
     except CheckpointError as error:
         return None, [StateFinding("error", "unreadable", "", str(error))]
-    findings = list(_checksum(content))
+    findings = list(_check_checksum(content))
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
-            findings += _cpu(content, cpu, facts)
+            findings += _check_cpu(content, cpu, facts)
             promised, _ = kubelet_promises(content.unknown)
             findings += check_promises(PolicyContent(1, originals=promised), "", cpu)
         case MemoryCheckpoint() as memory:
-            findings += _memory(memory, facts.machine)
+            findings += _check_memory(memory, facts.machine)
         case DeviceCheckpoint() as device:
-            findings += _devices(device)
+            findings += _check_devices(device)
         case AllocationCheckpoint(pods):
-            findings += _allocations(pods)
+            findings += _check_allocations(pods)
         case PolicyContent() as policy:
             findings += check_promises(policy, content.unknown, cpus)
         case GuardContent() as guards:
@@ -81,7 +81,7 @@ def verify(
     return content, findings
 
 
-def _checksum(content: Content) -> Iterator[StateFinding]:
+def _check_checksum(content: Content) -> Iterator[StateFinding]:
     identity, checkpoint = content.identity, content.checkpoint
     pods = checkpoint.pod_entries if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else None
     # A file with checksum 0 or that of an older version may carry pod entries: no checksum covers them, and a kubelet
@@ -123,13 +123,13 @@ class _Owner(msgspec.Struct, frozen=True):
         return f"entries.{self.pod}.{self.container}" if self.container else f"podEntries.{self.pod}"
 
 
-def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Iterator[StateFinding]:
+def _check_cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Iterator[StateFinding]:
     if checkpoint.policy_name not in ("none", "static"):
         yield StateFinding(
             "warning", "policy", "policyName", f"{checkpoint.policy_name!r} is not a policy of the kubelet"
         )
     broken: list[StateFinding] = []
-    default = _list(checkpoint.default_cpuset, "defaultCpuSet", broken)
+    default = _parse_list(checkpoint.default_cpuset, "defaultCpuSet", broken)
     owners = _owners(checkpoint, broken)
     pods = [_Owner(pod, "", cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()]
     yield from broken
@@ -144,7 +144,7 @@ def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Itera
         yield from _check_coverage(default, owners + pods, facts)
 
 
-def _list(text: str, path: str, broken: list[StateFinding]) -> Bits | None:
+def _parse_list(text: str, path: str, broken: list[StateFinding]) -> Bits | None:
     try:
         return parse_bits(text)
     except CPUSetError as error:
@@ -158,7 +158,7 @@ def _owners(checkpoint: CPUCheckpoint, broken: list[StateFinding]) -> list[_Owne
         texts += [(pod, name, text) for name, text in (named or {}).items()]
     owners = []
     for pod, name, text in texts:
-        cpus = _list(text, f"entries.{pod}.{name}".rstrip("."), broken)
+        cpus = _parse_list(text, f"entries.{pod}.{name}".rstrip("."), broken)
         if cpus is not None:
             owners.append(_Owner(pod, name or pod, cpus))
     return owners
@@ -228,7 +228,7 @@ def _check_coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> It
 # memory_manager_state
 
 
-def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[StateFinding]:
+def _check_memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[StateFinding]:
     if checkpoint.policy_name not in ("None", "Static"):
         yield StateFinding(
             "warning", "policy", "policyName", f"{checkpoint.policy_name!r} is not a policy of the kubelet"
@@ -301,7 +301,7 @@ def _check_machine(ledger: MachineState, machine: Machine) -> Iterator[StateFind
 # kubelet_internal_checkpoint
 
 
-def _devices(checkpoint: DeviceCheckpoint) -> Iterator[StateFinding]:
+def _check_devices(checkpoint: DeviceCheckpoint) -> Iterator[StateFinding]:
     held: dict[tuple[str, str], str] = {}
     registered = checkpoint.registered or {}
     for entry in checkpoint.entries or []:
@@ -319,7 +319,7 @@ def _devices(checkpoint: DeviceCheckpoint) -> Iterator[StateFinding]:
 # allocated_pods_state, actuated_pods_state
 
 
-def _allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[StateFinding]:
+def _check_allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[StateFinding]:
     for uid, pod in allocations.items():
         path = f"entries.{uid}"
         for name, resources in pod.containers.items():

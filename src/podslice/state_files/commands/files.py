@@ -78,7 +78,7 @@ def _kind(data: bytes) -> FileKind | None:
         return None
 
 
-def _of_kind(files: list[StateFile], kind: FileKind) -> StateFile | None:
+def _find_kind(files: list[StateFile], kind: FileKind) -> StateFile | None:
     return next((file for file in files if file.kind == kind), None)
 
 
@@ -87,13 +87,13 @@ def cpus_beside(file: StateFile, files: list[StateFile]) -> CPUCheckpoint | None
     None for files of other kinds, and where there is no readable one."""
     if file.kind != "policy":
         return None
-    cpu = _of_kind(files, "cpu")
+    cpu = _find_kind(files, "cpu")
     return _cpu_checkpoint(read_state(file.path.with_name(CPU_STATE_FILE)) if cpu is None else cpu.data)
 
 
 def cpu_policy(files: list[StateFile]) -> str:
     """Return the policy that the CPU Manager's file names; empty where no file of it can be read."""
-    cpu = _of_kind(files, "cpu")
+    cpu = _find_kind(files, "cpu")
     checkpoint = None if cpu is None else _cpu_checkpoint(cpu.data)
     return checkpoint.policy_name if checkpoint else ""
 
@@ -113,7 +113,7 @@ def _cpu_checkpoint(data: bytes | None) -> CPUCheckpoint | None:
 def convert_files(files: list[StateFile], target: Release, containers: Mapping[str, tuple[str, str]]) -> list[Change]:
     """Convert files for another kubelet. Promises move to the file where that kubelet looks for them. Raises
     `InputError`."""
-    policy, changes = _of_kind(files, "policy"), list[Change]()
+    policy, changes = _find_kind(files, "policy"), list[Change]()
     promises = None
     if policy is not None:
         _check(policy)
@@ -175,7 +175,7 @@ def repair_files(
         elif file.kind == "guard":
             changes.append((file, repair_guards(file.data)))
     # Last: promises are checked against the CPUs that containers have after the repair of the CPU Manager's file.
-    policy = _of_kind(files, "policy")
+    policy = _find_kind(files, "policy")
     if policy is not None:
         mended = next((change.data for file, change in changes if file.kind == "cpu"), None)
         cpus = cpus_beside(policy, files) if mended is None else _cpu_checkpoint(mended)
