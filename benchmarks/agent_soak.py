@@ -159,7 +159,7 @@ class Soak:
         self.done += 1
 
     async def restart_container(self) -> None:
-        """A container crashes and the kubelet creates it again."""
+        """Crash a container, which the kubelet then creates again."""
         container = self.random.choice(list(self.fake.containers.values()))
         identity, sandbox, name = container.message.id, container.message.pod_sandbox_id, container.message.name
         await self.fake.stop_container(identity)

@@ -82,7 +82,7 @@ def _grid() -> str:
 
 
 def _curve(name: str, points: Sequence[tuple[int, float]], colour: str, kind: str, *, left: bool = False) -> str:
-    """A line with its name beside its end."""
+    """Draw a line with its name beside its end."""
     points = sorted(points)
     path = " ".join(f"{_x(nodes):.1f},{_y(value):.1f}" for nodes, value in points)
     nodes, value = points[-1]

@@ -61,7 +61,7 @@ def _config(policy: str, memory: str, reserved: str = "0") -> KubeletConfig:
 
 
 def nodes() -> dict[str, tuple[Machine, KubeletConfig]]:
-    """The machines with their configurations."""
+    """Return the machines with their configurations."""
     return {
         "2 sockets, 128 CPUs, restricted": (load_gallery("xeon-6338-2s"), _config("restricted", "None", "0,64")),
         "8 NUMA nodes, 256 CPUs, single-numa-node, memory Static": (
@@ -148,7 +148,7 @@ def inspecting(path: str = MANIFESTS) -> Iterator[Result]:
 
 
 def results() -> Iterator[Result]:
-    """All of them."""
+    """Yield all results."""
     yield from explaining()
     yield recording_overhead()
     yield from inspecting()

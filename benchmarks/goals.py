@@ -88,7 +88,7 @@ GOALS = (
 
 
 def of(result: Result) -> Goal | None:
-    """The goal that a measured time belongs to."""
+    """Return the goal that a measured time belongs to."""
     return next((goal for goal in GOALS if goal.unit == "us" and goal.covers(result)), None)
 
 
@@ -105,7 +105,7 @@ def derive_results(results: Sequence[Result]) -> Iterator[Result]:
 
 
 def evaluate_goals(results: Iterable[Result]) -> list[Reached]:
-    """The outcome of every goal that was measured."""
+    """Return the outcome of every goal that was measured."""
     known = list(results)
     known += list(derive_results(known))
     found = []
@@ -164,7 +164,7 @@ def cells(one: Reached) -> tuple[str, str, str, str, str]:
 
 
 def table(results: Iterable[Result]) -> Iterator[str]:
-    """The goals for a terminal."""
+    """Format the goals for a terminal."""
     heading = ("figures to reach", "podslice", "Go v1.36.2", "faster", "target")
     rows = [(*cells(one), "ok" if one.ok else "MISSED") for one in evaluate_goals(results)]
     widths = [max(len(row[i]) for row in (*rows, (*heading, ""))) for i in range(6)]
@@ -174,7 +174,7 @@ def table(results: Iterable[Result]) -> Iterator[str]:
 
 
 def markdown(results: Iterable[Result]) -> str:
-    """The goals as a table for docs/speed.md."""
+    """Format the goals as a table for docs/speed.md."""
     rows = ["| one admission or pick | podslice | Go v1.36.2 | faster | target |", "|---|---:|---:|---:|---:|"]
     rows += [f"| {' | '.join(cells(one))} |" for one in evaluate_goals(results)]
     return "\n".join(rows) + "\n"

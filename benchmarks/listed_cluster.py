@@ -31,7 +31,7 @@ class ListedObjects:
         self._lists: dict[str, Iterator[bytes]] = {}
 
     def page(self, path: str, limit: int, more: str) -> tuple[list[bytes], str]:
-        """The next objects of a list, and the token of those after them."""
+        """Return the next objects of a list, and the token of those after them."""
         if not more or path not in self._lists:
             self._lists[path] = self._objects(path)
         items = list(islice(self._lists[path], limit))

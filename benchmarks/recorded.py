@@ -69,7 +69,7 @@ def admit_recorded(entry: Json, expected: str | None = None) -> tuple[Kubelet, P
 
 
 def pick(entry: Json, expected: str | None = None) -> Callable[[], int]:
-    """The pick of a case. Raises `AssertionError` for other CPUs than the `expected` ones."""
+    """Return the pick of a case as a function. Raises `AssertionError` for other CPUs than the `expected` ones."""
     case = entry["case"]
     topology = CPUTopology(msgspec.convert(case["machine"], Machine))
     gates = FeatureGates.from_overrides(case.get("featureGates") or {})

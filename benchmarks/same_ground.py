@@ -71,7 +71,7 @@ def _entries() -> Iterator[dict[str, Any]]:
 
 
 def _go(judge: Path, cases: Path, *, write: bool) -> dict[str, float]:
-    """The Go code's medians in microseconds."""
+    """Measure the Go code, and return its medians in microseconds."""
     environment = {**os.environ, "TMPDIR": str(cases.parent)} | ({} if write else {"ORACLE_NOWRITE": "1"})
     done = subprocess.run([judge, "-bench", cases], capture_output=True, check=True, env=environment)
     results = map(json.loads, done.stdout.splitlines())

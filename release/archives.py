@@ -20,7 +20,7 @@ class ReleaseError(Exception):
 
 
 def epoch(root: Path = ROOT) -> int:
-    """The time all files of the archives carry: SOURCE_DATE_EPOCH, else that of the last commit, else 1980."""
+    """Return the time of all files in the archives: SOURCE_DATE_EPOCH, else that of the last commit, else 1980."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given is None:
         commit = subprocess.run(["git", "-C", str(root), "log", "-1", "--format=%ct"], capture_output=True, text=True)

@@ -44,7 +44,7 @@ class Built(NamedTuple):
 
 
 def version(root: Path = ROOT) -> str:
-    """The version of the checkout."""
+    """Return the version of the checkout."""
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
@@ -58,7 +58,7 @@ class Buildah:
         return run(*self._command, *arguments)
 
     def digest(self, name: str) -> str:
-        """The digest of an image of the store; empty where it has none of that name."""
+        """Return the digest of an image in the store; empty where it has none of that name."""
         found = self("images", "--format", "{{.Name}}:{{.Tag}} {{.Digest}}").splitlines()
         return next((line.split()[1] for line in found if line.split()[0] == name), "")
 
@@ -76,7 +76,7 @@ def run(*command: str, **environment: str) -> str:
 
 
 def debian_base(buildah: Buildah, suite: str = SUITE) -> str:
-    """The name, with digest, of a base made of Debian's packages: Python and what it needs; made once."""
+    """Make a base image of Debian's packages (Python and what it needs) once, and return its name with digest."""
     name = f"localhost/podslice-base:{suite}-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:8]}"
     if not buildah.digest(name):
         with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +124,7 @@ def _build(buildah: Buildah, out: Path, base: str, root: Path) -> Built:
 
 
 def archive_digest(archive: Path) -> str:
-    """The digest of the one image in an OCI archive: what `image.digest` of the chart is."""
+    """Return the digest of the one image in an OCI archive, the value for `image.digest` of the chart."""
     with tarfile.open(archive) as files:
         index = files.extractfile("index.json")
         assert index is not None
