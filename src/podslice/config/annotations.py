@@ -98,6 +98,7 @@ class ResizeRequest(NamedTuple):
 def requested_resize(policy: PodslicePolicy, pod: Pod) -> ResizeRequest:
     """Return the pod's options for its resizes; the defaults where it may not annotate, or the annotation is
     invalid."""
+    # A section equal to its default counts as not configured, so its annotations are ignored.
     if policy.resize == ExclusiveResize() or not _has_annotation(policy, pod, RESIZE):
         return ResizeRequest()
     try:

@@ -201,6 +201,7 @@ def _make_integer_reader(low: int, high: int) -> _Reader:
             return None
         if not _is_number(value):
             raise _WrongKindError
+        # 1.0 and 1e3 are no integers to Go, although they are whole.
         if not _INTEGER.match(text) or len(text) > _LONGEST_INTEGER or not low <= int(text) <= high:
             raise _WrongKindError(number=True)
         return int(text)
@@ -246,6 +247,7 @@ def _read_quantity(value: Any, text: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, str):
+        # Go trims Unicode white space around a quantity's text.
         text = value.strip(" \t\n\v\f\r\x85\xa0")
     try:
         Quantity.parse(text)
@@ -290,6 +292,7 @@ def _range_problem(text: str) -> str:
     for name, value, most in (("hour", hour, 23), ("minute", minute, 59), ("second", second, 59)):
         if value > most:
             return f"{name} out of range"
+    # Year 0 and its days are valid in Go, so Python's calendar does not do.
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     longest = 29 if month == 2 and leap else _DAYS[month - 1]
     return "" if 1 <= day <= longest else "day out of range"
@@ -314,6 +317,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _json_kind(value: Any) -> str:
+    # In Python a bool is an int too, so it is tested first.
     if isinstance(value, bool):
         return "bool"
     kinds = ((str, "string"), (int | float, "number"), (dict, "object"))

@@ -135,6 +135,7 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
             if not getattr(self, name):
                 # A kubelet defaults every zero value: to Go an empty text or a 0 looks like an absent field.
                 msgspec.structs.force_setattr(self, name, _DEFAULTS[name])
+        # Every negative limit becomes the default of -1, no limit (memory-device 3.11).
         if self.pod_pids_limit < 0:
             msgspec.structs.force_setattr(self, "pod_pids_limit", -1)
         if self.cpu_manager_reconcile_period in _NO_TIME:

@@ -58,11 +58,13 @@ def load_kubelet_config(path: str) -> LoadedConfig:
 def read_document(text: str) -> ConfigDocument:
     """Parse the first document of a text; the last of repeated keys wins. The answer of a running kubelet's `configz`,
     which has no kind, is accepted too. Raises `InputError`."""
+    # YAML is a superset of JSON that would read more than a kubelet's JSON decoder accepts.
     check_json(text)
     duplicates: list[str] = []
     documents = load_documents(text, duplicates=duplicates)
     if not documents:
         raise InputError(f"holds nothing, not one {KIND}")
+    # A kubelet reads the first document only; the others become a warning (memory-device 3.11).
     if not isinstance(documents[0], dict):
         found = "a list" if isinstance(documents[0], list) else f"only {abbreviate(documents[0])}"
         raise InputError(f"holds {found}, not an object of kind {KIND}")
@@ -151,6 +153,7 @@ def load_document(document: ConfigDocument) -> LoadedConfig:
         fields["evictionHard"] = {**DEFAULT_EVICTION_HARD, **fields["evictionHard"]}
     fields["otherFields"] = {name: value for name, value in decoded.fields.items() if name not in _MODELLED}
     for reservation in fields.get("reservedMemory", ()):
+        # Go's zero value of an absent number.
         reservation.setdefault("numaNode", 0)
     config = msgspec.convert(fields, KubeletConfig)
     return LoadedConfig(config, (*map(_unknown_field, decoded.unknown), *document.ignored))

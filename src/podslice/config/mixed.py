@@ -26,6 +26,7 @@ def make_admission_pod(
         return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
     shares = mixed_shares(policy, pod)
     if known:
+        # A share of the current policy wins over the recorded one.
         shares = dict(_keep_mixed(pod, known)) | shares
     return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares, hides_smt=containers_hiding_smt(policy, pod))
 

@@ -51,6 +51,7 @@ class TopologyManagerOptions(msgspec.Struct, frozen=True):
 def parse_topology_options(options: Mapping[str, str]) -> TopologyManagerOptions:
     """Parse the options. Raises `StartError` with upstream's text for the first wrong option in name order."""
     closest, limit = False, DEFAULT_NUMA_LIMIT
+    # Upstream walks the map in random order, so any of several errors could be reported; here it is the first by name.
     for name in sorted(options):
         value = options[name]
         try:
@@ -143,6 +144,7 @@ def parse_cpu_policy_options(
     """Parse the static policy's options as Kubernetes 1.`minor` does. Raises `OptionError` for the first wrong one in
     name order."""
     values = {name: _parse_option(name, options[name], gates, minor) for name in sorted(options)}
+    # The order is upstream's: the first pair that matches is the error (cpu-topology 3.3).
     for one, other in EXCLUSIVE_PAIRS:
         if values.get(one) and values.get(other):
             raise OptionError(f"static policy options {one} and {other} can not be used at the same time")
@@ -153,6 +155,7 @@ def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) 
     maturity = next((stage for since, stage in reversed(MATURITY.get(name, ())) if since <= minor), None)
     if maturity is None:
         raise OptionError(f"unknown CPU Manager Policy option: {quote(name)}")
+    # The gate counts before the value, even for an option set to false (cpu-topology 3.3).
     if maturity != "stable" and not gates[maturity_gate(maturity)]:
         text = f"CPU Manager Policy {maturity}-level Options not enabled, but option {quote(name)} provided"
         raise OptionError(text, maturity)

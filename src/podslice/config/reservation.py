@@ -72,6 +72,8 @@ def prepare_reservations(config: KubeletConfig, machine: Machine, *, allow_offli
     capacity = node_capacity(machine)
     evicted = _hard_eviction_amounts(config, capacity)
     total: Amounts = {}
+    # Only resources of the capacity count: a reservation of ephemeral-storage or pid needs no check here (memory-device
+    # 1.2).
     for name in capacity:
         amount = Quantity(0)
         for part in (system_amounts, kube_amounts, evicted):
@@ -102,6 +104,7 @@ def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amount
     parsed: Amounts = {}
     for name in sorted(amounts):
         problem = ""
+        # A kubelet refuses every other key (cpu-topology 2.1).
         if name not in _RESERVABLE:
             problem = f"cannot reserve {quote(name)} resource"
         else:
@@ -136,6 +139,7 @@ def _hard_eviction_amounts(config: KubeletConfig, capacity: Amounts) -> Amounts:
     except ThresholdError as error:
         raise StartError(error.field, _UNREADABLE_THRESHOLD, error=str(error), remedy=error.remedy) from None
     memory = thresholds.get("memory.available")
+    # Of all signals only `memory.available` reduces memory for pods (memory-device 1.2).
     return {} if memory is None else {"memory": memory.of(capacity["memory"])}
 
 
@@ -198,6 +202,8 @@ def parse_reserved_memory(
         size = amount.as_int64()
         if size is None:
             raise StartError(stage, _NO_INT64)
+        # A later element for the same node and type overwrites an earlier one, although the sum counted both
+        # (memory-device 4.10).
         reserved[node][name] = size
     return reserved
 

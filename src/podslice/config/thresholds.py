@@ -80,6 +80,7 @@ def check_soft_thresholds(soft: Mapping[str, str], grace: Mapping[str, str], rec
     periods = _parse("evictionSoftGracePeriod", grace, _parse_grace_period)
     _parse("evictionMinimumReclaim", reclaim, _check_reclaim)
     for signal in sorted(wanted):
+        # Checked after all three maps were parsed, so an unreadable amount is reported before a missing period.
         if wanted[signal] is not None and signal not in periods:
             message = f"grace period must be specified for the soft eviction threshold {signal}"
             raise ThresholdError("evictionSoft", signal, message)
@@ -112,6 +113,7 @@ def _parse_threshold(signal: str, text: str) -> EvictionThreshold | None:
         if quantity.sign() <= 0:
             raise _RangeError(f"eviction threshold {signal} must be positive: {quantity}")
         return EvictionThreshold(quantity)
+    # Exactly these texts switch a threshold off; `0.0%` does not.
     if text in _IGNORED:
         return None
     share = _parse_percentage(text)

@@ -121,6 +121,7 @@ def _cfs_period_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
             f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {{{format_duration(period)}}} "
             "requires feature gate CustomCPUCFSQuotaPeriod",
         )
+    # The range is checked only with the gate on; with it off every other period is refused above.
     elif not _MILLISECOND <= period <= _SECOND:
         yield ConfigProblem(
             "cpuCFSQuotaPeriod",
@@ -148,6 +149,7 @@ def _enforcement_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
 def _enforcement_texts(config: KubeletConfig) -> Iterator[str]:
     where = "enforceNodeAllocatable (--enforce-node-allocatable)"
     wanted = config.enforce_node_allocatable
+    # Upstream reports each duplicate once, however often it is repeated (memory-device 3.9).
     for key, count in Counter(wanted).items():
         if count > 1:
             yield f"duplicated enforcements {quote(key)} in {where}"

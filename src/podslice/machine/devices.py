@@ -164,6 +164,7 @@ def _parse_device(item: Any, place: str) -> Device:
         raise _make_error(f"{place}.health", health, "Healthy or Unhealthy")
     numa = item.get("numa")
     nodes = [] if numa is None else numa if isinstance(numa, list) else [numa]
+    # An empty list means no topology here; only recorded cases distinguish it from one without nodes.
     return Device(item["id"], tuple(_parse_node(node, f"{place}.numa") for node in nodes) or None, health)
 
 

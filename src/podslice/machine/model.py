@@ -241,6 +241,7 @@ class CPUTopology:
         if machine.cpu_count == 0:
             raise TopologyError("could not detect number of cpus")
         self.num_cpus = machine.cpu_count
+        # As reported, not recounted from the cores: the two can differ (cpu-topology 1.2).
         self.num_sockets = machine.socket_count
         # Counted with repetitions, as upstream does: a core that spans two NUMA nodes counts twice.
         self.num_cores = sum(len(node.cores) for node in machine.nodes)

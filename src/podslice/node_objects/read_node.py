@@ -74,6 +74,7 @@ def _check_amounts(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) 
 def _numa_nodes(labels: Mapping[str, Any], cpus: int) -> tuple[int, str]:
     label = str(labels.get(_NUMA, ""))
     if label == "true" and cpus > 1:
+        # NFD's label says only that there are several, so the smallest such number is assumed.
         return 2, f"two NUMA nodes of equal size, because {_NUMA} says that there are several"
     if label == "false":
         return 1, ""
@@ -131,6 +132,7 @@ def _config_fields(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) 
     if taken < SYSTEM_MEMORY:
         # Less is reserved than the default threshold alone takes, so the node must have been started without it.
         fields["evictionHard"] = {}
+    # The default threshold takes its part of the difference; only the rest is a reservation.
     reserved = max(0, taken - (SYSTEM_MEMORY if taken >= SYSTEM_MEMORY else 0))
     if reserved:
         fields["systemReserved"]["memory"] = str(reserved)

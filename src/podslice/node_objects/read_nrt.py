@@ -115,6 +115,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
 def _read_zones(data: Mapping[Any, Any]) -> tuple[list[_ReportedZone], list[str]]:
     """Return the zones that are NUMA nodes, by number, and a line about other zones."""
     listed = require_list(data.get("zones"), "zones")
+    # Consumers skip zones of other types, so these do as well (cluster-integration B.1.1).
     wanted = [(place, zone) for place, zone in enumerate(listed) if zone.get("type") == "Node"]
     if not wanted:
         raise InputError(
@@ -157,6 +158,7 @@ def _costs(zone: Mapping[str, Any], path: str, numbers: Mapping[str, int]) -> di
                 f"{name!r} is not a zone here", path=f"{where}.name", remedy=f"one of {', '.join(numbers)}"
             )
         value = parse_whole(cost.get("value"), f"{where}.value")
+        # The range of a SLIT distance, where 10 is the node itself.
         if not 10 <= value <= 255:
             raise InputError(f"{value} is not a distance", path=f"{where}.value", remedy="10 for itself, to 255")
         costs[numbers[name]] = value
@@ -264,6 +266,7 @@ def _json(annotations: Mapping[str, Any], name: str) -> Any:
 def _topology_manager_fields(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     attributes = _attributes(data)
     old_policy, old_scope = _deprecated_policy(data)
+    # Attributes win over the deprecated `topologyPolicies` (cluster-integration B.1.1).
     policy = _choice(attributes, "topologyManagerPolicy", POLICIES) or old_policy or "none"
     scope = _choice(attributes, "topologyManagerScope", SCOPES) or old_scope or "container"
     lines = []
@@ -369,6 +372,7 @@ def _memory_fields(zones: list[_ReportedZone]) -> dict[str, Any]:
         for zone in zones
         if "memory" in zone.amounts
     )
+    # The zones' difference is all that is kept, so no default threshold may be subtracted again.
     return {"evictionHard": {}, "systemReserved": {"memory": str(kept)} if kept else {}}
 
 

@@ -106,6 +106,7 @@ def merge(own: Json, there: Json) -> Json:
     attributes = _append_foreign(own, there, "attributes")
     others = {str(zone.get("name")): zone for zone in _dicts(there, "zones")}
     zones = [_merge_zone(zone, others.pop(zone["name"], {})) for zone in own["zones"]]
+    # A zone of type Node that ours lacks is a NUMA node that is gone.
     kept = [zone for zone in others.values() if zone.get("type") != "Node"]
     return {**own, "attributes": attributes, "zones": [*zones, *kept]}
 
@@ -143,6 +144,7 @@ def _node_amounts(view: NodeView, node: NUMANode) -> Iterator[tuple[str, ZoneAmo
     cpus = view.topology.numa_nodes.get(node.id, 0)
     if cpus:
         own = cpus & ~view.reserved
+        # Under policy none no CPU is ever exclusive, so all stay available.
         free = view.ownable_next & own if view.pins_cpus else own
         yield "cpu", ZoneAmount(cpus.bit_count(), own.bit_count(), free.bit_count())
     if view.binds_memory and node.id in view.memory:
@@ -203,5 +205,6 @@ def _attribute_list(attributes: Mapping[str, str]) -> list[Json]:
 
 def _option_attributes(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in sorted(options.items()):
+        # The exporters' form of an option's name (cluster-integration B.1.1).
         pascal = "".join(part.capitalize() for part in name.split("-"))
         yield LIMIT if name == LIMIT_OPTION else f"{OPTION}{pascal}", value

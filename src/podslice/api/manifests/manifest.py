@@ -192,6 +192,7 @@ def _load(found: _Found, source: str, index: int, number: int | None, reading: R
     for copy in range(copies):
         one = pod if copies == 1 else _rename(pod, f"{pod.metadata.name}-{copy}", "")
         yield LoadedPod(one, source, index, found.kind, found.path, found.data, warnings, found.replicas, unknown)
+        # Only the first copy carries the warnings: they are about the object, not about each pod.
         warnings, unknown = (), ()
 
 
@@ -259,6 +260,7 @@ def _find_template(document: dict[str, Any], kind: str, path: str) -> _Found:
     owner = _require_object(document.get("metadata"), "metadata")
     metadata = {**_require_object(data.get("metadata"), _join(path, "metadata"))}
     owned = frozenset(name for name in ("name", "namespace") if name not in metadata)
+    # A template's pods have no name of their own; here they get the workload's.
     metadata.setdefault("name", owner.get("name", ""))
     if owner.get("namespace"):
         metadata.setdefault("namespace", owner["namespace"])
@@ -383,6 +385,7 @@ def assign_names(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[Loade
     for number, loaded in enumerate(pods):
         metadata = loaded.pod.metadata
         name = metadata.name or f"pod-{number}"
+        # Derived from the name, so that two runs over one file agree.
         uid = metadata.uid or f"{metadata.namespace or 'default'}.{name}"
         if uid in taken:
             uid = next(f"{uid}.{i}" for i in range(2, first + len(pods) + 2) if f"{uid}.{i}" not in taken)

@@ -12,6 +12,7 @@ _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 def is_critical(pod: Pod) -> bool:
     """Whether a pod is static, a mirror pod, or has at least the priority of system-cluster-critical."""
     annotations = pod.metadata.annotations or {}
+    # A kubelet marks pods of its own sources by the first, their mirrors in the API by the second.
     if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
         return True
     return pod.spec.priority is not None and pod.spec.priority >= _CRITICAL_PRIORITY

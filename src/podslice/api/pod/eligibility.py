@@ -267,5 +267,6 @@ def _count_pod_cpus(pod: Pod, qos: str, containers: tuple[AdmissionContainer, ..
         elif container.restartable:
             sidecars += container.exclusive_cpus
         else:
+            # An init container runs beside the sidecars before it, but not beside those after it.
             peak = max(peak, sidecars + container.exclusive_cpus)
     return max(peak, apps + sidecars)

@@ -52,6 +52,7 @@ def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
                 sidecars[name] = sidecars.get(name, 0) + size
             else:
                 peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + size)
+    # Resources that only init containers request are dropped, as upstream does (memory-device 1.5).
     return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
 
 

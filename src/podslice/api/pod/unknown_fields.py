@@ -37,6 +37,7 @@ def find_unknown_fields(value: Any, kind: str = "Pod", path: str = "") -> Iterat
         fields = field_table()[kind]
         for name, field in value.items():
             here = f"{path}.{name}" if path else str(name)
+            # None for an unknown field, empty for one whose content is not in the table.
             below = fields.get(name)
             if below is None:
                 yield UnknownField(here, kind, _suggest(str(name), fields))

@@ -46,6 +46,7 @@ def claim_errors(resources: ResourceRequirements, path: str, names: Collection[s
             if (name, request) in seen:
                 yield duplicate(here, f"{name}/{request}")
         else:
+            # A claim taken as a whole contains every request that was named before.
             yield from (duplicate(here, name) for taken, _ in seen if taken == name)
         seen.add((name, request))
         if name not in known:

@@ -79,6 +79,7 @@ def _item_errors(item: LimitRangeItem, path: str, gates: Mapping[str, bool]) -> 
 
 
 def _name_errors(kind: str, amounts: Amounts, path: str) -> Iterator[FieldError]:
+    # Items of other types may limit resources that no container has, such as storage.
     problems_of = container_name_problems if kind in (CONTAINER, POD) else name_problems
     for field, names in amounts.items():
         for name in names:
@@ -90,6 +91,7 @@ def _order_errors(amounts: Amounts, path: str) -> Iterator[FieldError]:
     """Yield the amounts that contradict each other: min <= defaultRequest <= default <= max, each pair for itself."""
     for field, lower, upper, shown, text in _ORDER:
         for name, low in amounts.get(lower, {}).items():
+            # A missing bound contradicts nothing.
             high = amounts.get(upper, {}).get(name, low)
             if low > high:
                 yield invalid(f"{path}.{field}[{name}]", amounts[shown][name], text.format(low, high))
