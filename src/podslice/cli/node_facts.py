@@ -53,10 +53,11 @@ def _with_fact(view: KnownNode, key: str, value: str) -> KnownNode:
 
 def _with_node(view: KnownNode, path: str) -> KnownNode:
     from podslice.reading.files import read_text
+    from podslice.reading.lists import flatten_lists
     from podslice.reading.yaml import load_documents
 
-    documents = load_documents(read_text(path), path)
-    node: Any = documents[0] if documents else None
+    objects = [one for document in load_documents(read_text(path), path) for one in flatten_lists(document)]
+    node: Any = objects[0] if len(objects) == 1 else None
     if isinstance(node, dict) and node.get("kind") == "NodeResourceTopology":
         return _with_zones(view, node, path)
     if not isinstance(node, dict) or node.get("kind") != "Node" or not isinstance(node.get("status"), dict):

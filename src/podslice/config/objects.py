@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from podslice.config.policy import API_VERSION
+from podslice.reading.lists import flatten_lists
 from podslice.values.errors import InputError
 
 
 def iter_objects(documents: list[Any], kinds: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of these kinds, those inside Lists too, with the zero-based number of their document."""
     for number, document in enumerate(documents):
-        items = document.get("items") if isinstance(document, dict) else None
-        for one in items if isinstance(items, list) else [document]:
+        for one in flatten_lists(document):
             if isinstance(one, dict) and one.get("kind") in kinds:
                 yield number, one
 

@@ -10,6 +10,7 @@ from podslice.api.pod.spec import from_dict
 from podslice.config.objects import iter_objects
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from podslice.dra.v1beta1 import convert_v1beta1
 from podslice.dra.validate import claim_errors, class_errors, slice_errors
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
@@ -17,7 +18,7 @@ from podslice.values.errors import InputError, raise_all
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2")
-"""Versions of the same shape; v1beta1 has another."""
+"""Versions of the same shape; v1beta1 has another, and is converted."""
 _OF_CLAIMS: dict[str, Any] = {
     "DeviceClass": DeviceClass,
     "ResourceClaim": ResourceClaim,
@@ -87,8 +88,10 @@ def _load(
     data: dict[str, Any], selectors: CELSelectors
 ) -> ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate:
     group, _, version = str(data.get("apiVersion", "")).partition("/")
-    if group != GROUP or version not in VERSIONS:
-        known = " or ".join(f"{GROUP}/{one}" for one in VERSIONS)
+    if group == GROUP and version == "v1beta1":
+        data = convert_v1beta1(data)
+    elif group != GROUP or version not in VERSIONS:
+        known = " or ".join(f"{GROUP}/{one}" for one in (*VERSIONS, "v1beta1"))
         raise InputError(f"{data.get('apiVersion')!r} is not {known}", path="apiVersion", remedy="kubectl convert it")
     kind = str(data["kind"])
     one: Any = from_dict(data, _KINDS[kind])

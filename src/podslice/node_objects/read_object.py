@@ -7,6 +7,7 @@ from typing import Any
 from podslice.node_objects.described import DescribedNode
 from podslice.node_objects.read_node import from_node
 from podslice.node_objects.read_nrt import from_node_resource_topology
+from podslice.reading.lists import fill_items, flatten_lists, is_list
 from podslice.values.errors import InputError
 
 _READERS = {"Node": from_node, "NodeResourceTopology": from_node_resource_topology}
@@ -17,15 +18,14 @@ def describes_node(data: Any) -> bool:
     """Whether it is such an object, or a list of them."""
     if not isinstance(data, dict):
         return False
-    kind, items = data.get("kind"), data.get("items")
-    if isinstance(items, list) and str(kind).endswith("List"):
-        return any(describes_node(item) for item in items) or str(kind).removesuffix("List") in KINDS
-    return kind in KINDS
+    if is_list(data):
+        return any(map(describes_node, fill_items(data))) or str(data["kind"]).removesuffix("List") in KINDS
+    return data.get("kind") in KINDS
 
 
 def read_described_node(documents: list[Any], source: str) -> DescribedNode:
     """Return the node that the only such object describes. Raises `InputError`, also for several."""
-    objects = [item for data in documents for item in _items(data)]
+    objects = [item for data in documents for item in flatten_lists(data) if describes_node(item)]
     if len(objects) != 1:
         names = ", ".join(str((one.get("metadata") or {}).get("name")) for one in objects[:4])
         problem = f"holds {len(objects)} objects{f' ({names})' if names else ''}, not one node"
@@ -34,9 +34,3 @@ def read_described_node(documents: list[Any], source: str) -> DescribedNode:
         return _READERS[objects[0]["kind"]](objects[0])
     except InputError as error:
         raise error.at(source=source) from None
-
-
-def _items(data: Any) -> list[dict[str, Any]]:
-    if not isinstance(data, dict):
-        return []
-    return [item for item in data["items"] if describes_node(item)] if isinstance(data.get("items"), list) else [data]

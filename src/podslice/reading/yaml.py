@@ -33,7 +33,7 @@ def load_documents(
     text = text.removeprefix("\ufeff")
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return [_load_json(text, source, most_nodes)]
+            return _load_json(text, source, most_nodes)
         except (json.JSONDecodeError, RecursionError, _NotJSONError):
             # It may still be YAML in flow style; where it is not, the YAML reader names line and column.
             pass
@@ -78,21 +78,33 @@ class _NotJSONError(Exception):
     """Raised for text that is not JSON, for which the YAML reader has the better message."""
 
 
-def _load_json(text: str, source: str, most_nodes: int) -> Any:
-    """Return the value of a JSON text. Raises `InputError`, and the errors that `load_documents` catches for text that
-    is not JSON."""
+_BLANK = re.compile(r"[ \t\r\n]*")
+
+
+def _load_json(text: str, source: str, most_nodes: int) -> list[Any]:
+    """Return the values of a JSON text: one, or several after each other, as jq and `kubectl get --watch` write them.
+    Raises `InputError`, and the errors that `load_documents` catches for text that is not JSON."""
     # Before parsing, which would build all values first. Texts in quotes count too: the bound is generous.
     if text.count(",") + text.count("[") + text.count("{") > most_nodes:
         raise InputError(f"holds more than {most_nodes} values", source=source, remedy="split the file")
-    try:
-        value = json.loads(text, parse_float=number_text, parse_constant=_no_json, object_pairs_hook=_members)
-    except (json.JSONDecodeError, RecursionError):
-        raise
-    except ValueError as error:
-        # Python converts no more than 4300 digits to an integer.
-        raise InputError(f"holds a number that is too long: {error}".split(";")[0], source=source) from None
-    _check_depth(value, source)
-    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+    values, place = [], _end_of_blank(text, 0)
+    while place < len(text):
+        try:
+            value, place = _DECODER.raw_decode(text, place)
+        except (json.JSONDecodeError, RecursionError):
+            raise
+        except ValueError as error:
+            # Python converts no more than 4300 digits to an integer.
+            raise InputError(f"holds a number that is too long: {error}".split(";")[0], source=source) from None
+        _check_depth(value, source)
+        values.append(_without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value)
+        place = _end_of_blank(text, place)
+    return values
+
+
+def _end_of_blank(text: str, place: int) -> int:
+    match = _BLANK.match(text, place)
+    return match.end() if match else place
 
 
 def _no_json(name: str) -> NoReturn:
@@ -104,6 +116,9 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise _NotJSONError("duplicate key")
     return members
+
+
+_DECODER = json.JSONDecoder(parse_float=number_text, parse_constant=_no_json, object_pairs_hook=_members)
 
 
 def _check_depth(document: Any, source: str) -> None:

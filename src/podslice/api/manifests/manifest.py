@@ -21,6 +21,7 @@ from podslice.api.server.create import is_live, prepare_for_create
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.validate import validate_create, validate_pod
 from podslice.reading.files import read_text
+from podslice.reading.lists import fill_items, is_list
 from podslice.reading.yaml import load_documents
 from podslice.values.errors import InputError, raise_all
 from podslice.values.gates import FeatureGates
@@ -210,19 +211,17 @@ def _find(document: Any, path: str) -> Iterator[_Found]:
             yield _Found("Pod", path, document, path, unknown)
         else:
             yield _find_template(document, kind, path)._replace(object_path=path, unknown_fields=unknown)
-    elif kind.endswith("List") and isinstance(document.get("items"), list):
-        yield from _find_items(document, kind, path)
+    elif is_list(document):
+        yield from _find_items(document, path)
     else:
         _check_kind(kind, document.get("apiVersion"), path)
 
 
-def _find_items(document: dict[str, Any], kind: str, path: str) -> Iterator[_Found]:
-    # Items of a typed list omit kind and apiVersion in the API server's own answers.
-    default = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")} if kind != "List" else {}
+def _find_items(document: dict[str, Any], path: str) -> Iterator[_Found]:
     errors = []
-    for index, item in enumerate(document["items"]):
+    for index, item in enumerate(fill_items(document)):
         try:
-            yield from _find({**default, **item} if isinstance(item, dict) else item, _join(path, f"items[{index}]"))
+            yield from _find(item, _join(path, f"items[{index}]"))
         except InputError as error:
             errors.append(error)
     raise_all(errors)
