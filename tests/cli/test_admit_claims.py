@@ -96,7 +96,7 @@ def test_fixes_are_true(tmp_path: Path) -> None:
         ("claims", "matchAttribute: resource.kubernetes.io/numaNode", "matchAttribute: numaNode",
          "must include a domain (the API server refuses this ResourceClaim"),
         ("claims", "kind: DeviceClass", "kind: DeviceClasses", "gpu does not exist (the files have: none)"),
-        ("claims", "resource.k8s.io/v1\n", "resource.k8s.io/v1alpha3\n", "apiVersion: 'resource.k8s.io/v1alpha3' is not"),
+        ("claims", "resource.k8s.io/v1\n", "resource.k8s.io/v1alpha3\n", "'resource.k8s.io/v1alpha3' is not"),
         ("slices", "nodeName: node-a", "allNodes: true\n  nodeName: node-a", "but multiple fields are set"),
         ("slices", "resourceSliceCount: 1", "resourceSliceCount: 0", "must be greater than zero"),
         ("slices", "allowMultipleAllocations: true", "nodeAllocatableResourceMappings: {cpu: {capacityKey: cpus}}",
