@@ -39,6 +39,11 @@ def test_json_values_after_each_other(between: str, tmp_path: Any) -> None:
     assert len(load_pods(str(tmp_path / "pods.json"))) == 2
 
 
+def test_json_values_of_any_kind() -> None:
+    """What follows the first value need not be an object."""
+    assert load_documents('{"kind": "Pod"} 5 "six" [7]') == [{"kind": "Pod"}, 5, "six", [7]]
+
+
 def test_v1beta1_is_v1_with_other_levels() -> None:
     """Devices lose `basic`, requests for one class get `exactly`; alternatives have the same shape in both."""
     device = {

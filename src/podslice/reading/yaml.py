@@ -122,7 +122,7 @@ _DECODER = json.JSONDecoder(parse_float=number_text, parse_constant=_no_json, ob
 
 
 def _check_depth(document: Any, source: str) -> None:
-    level = [document]
+    level = [document] if isinstance(document, dict | list) else []
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for value in level:

@@ -63,7 +63,7 @@ class Combinations:
 
     def _single(self) -> Choice | None:
         """Return the first node with the best balance. It takes everything, so the fullest is best but for rounding,
-        and the defect of remembered combinations (4.8) cannot occur."""
+        and the defect of remembered combinations (cpu-topology 4.8) cannot occur."""
         count = self.deal.cpus
         fullest = self.fullest[0]
         if fullest < count:
