@@ -18,6 +18,9 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 RESERVED_DESCRIPTORS = 32
 """The last descriptors of the process, for files and for calls of the runtime."""
+HANDSHAKE_SECONDS = 5.0
+"""Seconds for a client's TLS handshake. Until it ends asyncio does not report the connection, so that no table counts
+it; its own limit is 60 seconds."""
 
 
 class ConnectionTable(Generic[C]):

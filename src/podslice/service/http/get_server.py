@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from podslice.service.health import Health
+from podslice.service.http import connections
 from podslice.service.http.connections import ConnectionTable, is_reserved
 
 _LONGEST_REQUEST = 8 << 10
@@ -79,7 +80,13 @@ class WebServer:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
         self._server = await asyncio.start_server(
-            self._serve, host, port, limit=_LONGEST_REQUEST, backlog=_BACKLOG, ssl=tls
+            self._serve,
+            host,
+            port,
+            limit=_LONGEST_REQUEST,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=connections.HANDSHAKE_SECONDS if tls else None,
         )
         return int(self._server.sockets[0].getsockname()[1])
 

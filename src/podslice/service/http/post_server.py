@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from podslice.service.http import connections
 from podslice.service.http.connections import ConnectionTable, is_reserved
 
 LARGEST_HEAD = 16 << 10
@@ -60,7 +61,14 @@ class PostServer:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), host, port, backlog=_BACKLOG, ssl=tls)
+        self._server = await loop.create_server(
+            lambda: _Connection(self),
+            host,
+            port,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=connections.HANDSHAKE_SECONDS if tls else None,
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
