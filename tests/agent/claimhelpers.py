@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.dra.book import ClaimBook
-from podslice.agent.dra.cdi import CDIFiles, device_id
-from podslice.agent.dra.claimfiles import ClaimFiles
-from podslice.agent.owner import Owner
+from podslice.agent.dra.cdi import device_id
+from podslice.agent.dra.driver import ClaimUsers
+from podslice.agent.wiring import ClaimParts, wire_node
 from podslice.api.pod.spec import from_dict
 from podslice.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
 from podslice.dra.objects import ResourceClaim
@@ -44,36 +45,41 @@ def with_memory() -> tuple[Any, PodslicePolicy]:
     return config, PodslicePolicy(claims=ClaimRules("8-15,24-31", (ClaimMemory(1, {"memory": "2Gi"}),)))
 
 
-def book_of(owner: Owner, folder: Path, notes: Notes) -> ClaimBook:
-    """The owner's book of claims."""
-    book = ClaimBook(owner.admitting, ClaimFiles(folder / "state"), CDIFiles(folder / "cdi"), notes)
-    owner.serve_claims(book)
-    return book
+def users_of(folder: Path, claims: Any, **more: Any) -> ClaimUsers:
+    """The pods that may use claims, for a driver whose API server is `claims`."""
+    return ClaimUsers(claims, folder / "dra_manager_state", trouble=lambda what, why: None, **more)
 
 
 class ClaimWorld(World):
-    """A world with a book of claims."""
+    """A world with a book of claims; `users` of claims by UID, or those that a driver asks for."""
 
-    book: ClaimBook
-
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, asked: ClaimUsers | None = None, **options: Any) -> None:
         super().__init__(folder, **{"policy": POLICY, **options})
+        self.users: dict[str, frozenset[str]] = {}
+        self.asked = asked
 
-    async def _connect(self) -> None:
-        self.book = book_of(self.owner, self.folder, self.notes)
-        await super()._connect()
+    def claim_parts(self) -> ClaimParts:
+        if self.asked is not None:
+            return ClaimParts(self.folder / "cdi", self.asked.claims, self.asked.find)
+        return ClaimParts(self.folder / "cdi", {}, lambda uid: self.users.get(uid, frozenset()))
+
+    @property
+    def book(self) -> ClaimBook:
+        assert self.owner.claims is not None
+        return self.owner.claims
 
 
 class Desk:
-    """An owner and its book without runtime; made anew, it is the process after."""
+    """An owner and its book without runtime; made anew, it is the process after. `users` is a driver's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, users: ClaimUsers | None = None) -> None:
         self.folder = folder
         self.notes = Notes()
-        self.owner = Owner(
-            folder / "state", from_synthetic(MACHINE), agent_config(), reporter=self.notes, policy=POLICY
-        )
-        self.book = book_of(self.owner, folder, self.notes)
+        users = users or users_of(folder, FakeClaims())
+        setup = NodeSetup(folder / "state", from_synthetic(MACHINE), agent_config(), POLICY)
+        self.owner = wire_node(setup, self.notes, claims=ClaimParts(folder / "cdi", users.claims, users.find)).owner
+        assert self.owner.claims is not None
+        self.book = self.owner.claims
         self.owner.synchronize(Listed([], []))
 
     def holds(self) -> dict[str, int]:

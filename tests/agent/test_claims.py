@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.cgroups.reconcile import Reconciler
-from podslice.agent.dra.cdi import claimed_in, variable
+from podslice.agent.dra.cdi import claimed_in, short, variable
+from podslice.agent.records import ClaimedDevice, ContainerRecord
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.dra.cgroups import kubelet_adds
 from podslice.dra.prepared import ClaimError, PreparedClaim
@@ -68,10 +69,11 @@ def test_allocated_anew(tmp_path: Path) -> None:
     """A claim of the same UID with another allocation gets that one; not while a container runs on the old."""
     desk = Desk(tmp_path)
     desk.book.prepare(claim("a", (0, 4)))
-    desk.book.in_use = lambda uid: ["app"]
+    used = ClaimedDevice(short("uid-a"), 0)
+    desk.owner.containers["c"] = ContainerRecord("c", "app", "a", "s", claims=(used,))
     with pytest.raises(ClaimError, match="container app runs on its CPUs"):
         desk.book.prepare(claim("a", (1, 2)))
-    desk.book.in_use = lambda uid: []
+    del desk.owner.containers["c"]
     desk.book.prepare(claim("a", (1, 2)))
     desk.check()
     assert desk.holds()["uid-a"].bit_count() == 2
@@ -411,7 +413,7 @@ def test_passed_on(tmp_path: Path) -> None:
         world.source.add(claiming("next", "1", claim_name="p"))
         sandbox = await world.fake.run_pod("p")
         await world.fake.create_container(sandbox, "app", env=env(one))
-        world.book.users = lambda uid: frozenset({"p", "next"})
+        world.users[one.uid] = frozenset({"p", "next"})
         later = await world.fake.run_pod("next")
         with pytest.raises(RPCError, match="not reserved for this pod"):
             await world.fake.create_container(later, "app", env=env(one))

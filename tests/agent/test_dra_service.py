@@ -14,9 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
-from podslice.agent.dra.driver import Driver, kubelets_claims, wanted_slices
+from podslice.agent.dra.cdi import short
+from podslice.agent.dra.driver import ClaimUsers, Driver, kubelets_claims, wanted_slices
 from podslice.agent.dra.publisher import Publisher, SliceChange
 from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.records import ClaimedDevice, ContainerRecord
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import DRASettings, NUMAOrder, settings_from_dict
 from podslice.dra.objects import ResourceClaim
@@ -27,9 +29,8 @@ from podslice.service.proto import dra_pb2 as api
 from podslice.service.proto import podresources_pb2 as resources_api
 from podslice.values.cpuset import iter_bits, parse_bits
 from podslice.values.errors import InputError
-from tests.agent.claimhelpers import NODE, POLICY, Desk, FakeClaims, claim, ids
+from tests.agent.claimhelpers import NODE, ClaimWorld, Desk, FakeClaims, claim, ids, users_of
 from tests.agent.fake_apiserver import FakeApiServer
-from tests.agent.helpers import World
 from tests.agent.test_claims import claiming, env
 from tests.agent.test_daemon import with_agent
 from tests.agent.test_grpc import COUNTS
@@ -92,14 +93,22 @@ def settings(folder: Path) -> DRASettings:
     )
 
 
+def driver_of(
+    settings: DRASettings, node: Desk | ClaimWorld, users: ClaimUsers, claims: FakeClaims, **more: Any
+) -> Driver:
+    """The driver of a node, of whom no one hears how long claims take."""
+    quiet = lambda result, seconds: None  # noqa: E731
+    return Driver(settings, node.owner, node.book, users, claims, NODE, prepared=quiet, **more)  # type: ignore[arg-type]
+
+
 def with_driver(folder: Path, test: Callable[[Desk, Driver, FakeClaims], Awaitable[None]], **more: Any) -> None:
     """Run a test beside a driver that serves."""
 
     async def main() -> None:
-        desk, claims = Desk(folder), FakeClaims()
-        driver = Driver(settings(folder), desk.owner, claims, NODE, **more)  # type: ignore[arg-type]
-        desk.book = driver.book
-        desk.book.load()
+        claims = FakeClaims()
+        users = users_of(folder, claims)
+        desk = Desk(folder, users)
+        driver = driver_of(settings(folder), desk, users, claims, **more)
         await driver.start()
         try:
             await test(desk, driver, claims)
@@ -234,7 +243,8 @@ def test_clean_up(tmp_path: Path) -> None:
     async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
         for name in ("known", "used", "stale"):
             driver.book.prepare(claim(name, (0, 2)))
-        driver.book.in_use = lambda uid: ["app"] if uid == "uid-used" else []
+        used = ClaimedDevice(short("uid-used"), 0)
+        desk.owner.containers["c"] = ContainerRecord("c", "app", "used", "s", claims=(used,))
 
         def passes(seconds: float) -> set[str]:
             now[0] += seconds
@@ -257,9 +267,11 @@ def test_pod_resources(tmp_path: Path) -> None:
     """PodResources names the claim of a container and lists the CPUs that are really its own."""
 
     async def main() -> None:
-        world = World(tmp_path, policy=POLICY)
+        claims = FakeClaims()
+        users = users_of(tmp_path, claims)
+        world = ClaimWorld(tmp_path, asked=users)
         await world.start()
-        driver = Driver(settings(tmp_path), world.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
+        driver = driver_of(settings(tmp_path), world, users, claims)
         try:
             one = driver.book.prepare(claim("p", (1, 4)))
             world.source.add(claiming("p", "4"))
@@ -324,11 +336,12 @@ def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
     refused until it has, and while the claim is reserved for others."""
 
     async def main() -> None:
-        world = World(tmp_path, policy=POLICY)
-        await world.start()
         claims = FakeClaims()
-        driver = Driver(settings(tmp_path), world.owner, claims, NODE, sleep=lambda seconds: asyncio.sleep(0))  # type: ignore[arg-type]
-        following = asyncio.ensure_future(driver.follow_reservations())
+        users = users_of(tmp_path, claims, sleep=lambda seconds: asyncio.sleep(0))
+        world = ClaimWorld(tmp_path, asked=users)
+        await world.start()
+        driver = driver_of(settings(tmp_path), world, users, claims)
+        following = asyncio.ensure_future(users.run())
         try:
             one = driver.book.prepare(claim("p", (1, 4)))
             claims.put(one)
@@ -343,11 +356,11 @@ def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
                 return True
 
             assert not await created()
-            await until(lambda: driver._reserved == {"uid-p": frozenset({"p"})})
+            await until(lambda: users._reserved == {"uid-p": frozenset({"p"})})
             assert not await created()
             claims.put(replace(one, pods=("next",)))
             done = await created()
-            await until(lambda: driver._reserved == {"uid-p": frozenset({"next"})})
+            await until(lambda: users._reserved == {"uid-p": frozenset({"next"})})
             assert done or await created()
             assert driver.book.claims["uid-p"].pods == ("next",)
         finally:
@@ -360,9 +373,10 @@ def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("order", "said"), [("numaNode", "01"), ("mostFree", "10"), ("leastFree", "01")])
 def test_order(tmp_path: Path, order: NUMAOrder, said: str) -> None:
     """Devices are offered in the order that the setting wants, which follows what claims have left; full ones last."""
-    desk = Desk(tmp_path)
-    settings = DRASettings(order=order, cdi=str(tmp_path / "cdi"))
-    driver = Driver(settings, desk.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
+    claims = FakeClaims()
+    users = users_of(tmp_path, claims)
+    desk = Desk(tmp_path, users)
+    driver = driver_of(DRASettings(order=order, cdi=str(tmp_path / "cdi")), desk, users, claims)
 
     def offered() -> str:
         (spec,) = driver._wanted() or []

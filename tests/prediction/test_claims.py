@@ -21,7 +21,7 @@ from tools.prediction.node import NODE, OneNode
 
 from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra import service
-from podslice.agent.dra.driver import Driver, kubelets_claims
+from podslice.agent.dra.driver import ClaimUsers, Driver, kubelets_claims
 from podslice.agent.settings import DRASettings
 from podslice.dra.prepared import PreparedClaim
 from podslice.service.proto import dra_pb2 as api
@@ -75,11 +75,10 @@ class DriverThread:
             kubelet_state=str(kubelet / "dra_manager_state"),
             cdi=str(self._folder / "cdi"),
         )
-        desk = Desk(self._folder)
-        self.driver = Driver(settings, desk.owner, server, NODE)
-        desk.book = self.driver.book
-        desk.book.load()
-        desk.book.opened()
+        users = ClaimUsers(server, Path(settings.kubelet_state), trouble=lambda what, why: None)
+        desk = Desk(self._folder, users)
+        quiet = lambda result, seconds: None  # noqa: E731
+        self.driver = Driver(settings, desk.owner, desk.book, users, server, NODE, prepared=quiet)
         self._watch_calls()
         await self.driver.start()
         tasks = [asyncio.ensure_future(work()) for name, work in self.driver.loops() if "Slices" in name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from podslice.api.pod.spec import Pod
@@ -179,3 +181,11 @@ class PodRecord(msgspec.Struct):
     limit: int | None = None
     rejected: bool = False
     turned_away: float = 0.0
+
+
+class NodeRecords(NamedTuple):
+    """The pods by UID and the containers by id that the agent remembers. The owner changes them in place; the parts it
+    is made of read them."""
+
+    pods: dict[str, PodRecord]
+    containers: dict[str, ContainerRecord]

@@ -16,6 +16,7 @@ from podslice.agent.kubelet.sources import no_pods_from
 from podslice.api.pod.spec import Pod
 from podslice.replica.nodestate import NodeStateStatus
 from podslice.service.identity import Identity
+from podslice.service.listeners import Listeners
 from podslice.service.listwatch import ListWatch
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import Change, KnownPod
@@ -66,8 +67,7 @@ class ApiServer(Protocol):
 
 class ApiSource:
     """Pods of one node as the API server has them. `run` keeps them current for ever, whatever is answered;
-    `trouble` hears of failures, `on_news` that a pod has come, changed or gone. `cause` is the last failure while the
-    API server is of no use, empty otherwise."""
+    `trouble` hears of failures. `cause` is the last failure while the API server is of no use, empty otherwise."""
 
     def __init__(
         self,
@@ -83,7 +83,8 @@ class ApiSource:
         self.relists = 0
         self.cause = ""
         self.pods = KnownPods()
-        self.on_news: Callable[[], None] = lambda: None
+        self.pods_changed = Listeners[[]]()
+        """A pod has come, changed or gone; `agent.wiring` says what hears it."""
         self._api = api
         self._node = node
         self._trouble = trouble
@@ -126,7 +127,7 @@ class ApiSource:
         self.ready = True
         self.cause = ""
         self.changed.set()
-        self.on_news()
+        self.pods_changed()
         return listing.version
 
     def _take(self, change: Change) -> None:
@@ -134,10 +135,10 @@ class ApiSource:
             return
         if change.kind == "DELETED":
             self.pods.drop(change.pod.uid)
-            self.on_news()
+            self.pods_changed()
             return
         self.pods.put(change.pod)
         if change.pod.problem is not None:
             self._trouble("apiPod", str(change.pod.problem))
         self.changed.set()
-        self.on_news()
+        self.pods_changed()

@@ -16,7 +16,7 @@ from podslice.agent.admitting import Admitting
 from podslice.agent.contract import RefusedError, Reporter
 from podslice.agent.dra.cdi import CDIFiles, short
 from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
-from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
+from podslice.agent.records import ClaimedDevice, ContainerRecord, Pinning, ReportedRefusal
 from podslice.api.pod.claim_holder import holder_cpu_class
 from podslice.api.pod.spec import Pod
 from podslice.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
@@ -28,8 +28,8 @@ from podslice.values.cpuset import Bits, bits_of, format_bits, union
 
 
 class ClaimBook:
-    """Prepared claims by UID. `in_use` names the containers that run on a claim's CPUs, by the claim's UID; `changed`
-    is told when the shared pool is another."""
+    """Prepared claims by UID, kept in `claims`. `users` returns the UIDs of the pods that may use a claim, by its UID,
+    as far as is known; `changed` is called with the shared pool as it was before a claim was prepared or given back."""
 
     def __init__(
         self,
@@ -37,14 +37,18 @@ class ClaimBook:
         files: ClaimFiles,
         cdi: CDIFiles,
         reporter: Reporter,
+        *,
+        claims: dict[str, PreparedClaim],
+        users: Callable[[str], frozenset[str]],
+        containers: Mapping[str, ContainerRecord],
+        changed: Callable[[Bits], None],
     ) -> None:
-        self.claims: dict[str, PreparedClaim] = {}
-        self.in_use: Callable[[str], list[str]] = lambda uid: []
-        self.users: Callable[[str], frozenset[str]] = lambda uid: frozenset()
-        """UIDs of the pods that may use a claim, as far as is known."""
+        self.claims = claims
         self.kubelet_adds: bool | None = None
         """Whether the kubelet counts claims in its cgroups itself; None while its version is not known."""
-        self.changed: Callable[[Bits], None] = lambda before: None
+        self._users = users
+        self._containers = containers
+        self._changed = changed
         self._admitting = admitting
         self._files = files
         self._cdi = cdi
@@ -144,7 +148,7 @@ class ClaimBook:
             self._admitting.hold(pod)
         except RefusedError as error:
             raise self._refusal(claim, error.refusal) from None
-        self.changed(before)
+        self._changed(before)
 
     def _refusal(self, claim: PreparedClaim, refusal: ReportedRefusal) -> ClaimError:
         """The amount, the NUMA node, what is free there and who has the rest; for good where all of it is less."""
@@ -180,7 +184,7 @@ class ClaimBook:
             if claim is not None:
                 before = self._shared()
                 self._admitting.release(claim.holder)
-                self.changed(before)
+                self._changed(before)
             self._files.drop(uid)
         except OSError as error:
             raise ClaimError(f"claim {claim or uid} cannot be given back: {error.strerror or error}") from None
@@ -196,6 +200,10 @@ class ClaimBook:
     def of_pod(self, pod: str) -> list[PreparedClaim]:
         """The claims that a pod may use."""
         return [claim for claim in self.claims.values() if pod in claim.pods]
+
+    def in_use(self, uid: str) -> list[str]:
+        """Return the names of the containers that run on the CPUs of the claim of this UID."""
+        return [one.name for one in self._containers.values() if self.is_used_by(uid, one.claims)]
 
     def is_used_by(self, uid: str, devices: Iterable[ClaimedDevice]) -> bool:
         """True when one of the devices is the claim's."""
@@ -216,7 +224,7 @@ class ClaimBook:
 
     def _passed_on(self, claim: PreparedClaim, pod: str) -> bool:
         """A claim that the kubelet keeps prepared is used by the next pod without a word."""
-        if self.in_use(claim.uid) or pod not in self.users(claim.uid):
+        if self.in_use(claim.uid) or pod not in self._users(claim.uid):
             return False
         self._attempt(f"claim {claim}", partial(self._again, claim, replace(claim, pods=(pod,))))
         return True

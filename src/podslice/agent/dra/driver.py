@@ -14,17 +14,15 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from podslice.agent.dra.book import ClaimBook
-from podslice.agent.dra.cdi import CDIFiles
-from podslice.agent.dra.claimfiles import ClaimFiles
 from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
-from podslice.agent.dra.service import DRAService
+from podslice.agent.dra.service import ClaimReader, DRAService
 from podslice.agent.dra.statuses import ClaimStatuses, ClaimStatusServer
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings, NUMAOrder
 from podslice.dra.cgroups import kubelet_adds
 from podslice.dra.devices import ClaimableAmounts
 from podslice.dra.names import device_name, numa_part, pool_name
-from podslice.dra.prepared import ClaimError, NodeDevices, node_devices, reserved_pods
+from podslice.dra.prepared import ClaimError, NodeDevices, PreparedClaim, node_devices, reserved_pods
 from podslice.dra.slices import machine_slices
 from podslice.machine.model import cpu_topology
 from podslice.node.node import Node
@@ -110,17 +108,72 @@ class _Offer(NamedTuple):
     names: list[str]
 
 
+class ClaimUsers:
+    """The pods that may use a claim: as the kubelet's list has it, or where that cannot be read as the API server said
+    last; it is asked again, and so will the runtime. `claims` are the prepared ones by UID."""
+
+    def __init__(
+        self,
+        api: ClaimReader,
+        kubelet_state: Path,
+        *,
+        trouble: Callable[[str, str], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.claims: dict[str, PreparedClaim] = {}
+        self._api = api
+        self._kubelet_state = kubelet_state
+        self._trouble = trouble
+        self._sleep = sleep
+        self._reserved: dict[str, frozenset[str]] = {}
+        self._unread: set[str] = set()
+        self._asked = asyncio.Event()
+
+    def find(self, uid: str) -> frozenset[str]:
+        """Return the UIDs of the pods that may use the claim of this UID, as far as is known."""
+        known = kubelets_claims(self._kubelet_state)
+        if known is not None:
+            return known.get(uid, frozenset())
+        self._unread.add(uid)
+        self._asked.set()
+        return self._reserved.get(uid, frozenset())
+
+    async def run(self) -> None:
+        """Read whom claims are reserved for, when that matters, for ever."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            while self._unread:
+                await self._read(self._unread.pop())
+            await self._sleep(LOOK_SECONDS)
+
+    async def _read(self, uid: str) -> None:
+        self._reserved = {one: pods for one, pods in self._reserved.items() if one in self.claims}
+        known = self.claims.get(uid)
+        if known is None:
+            return
+        try:
+            claim = await self._api.read_claim(known.namespace, known.name)
+        except ApiError as error:
+            self._trouble("claims", f"claim {known} cannot be read: {error}")
+            return
+        found = claim is not None and claim.metadata.uid == uid
+        self._reserved[uid] = reserved_pods(claim) if found and claim is not None else frozenset()
+
+
 class Driver:
-    """Claims of CPUs and memory on this node."""
+    """Claims of CPUs and memory on this node, which are in `book`."""
 
     def __init__(
         self,
         settings: DRASettings,
         owner: Owner,
+        book: ClaimBook,
+        users: ClaimUsers,
         api: ClaimsServer,
         node: str,
         *,
-        prepared: Callable[[str, float], None] = lambda result, seconds: None,
+        prepared: Callable[[str, float], None],
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -132,13 +185,8 @@ class Driver:
         self._sleep = sleep
         self._unseen: dict[str, float] = {}
         self._offer: _Offer | None = None
-        self._reserved: dict[str, frozenset[str]] = {}
-        self._unread: set[str] = set()
-        self._asked = asyncio.Event()
-        cdi = CDIFiles(Path(settings.cdi))
-        self.book = ClaimBook(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
-        self.book.users = self._users
-        owner.serve_claims(self.book)
+        self.book = book
+        self._users = users
         self.statuses = ClaimStatuses(api, node, trouble=trouble, sleep=sleep)
         self.service = DRAService(
             self.book,
@@ -149,13 +197,13 @@ class Driver:
             trouble=trouble,
             prepared=prepared,
             tell=self.statuses.tell,
+            on_registered=self._on_registered,
         )
         self.publisher = Publisher(
             api, node, self._wanted, trouble=trouble, accounting=settings.accounting, sleep=sleep
         )
         self._api = api
         self._new_kubelet = asyncio.Event()
-        self.service.on_registered = self._on_registered
 
     async def start(self) -> None:
         """Serve, then register. Raises `OSError`."""
@@ -170,7 +218,7 @@ class Driver:
         yield "resourceSlices watch", self.publisher.follow
         yield "claims", self.clean
         yield "devices of claims", self.follow_devices
-        yield "claims that pass from pod to pod", self.follow_reservations
+        yield "claims that pass from pod to pod", self._users.run
         yield "the kubelet's version", self.follow_kubelet
         yield "conditions of claims", self.statuses.run
 
@@ -196,38 +244,6 @@ class Driver:
         classes = None if node is None else node.view.cpu_classes
         topology = cpu_topology(self._owner.machine) if node is None else node.view.topology
         return node_devices(numa_nodes, topology, {} if classes is None else classes.parts)
-
-    def _users(self, uid: str) -> frozenset[str]:
-        """The pods that may use a claim: as the kubelet's list has it, or where that cannot be read as the API server
-        said last; it is asked again, and so will the runtime."""
-        known = kubelets_claims(Path(self.settings.kubelet_state))
-        if known is not None:
-            return known.get(uid, frozenset())
-        self._unread.add(uid)
-        self._asked.set()
-        return self._reserved.get(uid, frozenset())
-
-    async def follow_reservations(self) -> None:
-        """Read whom claims are reserved for, when that matters, for ever."""
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            while self._unread:
-                await self._read_reservation(self._unread.pop())
-            await self._sleep(LOOK_SECONDS)
-
-    async def _read_reservation(self, uid: str) -> None:
-        self._reserved = {one: pods for one, pods in self._reserved.items() if one in self.book.claims}
-        known = self.book.claims.get(uid)
-        if known is None:
-            return
-        try:
-            claim = await self._api.read_claim(known.namespace, known.name)
-        except ApiError as error:
-            self._owner.reporter.trouble("claims", f"claim {known} cannot be read: {error}")
-            return
-        found = claim is not None and claim.metadata.uid == uid
-        self._reserved[uid] = reserved_pods(claim) if found and claim is not None else frozenset()
 
     def _devices(self) -> Iterator[tuple[str, str, str]]:
         """Pool, name, and what is wrong with the device, if anything."""

@@ -47,7 +47,9 @@ class ClaimReader(Protocol):
 class DRAService:
     """Answers the kubelet. `own` are the devices that claims can have been allocated; `devices` are pool, name, and
     what is wrong with each that is offered, empty while all is well. `prepared` hears of every claim `prepared` or
-    `refused`, and the seconds; `tell` of claims that were read, and why they can never be prepared, if so."""
+    `refused`, and the seconds; `tell` of claims that were read, and why they can never be prepared, if so.
+    `on_registered` is called each time that a kubelet registers the driver: one that has just started may have deleted
+    the slices."""
 
     def __init__(
         self,
@@ -60,12 +62,12 @@ class DRAService:
         trouble: Callable[[str, str], None],
         prepared: Callable[[str, float], None],
         tell: Callable[[ResourceClaim, ImpossibleClaimError | None], None],
+        on_registered: Callable[[], None],
         now: Callable[[], float] = time.time,
     ) -> None:
         self.registered = False
         self.why_not = "the kubelet has not asked yet"
-        self.on_registered: Callable[[], None] = lambda: None
-        """A kubelet that has just started may have deleted the slices."""
+        self._on_registered = on_registered
         self._endpoint = ""
         self._book = book
         self._claims = claims
@@ -129,7 +131,7 @@ class DRAService:
         self.registered = request.plugin_registered
         self.why_not = "" if self.registered else request.error[:_LONGEST_MESSAGE]
         if self.registered:
-            self.on_registered()
+            self._on_registered()
         else:
             self._trouble("dra", f"the kubelet does not register the driver: {self.why_not}")
         return api.RegistrationStatusResponse()

@@ -52,7 +52,7 @@ def live_node(
     name: str,
     devices: Mapping[str, tuple[Device, ...]],
     machine: Mapping[str, Any],
-    find: Callable[[Identity], Pod | None] = lambda identity: None,
+    find: Callable[[Identity], Pod | None],
 ) -> dict[str, Any]:
     """Machine, configuration, pods, state files and plugin devices. `machine` is the owner's as plain data: making it
     takes tens of milliseconds, and it seldom changes. `find` knows what pods say by now.

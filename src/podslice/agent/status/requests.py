@@ -55,7 +55,7 @@ async def serve_local(
     status: Callable[[], AgentStatus],
     handlers: Mapping[str, Handler],
     *,
-    trouble: Callable[[str, str], None] = lambda what, message: None,
+    trouble: Callable[[str, str], None] | None = None,
 ) -> asyncio.Server:
     """Serve until closed; an error that nobody expects is an answer, and `trouble`. Raises `OSError`."""
 
@@ -66,7 +66,8 @@ async def serve_local(
             raise
         except Exception as error:
             failure = str(failure_of("request", error))
-            trouble("request", failure)
+            if trouble is not None:
+                trouble("request", failure)
             return {"error": failure}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
