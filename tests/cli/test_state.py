@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,20 @@ def test_convert_to_standard_output(kubelet: Path) -> None:
     """--out - gives the bytes and nothing else."""
     result = _run("convert", kubelet / "cpu_manager_state", "--to", "1.36", "--pod-level", "--out", "-")
     assert result.stdout_bytes == samples.files()["cpu-v3"]
+
+
+def test_convert_to_a_pipe_or_a_link(kubelet: Path, tmp_path: Path) -> None:
+    """What --out names is written to, not replaced: a pipe (/dev/null as well), and the target of a link."""
+    words = ("convert", kubelet / "cpu_manager_state", "--to", "1.36", "--pod-level", "--out")
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert _run(*words, pipe).exit_code == _run(*words, link).exit_code == 0
+    expected = samples.files()["cpu-v3"]
+    assert (os.read(reader, 1 << 16), target.read_bytes()) == (expected, expected)
+    os.close(reader)
+    assert (pipe.is_fifo(), link.is_symlink()) == (True, True)
 
 
 def test_repair_with_running_pods(kubelet: Path, tmp_path: Path) -> None:

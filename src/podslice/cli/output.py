@@ -137,10 +137,15 @@ def check_page_name(out: Path | None) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a drawing or a page. On a full disk an older one stays, and no partial one is left. Raises `InputError`."""
+    """Write a drawing or a page, as `write_bytes` does. Raises `InputError`."""
+    write_bytes(path, (text + "\n").encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that the user named. On a full disk an older one stays, and no partial one is left. Raises
+    `InputError`."""
     from podslice.host.state.statefile import open_replacement
 
-    data = (text + "\n").encode()
     try:
         if path.exists() and not path.is_file():  # a terminal, a pipe
             path.write_bytes(data)

@@ -11,7 +11,7 @@ import click
 
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import read_agent_pods
-from podslice.cli.output import OUTPUT, emit, print_warnings
+from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
 from podslice.host.state.statefile import replace_with_backup, write_atomically
 from podslice.node.checkpoints.content import Content, read_content
 from podslice.node.checkpoints.releases import Release, release
@@ -331,10 +331,7 @@ def _finish(
     if out == "-":
         sys.stdout.buffer.write(changes[0][1].data)
     elif out is not None:
-        try:
-            write_atomically(Path(out), changes[0][1].data)
-        except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", source=out) from None
+        write_bytes(Path(out), changes[0][1].data)
     # The file takes standard output, so the report goes to standard error.
     report = out == "-"
     if output == "table":
