@@ -91,6 +91,24 @@ def test_files_that_belong_together_are_replaced_together(tmp_path: Path, step: 
         assert found == {"cpu": b"old cpu", "policy": b"old policy", "cpu.copy": b"older cpu"}
 
 
+@pytest.mark.parametrize("name", ["cpu", "cpu.copy"])
+def test_the_only_copy_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Where a replacement fails after the old file was removed, on a disk that takes no new content, its copy is put
+    back; where it cannot be renamed either, it stays."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    cpu, policy = tmp_path / "cpu", tmp_path / "policy"
+    cpu.write_bytes(b"old cpu")
+    monkeypatch.setattr("podslice.host.state.statefile.write_atomically", fail)
+    if name == "cpu.copy":
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match=r"space|error"):
+        replace_files({policy: b"new policy", cpu: b"new cpu"}, {cpu: tmp_path / "cpu.copy"}, _FailingDisk(5))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: b"old cpu"}
+
+
 def test_backups_are_counted_and_never_overwritten(tmp_path: Path) -> None:
     """Each backup gets a name of its own."""
     path = tmp_path / "state"

@@ -418,6 +418,16 @@ def test_a_repair_is_whole_or_nothing(node_files: Path, *, short: bool) -> None:
     assert "replace cpu_manager_state" in failed
 
 
+def test_a_repair_of_several_files_is_whole_or_nothing(node_files: Path) -> None:
+    """Where the second of two files cannot be replaced, the first is the old one again."""
+    state = node_files / "cpu_manager_state"
+    state.write_bytes(state.read_bytes().replace(b'"checksum":', b'"checksum":1'))
+    (node_files / "podslice_policy_state").write_bytes(b'{"data":"{\\"version\\":1}","checksum":1}')
+    words = ("state", "repair", "--write")
+    failed = _at_every_write(node_files, words, "cannot be written: No space left on device", count=1)
+    assert failed.index("replace podslice_policy_state") < failed.index("replace cpu_manager_state")
+
+
 @pytest.mark.parametrize("cores", [8, 2])
 @pytest.mark.parametrize(
     ("earlier", "fault"),

@@ -160,22 +160,33 @@ def back_up(path: Path) -> Path:
         return backup
 
 
-def replace_with_backup(path: Path, data: bytes) -> Path:
-    """Replace `path` by `data` and return the backup of its old content. A failure leaves neither a backup nor a
-    temporary file. Raises `OSError`, `InputError`."""
-    files, temporary, backup = RealFiles(), _beside(path), None
+def replace_with_backups(contents: Mapping[Path, bytes]) -> dict[Path, Path]:
+    """Replace or create files, in that order, and return the backups of those that were there. Raises `InputError`;
+    everything is then as before, without backups or temporary files, as far as the disk allows."""
+    files, backups, renamed = RealFiles(), dict[Path, Path](), list[Path]()
     try:
-        # The new file is whole before the backup is made: a full disk is noticed while nothing has changed.
-        files.write(temporary, data)
-        backup = back_up(path)
-        files.rename(temporary, path)
-    except (OSError, InputError):
-        _discard(temporary)
-        if backup is not None:
+        # The new files are whole before the first backup is made: a full disk is noticed while nothing has changed.
+        for path, data in contents.items():
+            files.write(_beside(path), data)
+        for path in contents:
+            if path.exists():
+                backups[path] = back_up(path)
+        for path in contents:
+            files.rename(_beside(path), path)
+            renamed.append(path)
+        for path in contents:
+            files.sync_directory(path.parent)
+    except (OSError, InputError) as error:
+        for written in contents:
+            _discard(_beside(written))
+        for new in renamed:
+            _put_back(backups.pop(new), new) if new in backups else _discard(new)
+        for backup in backups.values():
             _discard(backup)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
         raise
-    files.sync_directory(path.parent)
-    return backup
+    return backups
 
 
 def replace_files(contents: Mapping[Path, bytes], kept: Mapping[Path, Path], files: RealFiles | None = None) -> None:
@@ -203,11 +214,23 @@ def replace_files(contents: Mapping[Path, bytes], kept: Mapping[Path, Path], fil
     except OSError:
         for path in (*contents, *copies):
             _discard(_beside(path))
+        for path, copy in kept.items():
+            if not path.exists():
+                _put_back(copy, path)
+        missing = {copy for path, copy in kept.items() if not path.exists()}
         for path, old in before.items():
-            _restore(path, old)
+            # A copy whose original could not be put back is the only one there is.
+            if path not in missing:
+                _restore(path, old)
         raise
     for folder in {path.parent for path in before}:
         files.sync_directory(folder)
+
+
+def _put_back(copy: Path, path: Path) -> None:
+    """Rename a copy to the file that it is of: that takes no space on a full disk."""
+    with contextlib.suppress(OSError):
+        copy.replace(path)
 
 
 def _restore(path: Path, old: bytes | None) -> None:

@@ -12,7 +12,7 @@ import click
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
-from podslice.host.state.statefile import replace_with_backup, write_atomically
+from podslice.host.state.statefile import replace_with_backups
 from podslice.node.checkpoints.content import Content, read_content
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
@@ -327,7 +327,10 @@ def _finish(
     written."""
     if out is not None and (write or len(changes) != 1):
         raise InputError("works for one file and without --write", path="--out")
-    backups = [_replace(file, change) if write else None for file, change in changes]
+    # The policy's file, which is the last, is written first: its promises are never in none of the files.
+    new = {file.path: change.data for file, change in reversed(changes) if change.data != file.data}
+    written = replace_with_backups(new) if write else {}
+    backups = [written.get(file.path) for file, _ in changes]
     if out == "-":
         sys.stdout.buffer.write(changes[0][1].data)
     elif out is not None:
@@ -346,19 +349,6 @@ def _finish(
             repair_files = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
             emit(StateRepairList(tuple(repair_files)), output)
     sys.exit(1 if any(change.remarks for _, change in changes) and not (write or out) else 0)
-
-
-def _replace(file: StateFile, change: Rewritten) -> Path | None:
-    """Write a changed file and return its backup; None where nothing was replaced. Raises `InputError`."""
-    if change.data == file.data:
-        return None
-    try:
-        if file.data:
-            return replace_with_backup(file.path, change.data)
-        write_atomically(file.path, change.data)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None
-    return None
 
 
 def _print_change(file: StateFile, change: Rewritten, target: Release, backup: Path | None, *, err: bool) -> None:
