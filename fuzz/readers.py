@@ -133,6 +133,12 @@ def hwloc(data: bytes) -> None:
         _use(from_hwloc_xml(_text(data), "fuzz"))
 
 
+def listing(data: bytes) -> None:
+    """What lscpu, numactl, lstopo, kubectl describe and nvidia-smi print, or nearly."""
+    with contextlib.suppress(PodsliceError):
+        _use(parse_machine(_text(data)))
+
+
 def synthetic(data: bytes) -> None:
     """A synthetic description."""
     text = _text(data)
@@ -312,6 +318,7 @@ def cdi(data: bytes) -> None:
 
 
 READERS = {
+    "listing": listing,
     "requests": requests,
     "annotation": annotation,
     "cdi": cdi,

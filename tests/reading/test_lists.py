@@ -12,6 +12,7 @@ from podslice.dra.v1beta1 import convert_v1beta1
 from podslice.node_objects.read_object import read_described_node
 from podslice.reading.lists import flatten_lists
 from podslice.reading.yaml import load_documents
+from podslice.values.errors import InputError
 
 POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 NODE: dict[str, Any] = {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "8", "memory": "32Gi"}}}
@@ -22,6 +23,11 @@ def test_items_of_a_typed_list_get_its_kind() -> None:
     inner = {"kind": "PodList", "apiVersion": "v1", "items": [POD]}
     found = list(flatten_lists({"kind": "List", "apiVersion": "v1", "items": [inner, {"kind": "Service"}]}))
     assert found == [{"kind": "Pod", "apiVersion": "v1", **POD}, {"kind": "Service"}]
+
+
+def test_items_without_a_kind_are_a_list() -> None:
+    """A list that lost its kind on the way is still one."""
+    assert list(flatten_lists({"items": [{"kind": "Pod"}]})) == [{"kind": "Pod"}]
 
 
 def test_a_node_list_of_one_is_a_node() -> None:
@@ -39,9 +45,12 @@ def test_json_values_after_each_other(between: str, tmp_path: Any) -> None:
     assert len(load_pods(str(tmp_path / "pods.json"))) == 2
 
 
-def test_json_values_of_any_kind() -> None:
-    """What follows the first value need not be an object."""
-    assert load_documents('{"kind": "Pod"} 5 "six" [7]') == [{"kind": "Pod"}, 5, "six", [7]]
+@pytest.mark.parametrize("after", ["5", '"six"', "true", "}"])
+def test_json_values_are_objects_or_arrays(after: str) -> None:
+    """Anything else after a value is damage, and is refused as before."""
+    assert load_documents('{"kind": "Pod"} [7]') == [{"kind": "Pod"}, [7]]
+    with pytest.raises(InputError, match="is not valid YAML"):
+        load_documents('{"kind": "Pod"} ' + after)
 
 
 def test_v1beta1_is_v1_with_other_levels() -> None:

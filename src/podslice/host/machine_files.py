@@ -44,13 +44,13 @@ _REMEDY = (
 
 
 def load_machine(source: str | Path, format: Format = "auto") -> Machine:
-    """The machine a file, a folder or a text describes. Raises a one-line `InputError`."""
+    """Return the machine that a file, a folder or a text describes. Raises a one-line `InputError`."""
     return load_described(source, format=format).machine
 
 
 def load_described(*sources: str | Path, format: Format = "auto") -> DescribedNode:
-    """As `load_machine`, with what else a Node or a NodeResourceTopology tells; several sources are about one node, and
-    are merged. Raises a one-line `InputError`."""
+    """Return the node that the sources describe: the machine, and the configuration and devices of a Node or a
+    NodeResourceTopology. Several sources are of one node, and are merged. Raises a one-line `InputError`."""
     return _node_of([_load(source, format) for source in sources])
 
 
@@ -67,24 +67,21 @@ def _load(source: str | Path, format: Format) -> Evidence:
 
 
 def _node_of(found: Sequence[Evidence]) -> DescribedNode:
-    """The node itself where one source describes it in full."""
-    if len(found) == 1 and isinstance(found[0], NodeEvidence):
-        return _with_warnings(found[0].node)
     return _with_warnings(combine_evidence(found))
 
 
 def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machine:
-    """The machine a text describes; `source` names it in messages. Raises `InputError`."""
+    """Return the machine that a text describes; `source` names it in messages. Raises `InputError`."""
     return parse_described(text, format, source).machine
 
 
 def parse_described(text: str, format: Format = "auto", source: str = "") -> DescribedNode:
-    """As `parse_machine`, with what else a Node or a NodeResourceTopology tells. Raises `InputError`."""
+    """As `load_described`, from one text. Raises `InputError`."""
     return _node_of([parse_evidence(text, format, source)])
 
 
 def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evidence:
-    """What one text says of a node, which may be a part. Raises `InputError`."""
+    """Return the facts about a node in one text, which may be a part of them. Raises `InputError`."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     title = source or "the text"
     if format == "auto":
@@ -108,7 +105,7 @@ def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evid
 
 
 def _from_documents(data: Any, kind: Format, source: str) -> Machine:
-    """MachineInfo, or our own form."""
+    """Return the machine of a MachineInfo, or of our own form."""
     if isinstance(data, dict) and isinstance(data.get("machineinfo"), dict):
         data = data["machineinfo"]
     if kind == "machineinfo" or (isinstance(data, dict) and "topology" in data):
@@ -119,15 +116,14 @@ def _from_documents(data: Any, kind: Format, source: str) -> Machine:
 
 
 def _with_warnings(found: DescribedNode) -> DescribedNode:
-    """What was assumed stays with the machine when it is written in another form."""
-    if not found.assumed:
-        return found
-    warnings = tuple(f"assumed: {line}" for line in found.assumed)
+    """Return the node with its assumptions among the machine's warnings, which stay with it in every other form."""
+    # A captured machine has warnings of its own.
+    warnings = (*found.machine.warnings, *(f"assumed: {line}" for line in found.assumed))
     return found._replace(machine=msgspec.structs.replace(found.machine, warnings=warnings))
 
 
 def dump_machine(machine: Machine, format: DumpFormat) -> str:
-    """The machine as text that `load_machine` reads back. Raises `InputError` where the form cannot carry it."""
+    """Return the machine as text that `load_machine` reads back. Raises `InputError` where the form cannot carry it."""
     if format == "synthetic":
         return to_synthetic(machine) + "\n"
     if format == "machineinfo":
@@ -176,7 +172,7 @@ def _sniff(text: str) -> Format:
 
 
 def _decode(text: str, source: str) -> list[Any]:
-    """Plain data of a JSON or YAML text, of each of its documents."""
+    """Return the documents of a JSON or YAML text as plain data."""
     documents = load_documents(text, source)
     if not documents or isinstance(documents[0], str):
         raise InputError("describes no machine", source=source, remedy=_REMEDY)

@@ -23,6 +23,9 @@ MAX_CPUS = 16384
 MAX_NODES, MAX_SOCKETS = 1024, 4096
 """Most NUMA nodes (as many as Linux supports) and packages a description may have."""
 
+MEMORY_PER_CPU = 4 << 30
+"""Bytes of memory that are assumed for each CPU where nothing reports the memory."""
+
 _MOST_SHARERS = 2_000_000
 """Most CPUs that all L3 caches together may have; a CPU is in one or two."""
 
@@ -105,6 +108,16 @@ def _uncore(threads: list[int], cores_in_node: int, caches: _CachesByCPU) -> tup
 def number_l3(caches: Iterable[Cache]) -> list[tuple[int, Bits]]:
     """Return the L3 caches numbered in the order given, with their CPUs."""
     return list(enumerate(cache.cpus.bits for cache in caches if cache.level == 3))
+
+
+def assume_threads(amounts: Iterable[int], architecture: str) -> tuple[int, str]:
+    """Return the threads per core of NUMA nodes with these numbers of CPUs, where nothing reports them, and the line
+    about the assumption. `architecture` as Linux or Kubernetes spells it."""
+    if architecture in ("arm64", "aarch64"):
+        return 1, "one thread in each core, as on most arm64 machines"
+    if all(cpus % 2 == 0 for cpus in amounts):
+        return 2, "two threads in each core"
+    return 1, "one thread in each core, because a number of CPUs is odd"
 
 
 def check_machine(machine: Machine) -> Machine:

@@ -264,10 +264,10 @@ class CPUTopology:
                     self.socket_of[cpu] = core.socket
                     self.core_of[cpu] = core_id
                     self.uncore_of[cpu] = uncore
-        self.numa_nodes = _group(self.numa_of)
-        self.sockets = _group(self.socket_of)
-        self.cores = _group(self.core_of)
-        self.uncore_caches = _group(self.uncore_of)
+        self.numa_nodes = group_cpus(self.numa_of)
+        self.sockets = group_cpus(self.socket_of)
+        self.cores = group_cpus(self.core_of)
+        self.uncore_caches = group_cpus(self.uncore_of)
         self.smallest_numa_node = min((cpus.bit_count() for cpus in self.numa_nodes.values()), default=0)
         self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
         sizes = {cpus.bit_count() for cpus in self.cores.values()}
@@ -370,7 +370,8 @@ def _nest(inner: Mapping[int, Bits], outer: Mapping[int, Bits]) -> bool:
     return all(not cpus & ~owner.get((cpus & -cpus).bit_length() - 1, 0) for cpus in inner.values())
 
 
-def _group(object_of: dict[int, int]) -> dict[int, Bits]:
+def group_cpus(object_of: Mapping[int, int]) -> dict[int, Bits]:
+    """Return the CPUs of each object, ids ascending, from the object id of each CPU."""
     groups: dict[int, Bits] = {}
     for cpu, owner in object_of.items():
         groups[owner] = groups.get(owner, 0) | 1 << cpu

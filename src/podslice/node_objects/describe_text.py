@@ -1,11 +1,10 @@
-"""What `kubectl describe node` prints, as the Node object it was printed from."""
+"""The Node object that `kubectl describe node` printed."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-_ENTRY = re.compile(r"(\S+)[=:]\s*(.*)\Z")
 _SECTION = re.compile(r"([A-Z][A-Za-z ()-]*):\s*(.*)\Z")
 
 
@@ -15,19 +14,19 @@ def is_node_description(text: str) -> bool:
 
 
 def parse_node_description(text: str) -> dict[str, Any]:
-    """Return the Node with what the description repeats of it: name, labels, amounts, and facts of its system."""
+    """Return the Node with the fields that the description repeats: name, labels, amounts and system information."""
     sections = _sections(text)
-    information = dict(filter(None, map(_entry, sections.get("System Info", []))))
+    information = _entries(sections, "System Info")
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": " ".join(sections.get("Name", [])),
-            "labels": dict(filter(None, map(_entry, sections.get("Labels", [])))),
+            "labels": _entries(sections, "Labels"),
         },
         "status": {
-            "capacity": dict(filter(None, map(_entry, sections.get("Capacity", [])))),
-            "allocatable": dict(filter(None, map(_entry, sections.get("Allocatable", [])))),
+            "capacity": _entries(sections, "Capacity"),
+            "allocatable": _entries(sections, "Allocatable"),
             "nodeInfo": {
                 "architecture": information.get("Architecture", ""),
                 "operatingSystem": information.get("Operating System", "linux"),
@@ -38,7 +37,7 @@ def parse_node_description(text: str) -> dict[str, Any]:
 
 
 def _sections(text: str) -> dict[str, list[str]]:
-    """The lines of each section: what stands behind its title, and the indented lines below."""
+    """Return the lines of each section: the rest of its first line, and the indented lines below."""
     found: dict[str, list[str]] = {}
     title = ""
     for line in text.strip("\n").splitlines():
@@ -50,8 +49,12 @@ def _sections(text: str) -> dict[str, list[str]]:
     return found
 
 
+def _entries(sections: dict[str, list[str]], title: str) -> dict[str, str]:
+    return dict(filter(None, map(_entry, sections.get(title, []))))
+
+
 def _entry(line: str) -> tuple[str, str] | None:
-    """`name=value` of a label or `name: value`; names of system facts have blanks."""
+    """Return name and value of `name=value`, as labels are printed, or of `name: value`; None for another line."""
     if "=" in line.split(":")[0]:
         name, _, value = line.partition("=")
         return name, value

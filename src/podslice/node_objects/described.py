@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, build_nodes, check_machine
+from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, assume_threads, build_nodes, check_machine
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import HugePages, Machine
 from podslice.values.decoding import abbreviate
@@ -86,11 +86,7 @@ def guess_threads(amounts: Sequence[int], label: str = "", *, architecture: str 
         if odd is not None:
             raise InputError(f"{odd} CPUs are no whole cores of 2 threads", remedy="the label says multithreading")
         return threads, ""
-    if architecture == "arm64":
-        return 1, "one thread in each core, as on most arm64 machines"
-    if all(cpus % 2 == 0 for cpus in amounts):
-        return 2, "two threads in each core"
-    return 1, "one thread in each core, because a number of CPUs is odd"
+    return assume_threads(amounts, architecture)
 
 
 def parse_whole(value: Any, path: str) -> int:

@@ -29,8 +29,8 @@ Evidence: TypeAlias = NodeEvidence | MachineFacts | DeviceInventory
 
 
 def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
-    """Return the node that all sources are about. Raises `InputError` where two contradict each other, or where none
-    says what CPUs there are."""
+    """Return the node that all sources describe. Raises `InputError` where two contradict each other, or where none
+    lists CPUs."""
     listings = [one for one in sources if isinstance(one, MachineFacts)]
     devices = next((one for one in sources if isinstance(one, DeviceInventory)), None)
     nodes = [one for one in sources if isinstance(one, NodeEvidence)]
@@ -40,6 +40,8 @@ def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
         remedy = "give one of them, and what lscpu and numactl print"
         raise InputError(f"{first.title} and {second.title} each describe a node", remedy=remedy)
     amounts = next((one for one in nodes if not one.whole), None)
+    if len(sources) == 1 and nodes:
+        return nodes[0].node
     if whole:
         check_agreement([facts_of_machine(whole[0]), *listings, *([_amounts_of(amounts)] if amounts else [])])
         return _with_amounts(whole[0].node, amounts, devices)
@@ -52,7 +54,7 @@ def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
 
 
 def facts_of_machine(evidence: NodeEvidence) -> MachineFacts:
-    """What a whole machine says, in the form in which sources are compared."""
+    """Return the facts of a whole machine in the form in which sources are compared."""
     machine = evidence.node.machine
     places: dict[Level, dict[int, int]] = {"core": {}, "socket": {}, "l3": {}}
     count = 0
@@ -76,25 +78,23 @@ def facts_of_machine(evidence: NodeEvidence) -> MachineFacts:
 
 
 def _amounts_of(evidence: NodeEvidence) -> MachineFacts:
-    """The amounts of a Node, without the topology that was assumed for it."""
+    """Return the amounts of a Node, without the topology that was assumed for it."""
     machine = evidence.node.machine
     totals = Totals(cpus=machine.cpu_count, memory=machine.memory, unit=64 << 20)
-    return MachineFacts(
-        source=evidence.title, program="kubectl", totals=totals, architecture=machine.architecture, name=""
-    )
+    return MachineFacts(source=evidence.title, program="kubectl", totals=totals, architecture=machine.architecture)
 
 
 def _with_amounts(node: DescribedNode, amounts: NodeEvidence | None, devices: DeviceInventory | None) -> DescribedNode:
-    """The machine with name, system, huge pages, configuration and devices of a Node object."""
+    """Return the node with name, operating system, huge pages, configuration and devices of a Node object."""
     if amounts is None:
         return node._replace(devices=devices or node.devices)
-    told = amounts.node.machine
+    reported = amounts.node.machine
     machine = msgspec.structs.replace(
-        node.machine, name=told.name or node.machine.name, operating_system=told.operating_system
+        node.machine, name=reported.name or node.machine.name, operating_system=reported.operating_system
     )
     assumed = list(node.assumed)
-    if told.all_hugepages and not any(one.hugepages for one in machine.nodes):
-        machine = _share_huge_pages(machine, told.all_hugepages)
+    if reported.all_hugepages and not any(one.hugepages for one in machine.nodes):
+        machine = _share_huge_pages(machine, reported.all_hugepages)
         if len(machine.nodes) > 1:
             assumed.append("huge pages are the same on every NUMA node, because a Node has only their sum")
     if devices is None and amounts.node.devices:

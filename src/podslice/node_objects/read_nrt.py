@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from podslice.config.policy_options import LIMIT_OPTION, POLICIES, SCOPES
-from podslice.machine.build import CPUFacts, NUMANodeFacts, build_nodes, check_machine
+from podslice.machine.build import MEMORY_PER_CPU, CPUFacts, NUMANodeFacts, build_nodes, check_machine
 from podslice.machine.devices import DeviceInventory, inventory_from_data, is_extended_resource_name
 from podslice.machine.model import Machine
 from podslice.node_objects.described import (
@@ -46,7 +46,6 @@ _OPTIONS = {"preferclosestnumanodes": "prefer-closest-numa-nodes", "maxallowable
 LIMIT = "topologyManagerMaxNUMANodes"
 CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 CPU_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
-_MEMORY_PER_CPU = 4 << 30
 
 
 class _Amount(NamedTuple):
@@ -211,14 +210,14 @@ def _zone_facts(zones: list[_ReportedZone]) -> tuple[list[Zone], list[str]]:
     lines = []
     has_memory = any("memory" in zone.amounts for zone in zones)
     if not has_memory:
-        lines.append("4 GiB of memory for each CPU, because no zone reports its memory")
+        lines.append(f"{MEMORY_PER_CPU >> 30} GiB of memory for each CPU, because no zone reports its memory")
     whole_costs = all(set(zone.costs) == {other.id for other in zones} for zone in zones)
     if not whole_costs and len(zones) > 1:
         lines.append("distances 10 and 20, because the costs of the zones do not list all of them")
     facts = []
     for zone in zones:
         cpus = zone.capacity("cpu")
-        memory = zone.capacity("memory") if has_memory else cpus * _MEMORY_PER_CPU
+        memory = zone.capacity("memory") if has_memory else cpus * MEMORY_PER_CPU
         costs = zone.costs if whole_costs else {other.id: 10 if other.id == zone.id else 20 for other in zones}
         facts.append(Zone(zone.id, cpus, memory, dict(_pages(zone)), tuple(costs[other.id] for other in zones)))
     return facts, lines

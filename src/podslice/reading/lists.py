@@ -7,10 +7,10 @@ from typing import Any
 
 
 def is_list(document: Any) -> bool:
-    """Whether a document is a List, a PodList, a NodeList or the like."""
+    """Whether a document is a List, a PodList, a NodeList or the like, or has items and no kind."""
     return (
         isinstance(document, dict)
-        and str(document.get("kind", "")).endswith("List")
+        and str(document.get("kind", "List")).endswith("List")
         and isinstance(document.get("items"), list)
     )
 
@@ -18,7 +18,7 @@ def is_list(document: Any) -> bool:
 def fill_items(document: dict[str, Any]) -> Iterator[Any]:
     """Yield the items of a list. Those of a typed list omit kind and version in the API server's own answers: they get
     the list's."""
-    kind = str(document.get("kind", ""))
+    kind = str(document.get("kind", "List"))
     shared = {} if kind == "List" else {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
     for item in document["items"]:
         yield {**shared, **item} if isinstance(item, dict) else item

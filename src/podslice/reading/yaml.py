@@ -83,12 +83,16 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 def _load_json(text: str, source: str, most_nodes: int) -> list[Any]:
     """Return the values of a JSON text: one, or several after each other, as jq and `kubectl get --watch` write them.
-    Raises `InputError`, and the errors that `load_documents` catches for text that is not JSON."""
+    Each is an object or an array. Raises `InputError`, and the errors that `load_documents` catches for text that is
+    not JSON."""
     # Before parsing, which would build all values first. Texts in quotes count too: the bound is generous.
     if text.count(",") + text.count("[") + text.count("{") > most_nodes:
         raise InputError(f"holds more than {most_nodes} values", source=source, remedy="split the file")
     values, place = [], _end_of_blank(text, 0)
+    has_surrogates = _SURROGATE_ESCAPE.search(text) is not None
     while place < len(text):
+        if text[place] not in "{[":
+            raise _NotJSONError("more text after a value")
         try:
             value, place = _DECODER.raw_decode(text, place)
         except (json.JSONDecodeError, RecursionError):
@@ -97,7 +101,7 @@ def _load_json(text: str, source: str, most_nodes: int) -> list[Any]:
             # Python converts no more than 4300 digits to an integer.
             raise InputError(f"holds a number that is too long: {error}".split(";")[0], source=source) from None
         _check_depth(value, source)
-        values.append(_without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value)
+        values.append(_without_surrogates(value) if has_surrogates else value)
         place = _end_of_blank(text, place)
     return values
 
@@ -122,7 +126,7 @@ _DECODER = json.JSONDecoder(parse_float=number_text, parse_constant=_no_json, ob
 
 
 def _check_depth(document: Any, source: str) -> None:
-    level = [document] if isinstance(document, dict | list) else []
+    level = [document]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for value in level:

@@ -121,6 +121,22 @@ def test_a_whole_machine_is_compared(folder: Path) -> None:
     assert f"the text and {folder / 'lscpu.txt'} disagree: " in str(caught.value)
 
 
+def test_a_captured_machine_keeps_its_warnings(folder: Path) -> None:
+    """What is assumed of huge pages comes beside what the capture says, not in its place."""
+    (folder / "m.yaml").write_text(
+        "apiVersion: podslice.io/v1alpha1\nkind: Machine\nwarnings: [a warning of the capture]\nnodes:\n"
+        + "".join(
+            f"- {{id: {node.id}, memory: {node.memory >> 10}Ki, cores: ["
+            + ", ".join(f"{{socket: {c.socket}, core: {c.core}, threads: {list(c.threads)}}}" for c in node.cores)
+            + "]}\n"
+            for node in MACHINE.nodes
+        )
+    )
+    found = load_described(folder / "m.yaml", folder / "node.json")
+    assert found.machine.warnings[0] == "a warning of the capture"
+    assert any("huge pages are the same on every NUMA node" in line for line in found.machine.warnings[1:])
+
+
 def test_two_nodes_are_no_node(folder: Path) -> None:
     """Two objects that each describe a node are not merged."""
     with pytest.raises(InputError, match="each describe a node"):

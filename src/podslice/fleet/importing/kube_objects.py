@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.reading.files import read_bytes
+from podslice.reading.lists import fill_items, is_list
 from podslice.reading.yaml import load_documents
 from podslice.values.errors import InputError
 
@@ -52,17 +53,12 @@ def read_documents(path: Path) -> list[Any]:
 def _objects(document: Any) -> Iterator[dict[str, Any]]:
     if not isinstance(document, dict):
         return
-    items = document.get("items")
-    kind = str(document.get("kind") or "")
-    if isinstance(items, list):
-        implied = kind.removesuffix("List")
-        for item in items:
-            if isinstance(item, dict):
-                yield {"kind": implied, **item}
+    if is_list(document):
+        yield from ({"kind": "", **item} for item in fill_items(document) if isinstance(item, dict))
     elif isinstance(document.get("kubeletconfig"), dict):
         yield {**document["kubeletconfig"], "kind": CONFIGZ}
     else:
-        yield {**document, "kind": kind}
+        yield {**document, "kind": str(document.get("kind") or "")}
 
 
 def part(data: Mapping[str, Any], name: str) -> dict[str, Any]:

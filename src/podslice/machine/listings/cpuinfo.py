@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-from podslice.machine.listings.facts import MachineFacts, Totals
+from podslice.machine.listings.facts import MachineFacts, Totals, parse_cpu, parse_number
 from podslice.values.cpuset import bits_of
-from podslice.values.errors import InputError
-
-_FIELD = re.compile(r"([A-Za-z][A-Za-z0-9 _]*?)\s*:\s?(.*)\Z")
 
 
 def is_cpuinfo(text: str) -> bool:
@@ -23,22 +20,18 @@ def from_cpuinfo(text: str, source: str = "") -> MachineFacts:
     cores: dict[int, tuple[int, int]] = {}
     name = architecture = ""
     for line in text.splitlines():
-        match = _FIELD.match(line)
-        if match is None:
-            continue
-        key, value = match[1].strip(), match[2].strip()
-        if key == "processor" and value.isdigit() and len(value) < 7:
-            cpus.append(int(value))
-        elif cpus and key == "physical id" and value.isdigit():
-            packages[cpus[-1]] = int(value)
-        elif cpus and key == "core id" and value.isdigit():
-            cores[cpus[-1]] = (packages.get(cpus[-1], 0), int(value))
+        key, _, value = (part.strip() for part in line.partition(":"))
+        number = parse_number(value)
+        if key == "processor":
+            cpus.append(parse_cpu(value, source))
+        elif cpus and key == "physical id" and number is not None:
+            packages[cpus[-1]] = number
+        elif cpus and key == "core id" and number is not None:
+            cores[cpus[-1]] = (packages.get(cpus[-1], 0), number)
         elif key == "model name":
             name, architecture = value, architecture or "x86_64"
         elif key == "CPU implementer":
             architecture = "aarch64"
-    if not cpus:
-        raise InputError("lists no processor", source=source)
     numbered = {pair: number for number, pair in enumerate(sorted(set(cores.values())))}
     whole = len(packages) == len(cores) == len(cpus)
     return MachineFacts(

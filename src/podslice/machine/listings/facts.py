@@ -7,19 +7,40 @@ of CPUs, because programs number them differently; CPUs and NUMA nodes carry the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits
+from podslice.machine.build import MAX_CPUS
+from podslice.machine.model import group_cpus
+from podslice.values.cpuset import Bits, format_bits, iter_bits
 from podslice.values.errors import InputError
 
 Level = Literal["core", "socket", "l3"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 _NAMES = {"core": "a core", "socket": "a socket", "l3": "an L3 cache"}
+_CAPTURE = "capture the node: podslice topology --capture there, or deploy/capture.sh"
 _REMEDY = "are both of the same machine, and of the same boot?"
+
+
+_NUMBER = re.compile(r"[0-9]{1,6}")
+"""No id or count of a machine has more digits."""
+
+
+def parse_number(text: str | None) -> int | None:
+    """Return a count or an id, None for anything else."""
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+
+
+def parse_cpu(text: str, source: str) -> int:
+    """Return the id of a CPU. Raises `InputError`: a CPU that cannot be read is not left out."""
+    number = parse_number(text)
+    if number is None:
+        raise InputError(f"{text[:20]!r} is not the id of a CPU", source=source)
+    return number
 
 
 class NodeFacts(NamedTuple):
@@ -61,12 +82,35 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals = Totals()
     architecture: str = ""
     name: str = ""
-    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises `InputError` for more CPUs than Linux supports, before sets of them are compared; for none; and for a
+        CPU on two NUMA nodes."""
+        if self.totals.cpus > MAX_CPUS or (self.online or 0) >> MAX_CPUS:
+            remedy = f"at most {MAX_CPUS}, with ids below that"
+            raise InputError("has more CPUs than Linux supports", source=self.title, remedy=remedy)
+        if self.online == 0:
+            raise InputError("lists no CPU", source=self.title, remedy=_CAPTURE)
+        seen = 0
+        for facts in self.nodes.values():
+            if twice := seen & (facts.cpus or 0):
+                problem = f"lists CPUs {format_bits(twice)} on two NUMA nodes"
+                raise InputError(problem, source=self.title, remedy=_CAPTURE)
+            seen |= facts.cpus or 0
 
     @property
     def title(self) -> str:
         """The name of the file, or of the program where the text has no file."""
         return self.source or f"the output of {self.program}"
+
+    def counts(self) -> Totals:
+        """Return the totals, those that are not printed counted where each CPU's place is known."""
+        printed = self.totals
+        return printed._replace(
+            cpus=printed.cpus or (self.online or 0).bit_count(),
+            sockets=printed.sockets or len(set(self.places.get("socket", {}).values())),
+            l3_caches=printed.l3_caches or len(set(self.places.get("l3", {}).values())),
+        )
 
     def node_of(self) -> dict[int, int]:
         """Return NUMA node ids by CPU id, for the CPUs whose node the text gives."""
@@ -89,7 +133,7 @@ def _differences(one: MachineFacts, other: MachineFacts) -> Iterator[str]:
         if places and others:
             yield from _partition_differences(level, places, others, common)
     yield from _node_differences(one, other)
-    for field, count, rest in zip(Totals._fields, one.totals, other.totals, strict=True):
+    for field, count, rest in zip(Totals._fields, one.counts(), other.counts(), strict=True):
         if field not in ("memory", "unit") and count and rest and count != rest:
             yield f"{count} {field.replace('_', ' ')} in the one, {rest} in the other"
     tolerance = max(one.totals.unit, other.totals.unit)
@@ -109,11 +153,6 @@ def _cpu_differences(one: MachineFacts, other: MachineFacts) -> Iterator[str]:
         only = one.online & ~other.online
         where = "the first" if only else "the second"
         yield f"CPUs {format_bits(only or other.online & ~one.online)} are online in {where} only"
-    for part, rest in ((one, other), (other, one)):
-        if part.totals.cpus and rest.online is not None and part.online is None:
-            count = rest.online.bit_count()
-            if count != part.totals.cpus:
-                yield f"{part.totals.cpus} CPUs in {part.title}, {count} in {rest.title}"
 
 
 def _partition_differences(
@@ -128,11 +167,8 @@ def _partition_differences(
 
 def _partition(places: Mapping[int, int], common: Bits) -> dict[int, Bits]:
     """Return for each CPU in `common` the CPUs that share its object."""
-    groups: dict[int, list[int]] = {}
-    for cpu, number in places.items():
-        if common < 0 or common >> cpu & 1:
-            groups.setdefault(number, []).append(cpu)
-    return {cpu: bits_of(cpus) for cpus in groups.values() for cpu in cpus}
+    groups = group_cpus({cpu: number for cpu, number in places.items() if common < 0 or common >> cpu & 1})
+    return {cpu: cpus for cpus in groups.values() for cpu in iter_bits(cpus)}
 
 
 def _node_differences(one: MachineFacts, other: MachineFacts) -> Iterator[str]:

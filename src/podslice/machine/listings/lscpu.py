@@ -7,13 +7,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Totals
+from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Totals, parse_cpu, parse_number
+from podslice.machine.model import group_cpus
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, parse_bits
 from podslice.values.errors import InputError
 
 _COLUMNS: Mapping[str, Level] = {"core": "core", "socket": "socket", "l3": "l3"}
-_NODE_LIST = re.compile(r"NUMA node(\d+) CPU\(s\)\Z")
-_INSTANCES = re.compile(r"\((\d+) instances?\)")
+_START = re.compile(
+    r'Architecture:\s|\{\s*"(?:lscpu|cpus)"\s*:|# The following is the parsable format'
+    r"|(?:# )?CPU[\s,].*\b(?:NODE|SOCKET|CORE|Node|Socket|Core)\b"
+)
+_NODE_LIST = re.compile(r"NUMA node(\d{1,6}) CPU\(s\)\Z")
+_INSTANCES = re.compile(r"\((\d{1,6}) instances?\)")
 _NO_VALUE = re.compile(r":\s*-(?=\s*[,}\n])")
 """util-linux before 2.39 prints a bare - for a missing value of an offline CPU, which is no JSON."""
 _FULL = "lscpu -e prints what is needed"
@@ -22,12 +27,7 @@ Row = Mapping[str, str]
 
 def is_lscpu(text: str) -> bool:
     """Whether the text looks as if lscpu had printed it."""
-    return bool(
-        re.match(r"\s*Architecture:\s", text)
-        or re.match(r'\s*\{\s*"(?:lscpu|cpus)"\s*:', text)
-        or re.match(r"\s*# The following is the parsable format", text)
-        or re.match(r"\s*#?\s*CPU[\s,](?:.*\b(?:NODE|SOCKET|CORE|Core|Socket|Node)\b)", text)
-    )
+    return bool(_START.match(text.lstrip()[:4096]))
 
 
 def from_lscpu(text: str, source: str = "") -> MachineFacts:
@@ -109,30 +109,28 @@ def _column_rows(lines: Sequence[str], source: str) -> list[Row]:
 
 def _facts_of_rows(rows: Sequence[Row], program: str, source: str) -> MachineFacts:
     places: dict[Level, dict[int, int]] = {"core": {}, "socket": {}, "l3": {}}
-    nodes: dict[int, list[int]] = {}
+    node_of: dict[int, int] = {}
     online, offline = [], []
     for row in map(_split_caches, rows):
-        cpu = _number(row.get("cpu"))
-        if cpu is None:
+        if not row.get("cpu"):  # `-p` leaves the cells of an offline CPU empty
             continue
+        cpu = parse_cpu(row["cpu"], source)
         if row.get("online", "yes").lower() in ("no", "n", "0", "false"):
             offline.append(cpu)
             continue
         online.append(cpu)
         for column, level in _COLUMNS.items():
-            if (number := _number(row.get(column))) is not None:
+            if (number := parse_number(row.get(column))) is not None:
                 places[level][cpu] = number
-        if (node := _number(row.get("node"))) is not None:
-            nodes.setdefault(node, []).append(cpu)
-    if not online:
-        raise InputError("lists no CPU", source=source, remedy=_FULL)
+        if (node := parse_number(row.get("node"))) is not None:
+            node_of[cpu] = node
     return MachineFacts(
         source=source,
         program=program,
         online=bits_of(online),
         offline=bits_of(offline),
         places={level: found for level, found in places.items() if len(found) == len(online)},
-        nodes={node: NodeFacts(cpus=bits_of(cpus)) for node, cpus in sorted(nodes.items())},
+        nodes={node: NodeFacts(cpus=cpus) for node, cpus in group_cpus(node_of).items()},
     )
 
 
@@ -142,10 +140,6 @@ def _split_caches(row: Row) -> Row:
     if joined is None:
         return row
     return {**row, **dict(zip(joined.split(":"), row[joined].split(":"), strict=False))}
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None
 
 
 # The summary
@@ -162,11 +156,12 @@ def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> Machine
     listed = None if not online or online.startswith("0x") else _cpu_list(online, source)
     offline = summary.get("Off-line CPU(s) list", "")
     instances = _INSTANCES.search(summary.get("L3 cache", ""))
-    sockets = _number(summary.get("Socket(s)")) or (_number(summary.get("Socket(s) per book")) or 0) * (
-        _number(summary.get("Book(s)")) or 0
+    sockets = parse_number(summary.get("Socket(s)")) or (parse_number(summary.get("Socket(s) per book")) or 0) * (
+        parse_number(summary.get("Book(s)")) or 0
     )
-    if not (listed or _number(summary.get("CPU(s)"))):
-        raise InputError("says nothing about CPUs", source=source, remedy=_FULL)
+    count = parse_number(summary.get("CPU(s)"))
+    if not (listed or count):
+        raise InputError("has no number of CPUs", source=source, remedy=_FULL)
     return MachineFacts(
         source=source,
         program="lscpu",
@@ -174,10 +169,10 @@ def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> Machine
         offline=_cpu_list(offline, source) if offline else 0,
         nodes=nodes,
         totals=Totals(
-            cpus=listed.bit_count() if listed else _number(summary.get("CPU(s)")) or 0,
+            cpus=listed.bit_count() if listed else count or 0,
             sockets=sockets,
-            cores_per_socket=_number(summary.get("Core(s) per socket")) or 0,
-            threads_per_core=_number(summary.get("Thread(s) per core")) or 0,
+            cores_per_socket=parse_number(summary.get("Core(s) per socket")) or 0,
+            threads_per_core=parse_number(summary.get("Thread(s) per core")) or 0,
             l3_caches=int(instances[1]) if instances else 0,
         ),
         architecture=summary.get("Architecture", ""),
@@ -189,4 +184,4 @@ def _cpu_list(text: str, source: str) -> Bits:
     try:
         return parse_bits(text)
     except CPUSetError as error:
-        raise InputError(f"says of CPUs: {error.problem}", source=source) from None
+        raise InputError(f"has a list of CPUs that cannot be read: {error.problem}", source=source) from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Totals
+from podslice.machine.listings.facts import LEVELS, Level, MachineFacts, NodeFacts, Totals
+from podslice.machine.model import group_cpus
 from podslice.values.cpuset import bits_of
 from podslice.values.errors import InputError
 
@@ -16,7 +16,7 @@ _PHYSICAL = re.compile(r"P#(\d{1,7})")
 _AMOUNT = re.compile(r"(\d{1,9})\s?([KMGT]i?B)\b")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEVELS: dict[str, Level] = {"Core": "core", "Package": "socket", "Socket": "socket", "L3": "l3", "L3Cache": "l3"}
-_NUMA = ("NUMANode",)
+_NUMA = "NUMANode"
 
 
 class _Object(NamedTuple):
@@ -29,6 +29,15 @@ class _Object(NamedTuple):
     unit: int
 
 
+class _Place(NamedTuple):
+    """The nearest objects around an object, by index in the list of all; `node` by the kernel's number."""
+
+    core: int | None = None
+    socket: int | None = None
+    l3: int | None = None
+    node: int | None = None
+
+
 def is_lstopo(text: str) -> bool:
     """Whether the text looks like lstopo's console output."""
     return bool(re.match(r"\s*(?:Machine|System)(?: [LP]#\d+)? ?\([^\n]*\)[^\n]*\n", text))
@@ -37,32 +46,32 @@ def is_lstopo(text: str) -> bool:
 def from_lstopo(text: str, source: str = "") -> MachineFacts:
     """Read lstopo's tree. Amounts of memory are rounded to the unit that is printed. Raises `InputError`."""
     objects = _objects(text)
-    threads = [index for index, one in enumerate(objects) if one.type == "PU"]
+    attached = _attached_nodes(objects)
+    above: list[_Place] = []
+    threads: dict[int, _Place] = {}
+    for index, one in enumerate(objects):
+        place = _inside(one, index, attached.get(index), above[one.parent] if one.parent >= 0 else _Place())
+        above.append(place)
+        if one.type == "PU":
+            threads[one.number] = place
     if not threads:
         raise InputError("has no PU", source=source, remedy="lstopo prints them unless --only or --ignore is given")
-    places: dict[Level, dict[int, int]] = {"core": {}, "socket": {}, "l3": {}}
-    members: dict[int, list[int]] = {one.number: [] for one in objects if one.type in _NUMA}
-    attached = _attached_nodes(objects)
-    for index in threads:
-        cpu, node = objects[index].number, None
-        for above in _ancestors(objects, index):
-            one = objects[above]
-            if (level := _LEVELS.get(one.type)) is not None:
-                places[level].setdefault(cpu, above)
-            if node is None:
-                node = one.number if one.type in _NUMA else attached.get(above)
-        if node is not None:
-            members[node].append(cpu)
+    places: dict[Level, dict[int, int]] = {
+        level: {cpu: number for cpu, place in threads.items() if (number := getattr(place, level)) is not None}
+        for level in LEVELS
+    }
+    node_of = {cpu: place.node for cpu, place in threads.items() if place.node is not None}
+    members = group_cpus(node_of)
     total = next((one for one in objects if one.parent < 0), objects[0])
     nodes = {
-        one.number: NodeFacts(bits_of(members[one.number]), one.memory or None, one.unit)
+        one.number: NodeFacts(members.get(one.number, 0), one.memory or None, one.unit)
         for one in objects
-        if one.type in _NUMA
+        if one.type == _NUMA
     }
     return MachineFacts(
         source=source,
         program="lstopo",
-        online=bits_of(objects[index].number for index in threads),
+        online=bits_of(threads),
         places={level: found for level, found in places.items() if len(found) == len(threads)},
         nodes=dict(sorted(nodes.items())),
         totals=Totals(cpus=len(threads), memory=total.memory, unit=total.unit),
@@ -99,9 +108,12 @@ def _object(match: re.Match[str], parent: int) -> _Object:
     return _Object(match["type"], int(physical), parent, int(amount[1]) * unit if amount else 0, unit)
 
 
-def _ancestors(objects: list[_Object], index: int) -> Iterator[int]:
-    while (index := objects[index].parent) >= 0:
-        yield index
+def _inside(one: _Object, index: int, attached: int | None, above: _Place) -> _Place:
+    """Return the place of everything below an object at `above`. `attached`: the NUMA node that stands beside it."""
+    if (level := _LEVELS.get(one.type)) is not None:
+        above = above._replace(**{level: index})
+    node = one.number if one.type == _NUMA else attached
+    return above if node is None else above._replace(node=node)
 
 
 def _attached_nodes(objects: list[_Object]) -> dict[int, int]:
@@ -110,6 +122,6 @@ def _attached_nodes(objects: list[_Object]) -> dict[int, int]:
     parents = {one.parent for one in objects}
     found: dict[int, int] = {}
     for index, one in enumerate(objects):
-        if one.type in _NUMA and index not in parents:
+        if one.type == _NUMA and index not in parents:
             found.setdefault(one.parent, one.number)
     return found

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from podslice.machine.build import CPUFacts, NUMANodeFacts, build_nodes, check_machine
+from podslice.machine.build import MEMORY_PER_CPU, CPUFacts, NUMANodeFacts, assume_threads, build_nodes, check_machine
 from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, check_agreement
-from podslice.machine.model import Machine
+from podslice.machine.model import Machine, group_cpus
 from podslice.values.cpuset import Bits, CPUSet, bits_of, format_bits, ids_of, union
 from podslice.values.errors import InputError
 
-_MEMORY_PER_CPU = 4 << 30
 _ADJACENT = ("ppc", "s390", "loongarch")
 """Architectures on which the threads of a core have successive ids; on x86 Linux counts first threads first."""
 _NODES = "numactl -H shows it"
@@ -36,25 +35,22 @@ class _Merge:
     def __init__(self, parts: Sequence[MachineFacts]) -> None:
         self.parts = parts
         self.assumed: list[str] = []
-        self.warnings = [line for part in parts for line in part.warnings]
         self.architecture = next((part.architecture for part in parts if part.architecture), "")
 
     def result(self) -> MergedMachine:
         online = self._online()
         node_of = self._nodes(online)
         core_of = self._level("core", online) or self._assume_cores(online)
-        socket_of = self._level("socket", online) or self._assume_sockets(online, node_of)
+        socket_of = self._level("socket", online) or self._assume_sockets(core_of, node_of)
         caches = self._caches(online, core_of, node_of)
         nodes = self._node_facts(node_of, online)
         facts = [CPUFacts(cpu, core_of[cpu], socket_of[cpu], node_of[cpu]) for cpu in ids_of(online)]
-        warnings = (*self.warnings, *(f"assumed: {line}" for line in self.assumed))
         machine = Machine(
             nodes=build_nodes(facts, nodes, caches),
             architecture=self.architecture,
             source=" + ".join(part.title for part in self.parts),
             description=next((part.name for part in self.parts if part.name), ""),
             offline=CPUSet.from_bits(union(part.offline for part in self.parts) & ~online),
-            warnings=warnings,
         )
         return MergedMachine(check_machine(machine), tuple(self.assumed))
 
@@ -91,7 +87,8 @@ class _Merge:
         if missing := online & ~bits_of(found):
             if found:
                 source = " and ".join(part.title for part in self.parts)
-                raise InputError(f"says of CPUs {format_bits(missing)} on no NUMA node", source=source, remedy=_NODES)
+                problem = f"does not list the NUMA node of CPUs {format_bits(missing)}"
+                raise InputError(problem, source=source, remedy=_NODES)
             self.assumed.append(f"one NUMA node ({_NODES})")
             return dict.fromkeys(ids_of(online), 0)
         return found
@@ -99,23 +96,21 @@ class _Merge:
     def _assume_cores(self, online: Bits) -> dict[int, int]:
         """Return cores with threads as Linux numbers them: on x86 within each socket or node the first half pairs with
         the second, elsewhere neighbours belong together."""
-        threads = self._total("threads_per_core")
+        groups, threads = self._listed_groups(online), self._total("threads_per_core")
         if not threads:
-            threads = 1 if self.architecture.startswith(("arm", "aarch64", "riscv")) or online.bit_count() % 2 else 2
-            self.assumed.append(f"{threads} thread{'s' if threads > 1 else ''} in each core ({_CORES})")
+            threads, line = assume_threads(map(len, groups), self.architecture)
+            self.assumed.append(f"{line} ({_CORES})")
         found: dict[int, int] = {}
-        groups = self._listed_groups(online)
         for cpus in groups:
             if len(cpus) % threads:
                 problem = f"{len(cpus)} CPUs ({format_bits(bits_of(cpus))}) are no whole cores of {threads} threads"
                 raise InputError(problem, source=self.parts[0].title, remedy=_CORES)
             cores = len(cpus) // threads
             for place, cpu in enumerate(cpus):
-                index = place // threads if self._is_adjacent() else place % cores
-                found[cpu] = cpus[index * threads if self._is_adjacent() else index]
+                found[cpu] = cpus[place - place % threads] if self._is_adjacent() else cpus[place % cores]
         if threads > 1:
-            pairs = sorted({tuple(sorted(c for c in found if found[c] == core)) for core in list(found.values())[:1]})
-            example = " and ".join(map(str, pairs[0])) if pairs else ""
+            first = min(found)
+            example = " and ".join(str(cpu) for cpu in sorted(found) if found[cpu] == found[first])
             self.assumed.append(f"CPUs {example} share a core, and so on, as Linux numbers them ({_CORES})")
         return found
 
@@ -128,8 +123,9 @@ class _Merge:
     def _is_adjacent(self) -> bool:
         return self.architecture.startswith(_ADJACENT)
 
-    def _assume_sockets(self, online: Bits, node_of: Mapping[int, int]) -> dict[int, int]:
-        """Return as many sockets as the texts count, whole NUMA nodes in order of their ids; else one for each node."""
+    def _assume_sockets(self, core_of: Mapping[int, int], node_of: Mapping[int, int]) -> dict[int, int]:
+        """Return as many sockets as the texts count: of whole NUMA nodes in order of their ids, or equal parts of each
+        node's cores; one for each node where no text counts them."""
         nodes = sorted(set(node_of.values()))
         sockets = self._total("sockets")
         if not sockets:
@@ -140,23 +136,28 @@ class _Merge:
             if share > 1:
                 self.assumed.append(f"{share} NUMA nodes in each socket, in order of their ids ({_CORES})")
             return {cpu: nodes.index(node) // share for cpu, node in node_of.items()}
-        if len(nodes) == 1 and online.bit_count() % sockets == 0:
-            self.assumed.append(f"{sockets} sockets of equal size within NUMA node {nodes[0]} ({_CORES})")
-            threads = max(self._total("threads_per_core"), 1)
-            cpus, size = ids_of(online), online.bit_count() // sockets // threads
-            return {cpu: (place % (size * sockets)) // size for place, cpu in enumerate(cpus)}
-        problem = f"{sockets} sockets and {len(nodes)} NUMA nodes can lie in several ways"
-        raise InputError(problem, source=self.parts[0].title, remedy="give lscpu -e as well")
+        cores = {node: sorted({core_of[cpu] for cpu in node_of if node_of[cpu] == node}) for node in nodes}
+        parts = sockets // len(nodes)
+        if sockets % len(nodes) or any(len(inside) % parts for inside in cores.values()):
+            problem = f"{sockets} sockets do not divide {len(nodes)} NUMA nodes in one way"
+            raise InputError(problem, source=self.parts[0].title, remedy="give lscpu -e as well")
+        self.assumed.append(f"{parts} sockets of equal size within each NUMA node ({_CORES})")
+        socket_of_core = {
+            core: number * parts + place * parts // len(inside)
+            for number, inside in enumerate(cores.values())
+            for place, core in enumerate(inside)
+        }
+        return {cpu: socket_of_core[core_of[cpu]] for cpu in node_of}
 
     def _caches(self, online: Bits, core_of: Mapping[int, int], node_of: Mapping[int, int]) -> list[tuple[int, Bits]]:
         """Return the L3 caches by number. Those of the summary, which gives only their number, are equal shares of the
         cores in order of their first CPUs, each within a NUMA node."""
         if known := self._level("l3", online):
-            return [(number, cpus) for number, cpus in sorted(_groups(known).items())]
-        count, nodes = self._total("l3_caches"), _groups(node_of)
+            return list(group_cpus(known).items())
+        count, nodes = self._total("l3_caches"), group_cpus(node_of)
         if count <= len(nodes):
             return []
-        cores = _groups(core_of)
+        cores = group_cpus(core_of)
         if count % len(nodes) or any(
             len({core_of[cpu] for cpu in ids_of(n)}) % (count // len(nodes)) for n in nodes.values()
         ):
@@ -198,8 +199,8 @@ class _Merge:
             if len(unknown) == 1 == len(found):
                 share, line = rest, ""
         else:
-            share = online.bit_count() * _MEMORY_PER_CPU // len(found)
-            line = f"{_MEMORY_PER_CPU >> 30} GiB of memory for each CPU, {share >> 30} GiB on each NUMA node"
+            share = online.bit_count() * MEMORY_PER_CPU // len(found)
+            line = f"{MEMORY_PER_CPU >> 30} GiB of memory for each CPU, {share >> 30} GiB on each NUMA node"
         for node in unknown:
             found[node] = found[node]._replace(memory=share)
         if line:
@@ -213,11 +214,3 @@ def _join(one: NodeFacts, other: NodeFacts) -> NodeFacts:
         memory, unit = other.memory, other.unit
     cpus = one.cpus if other.cpus is None else other.cpus
     return NodeFacts(cpus, memory, unit, one.distances or other.distances)
-
-
-def _groups(places: Mapping[int, int]) -> dict[int, Bits]:
-    """Return the CPUs of each object, by its number."""
-    found: dict[int, list[int]] = {}
-    for cpu, number in places.items():
-        found.setdefault(number, []).append(cpu)
-    return {number: bits_of(cpus) for number, cpus in found.items()}

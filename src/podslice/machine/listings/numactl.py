@@ -23,7 +23,7 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
     """Read `numactl -H`. It prints whole MiB, called MB; a node without CPUs has an empty list, and a machine without
     NUMA is one node. Raises `InputError`."""
     nodes: dict[int, NodeFacts] = {}
-    order: list[int] = []
+    order: list[str] = []
     for line in text.splitlines():
         if match := _CPUS.match(line):
             number = int(match[1])
@@ -32,16 +32,16 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
             number = int(match[1])
             nodes[number] = nodes.get(number, NodeFacts())._replace(memory=int(match[2]) * MEBIBYTE, unit=MEBIBYTE)
         elif line.startswith("node ") and ":" not in line:
-            order = [int(word) for word in line.split()[1:] if word.isdigit()]
+            order = line.split()[1:]
         elif match := _ROW.match(line):
             number, row = int(match[1]), tuple(map(int, match[2].split()))
             if number in nodes and len(row) == len(order) == len(nodes):
                 nodes[number] = nodes[number]._replace(distances=row)
-    listed = re.match(r"\s*available: (\d+)", text)
+    announced = re.match(r"\s*available: 0*(\d+)", text)
     if not nodes or any(facts.cpus is None for facts in nodes.values()):
         raise InputError("breaks off before the CPUs of a node", source=source, remedy="give all of numactl -H")
-    if listed and int(listed[1]) != len(nodes):
-        problem = f"announces {listed[1]} nodes and lists {len(nodes)}"
+    if announced and announced[1] != str(len(nodes)):
+        problem = f"announces {announced[1][:10]} nodes and lists {len(nodes)}"
         raise InputError(problem, source=source, remedy="give all of numactl -H")
     online = union(facts.cpus or 0 for facts in nodes.values())
     memory = sum(facts.memory or 0 for facts in nodes.values())

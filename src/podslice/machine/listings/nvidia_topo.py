@@ -16,7 +16,7 @@ _REMEDY = "give all of nvidia-smi topo -m, of a driver that prints NUMA Affinity
 
 def is_nvidia_topo(text: str) -> bool:
     """Whether the text looks as if `nvidia-smi topo -m` had printed it."""
-    return any(map(_HEADER.match, _ESCAPES.sub("", text).splitlines()[:3]))
+    return any(map(_HEADER.match, _ESCAPES.sub("", text[:65536]).splitlines()[:3]))
 
 
 def from_nvidia_topo(text: str, source: str = "") -> DeviceInventory:
