@@ -1,12 +1,12 @@
-"""`resource.k8s.io/v1beta1` in the shape of v1: the same data, devices and requests one level elsewhere.
+"""Conversion of `resource.k8s.io/v1beta1` to v1 (KEP-4381).
 
-In v1beta1 what a device has lies below `basic`, and a request for devices of one class has its fields beside its name
-in place of below `exactly` (KEP-4381; dra spec, "Versions").
+The two hold the same data. In v1beta1 the fields of a device are below `basic`, and a request for devices of one class
+has its fields beside its name, which v1 has below `exactly`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _EXACTLY = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
@@ -35,7 +35,9 @@ def _convert_claim(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "devices": _convert_each(devices, "requests", _convert_request)}
 
 
-def _convert_each(owner: dict[str, Any], field: str, convert: Any) -> dict[str, Any]:
+def _convert_each(
+    owner: dict[str, Any], field: str, convert: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
     listed = owner.get(field)
     if not isinstance(listed, list):
         return owner

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice.host.machine_files import load_described, load_machine
+from podslice.machine.listings.nvidia_topo import from_nvidia_topo
 from podslice.machine.model import cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.errors import InputError
@@ -112,6 +113,28 @@ def test_gpus_are_on_their_nodes(folder: Path) -> None:
     assert (resource.resource, [device.numa for device in resource.devices]) == ("nvidia.com/gpu", [(0,), (1,)])
     with pytest.raises(InputError, match="lists devices, not CPUs"):
         load_described(folder / "gpus.txt")
+
+
+@pytest.mark.parametrize(
+    ("affinity", "nodes"),
+    [
+        pytest.param("0-1", (0, 1), id="range"),
+        pytest.param("0-3", (0, 1, 2, 3), id="socket"),
+        pytest.param("1,3", (1, 3), id="list"),
+        pytest.param("N/A", None, id="none"),
+    ],
+)
+def test_numa_affinity_of_a_gpu(affinity: str, nodes: tuple[int, ...] | None) -> None:
+    """A GPU may be near several NUMA nodes, or near none that the driver knows."""
+    text = f"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-63\t{affinity}\n"
+    assert from_nvidia_topo(text).resources[0].devices[0].numa == nodes
+
+
+@pytest.mark.parametrize("affinity", ["9" * 5000, "3-1", "0-5000", "0-"])
+def test_numa_affinity_that_is_none(affinity: str) -> None:
+    """What is no list of NUMA nodes is refused in a line."""
+    with pytest.raises(InputError, match="NUMA nodes"):
+        from_nvidia_topo(f"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-63\t{affinity}\n")
 
 
 def test_a_whole_machine_is_compared(folder: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from podslice.machine.build import MAX_NODES
 from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.values.cpuset import CPUSetError, ids_of, parse_bits
 from podslice.values.errors import InputError
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -35,8 +37,20 @@ def from_nvidia_topo(text: str, source: str = "") -> DeviceInventory:
         cells = match[2].split()[columns:]
         if len(cells) < 2:
             raise InputError(f"breaks off at {match[1]}", source=source, remedy=_REMEDY)
-        nodes = tuple(map(int, re.findall(r"\d+", cells[1]))) if re.fullmatch(r"[\d,-]+", cells[1]) else None
-        devices.append(Device(match[1].lower(), nodes))
+        devices.append(Device(match[1].lower(), _numa_nodes(cells[1], source)))
     if not devices:
         raise InputError("lists no GPU", source=source, remedy=_REMEDY)
     return DeviceInventory((DeviceResource(GPU_RESOURCE, tuple(devices)),))
+
+
+def _numa_nodes(text: str, source: str) -> tuple[int, ...] | None:
+    """Return the ids of a list such as `0` or `0-1`, None for `N/A`. Raises `InputError`."""
+    if not text[0].isdigit():
+        return None
+    try:
+        nodes = parse_bits(text)
+    except CPUSetError as error:
+        raise InputError(f"{text[:20]!r} is no list of NUMA nodes: {error.problem}", source=source) from None
+    if nodes >> MAX_NODES:
+        raise InputError(f"{text[:20]!r} has NUMA nodes that Linux does not support", source=source)
+    return tuple(ids_of(nodes))
