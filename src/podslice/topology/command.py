@@ -80,6 +80,9 @@ def topology(
     if list_gallery:
         _list_gallery(output)
     elif capture is not None:
+        if machine is not None or sysfs is not None or source is not None:
+            remedy = "leave --machine, --sysfs and --from out"
+            raise InputError("only this machine can be captured", path="--capture", remedy=remedy)
         from podslice.host.capture import capture_machine
 
         echo(f"podslice: wrote {capture_machine(capture)} files to {capture}", err=True)
