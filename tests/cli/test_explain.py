@@ -102,11 +102,12 @@ def test_explain_page(tmp_path: Path) -> None:
 
 
 def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:
-    """An empty state directory is a mistake of one line."""
-    result = run("explain", "examples/small.yaml", "--state", str(tmp_path))
-    assert result.returncode == 2
-    assert result.stderr.count("\n") == 1
-    assert "holds no state file" in result.stderr
+    """An empty state directory is a mistake of one line, and so is one that does not exist."""
+    for folder, problem in ((tmp_path, "holds no state file"), (tmp_path / "none", "does not exist")):
+        result = run("explain", "examples/small.yaml", "--state", str(folder))
+        assert result.returncode == 2
+        assert result.stderr.count("\n") == 1
+        assert problem in result.stderr
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
         # Only beside the managers' files: alone these two describe no node.
         if found and beside is not None:
             found[name] = beside
+    if not found and not directory.exists():
+        raise InputError("does not exist", source=str(directory))
     if not found:
         raise InputError(
             "holds no state file", source=str(directory), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"

@@ -122,11 +122,11 @@ def convert_files(files: list[StateFile], target: Release, containers: Mapping[s
         if file.kind == "policy":
             continue
         if file.kind == "guard":
-            _content(file)
+            decode_file(file)
             # No kubelet reads the guards' file: it is checked, and stays as it is.
             changes.append((file, Rewritten(file.data, target.writes("guard"), [])))
             continue
-        content, lost = _content(file), list[str]()
+        content, lost = decode_file(file), list[str]()
         if content.kind == "cpu" and content.intact:
             named, _ = kubelet_promises(content.unknown)
             content, promises = carry_promises(content, promises, target)
@@ -150,7 +150,7 @@ def _check(policy: StateFile) -> None:
         raise InputError(str(error), source=str(policy.path), remedy=_MAY_HELP) from None
 
 
-def _content(file: StateFile) -> Content:
+def decode_file(file: StateFile) -> Content:
     """Decode a file. Raises `InputError`."""
     try:
         return read_content(file.data)

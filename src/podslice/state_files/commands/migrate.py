@@ -85,6 +85,8 @@ def _tolerance(text: str) -> DriftTolerance:
 def _files(directory: Path) -> dict[str, bytes]:
     """Read the state files of a node by name. Raises `InputError` where there are none."""
     files = {name: data for name in NODE_STATE_FILES if (data := read_state(directory / place_of(name))) is not None}
+    if not files and not directory.exists():
+        raise InputError("does not exist", source=str(directory))
     if not files:
         raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(NODE_STATE_FILES)}")
     return files

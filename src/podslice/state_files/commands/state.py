@@ -13,7 +13,7 @@ from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
 from podslice.host.state.statefile import replace_with_backups
-from podslice.node.checkpoints.content import Content, read_content
+from podslice.node.checkpoints.content import Content
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
@@ -24,6 +24,7 @@ from podslice.state_files.commands.files import (
     StateFile,
     convert_files,
     cpus_beside,
+    decode_file,
     repair_files,
     state_files,
 )
@@ -46,7 +47,6 @@ from podslice.state_files.repair import RunningContainer, RunningPods
 from podslice.state_files.table import content_text, identity_text
 from podslice.state_files.verify import verify as verify_file
 from podslice.values.errors import InputError
-from podslice.values.go.gojson import CheckpointError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -98,10 +98,7 @@ def show(path: Path, output: str) -> None:
     """
     shown, problems = [], False
     for file in state_files(path, READABLE):
-        try:
-            content = read_content(file.data)
-        except CheckpointError as error:
-            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
+        content = decode_file(file)
         problems = problems or not content.intact
         shown.append((file, content))
     cpus = next((one.checkpoint for _, one in shown if isinstance(one.checkpoint, CPUCheckpoint)), None)
