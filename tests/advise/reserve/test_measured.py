@@ -151,7 +151,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / USAGE_FILE).write_bytes(msgspec.json.encode(SystemUsage(minutes={1: 120})))
     assert "has 2 hours of samples" in str(CliRunner().invoke(cli, options).exception)
     (tmp_path / USAGE_FILE).write_text("{")
-    assert "is not there, or no agent's" in str(CliRunner().invoke(cli, options).exception)
+    assert "does not exist, or was not written by an agent" in str(CliRunner().invoke(cli, options).exception)
 
 
 def test_a_kubelet_takes_the_section() -> None:

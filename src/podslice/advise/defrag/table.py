@@ -44,8 +44,10 @@ def largest_text(found: Largest, *, topology: CPUTopology | None = None) -> str:
     if not found.after:
         return "No such pod with CPUs of its own fits, and no plan was found that makes room for one."
     if found.plan is None:
-        text = f"The largest pod that fits has {found.now} CPUs; no plan was found that makes room for a larger one"
-        return text + ("; there is none." if found.proven else " (not proven: try a higher --limit).")
+        text = f"The largest pod that fits has {found.now} CPUs; "
+        if found.proven:
+            return text + "no plan makes room for a larger one."
+        return text + "no plan was found that makes room for a larger one (not proven: try a higher --limit)."
     how = "these moves" if isinstance(found.plan, Plan) else "these restarts"
     text = f"The largest pod that fits now has {found.now} CPUs, after {how} {found.after}"
     text += ", the most there can be.\n" if found.proven else "; there may be room for more (try a higher --limit).\n"

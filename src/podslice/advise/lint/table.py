@@ -75,7 +75,7 @@ def rule_page(rule: Rule[Any], *, width: int) -> str:
     needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine", "claims": "--claims"}[
         rule.needs
     ]
-    head = f"{style(rule.id, bold=True)} {rule.name} ({rule.severities})\n{rule.title}\n"
+    head = f"{style(rule.id, bold=True)} {rule.name}: {rule.severities}\n{rule.title}\n"
     return "\n".join([head, *textwrap.wrap(rule.explanation, width), "", f"Needs: {needs}"])
 
 

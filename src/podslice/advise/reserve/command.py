@@ -123,7 +123,7 @@ def _load_measured(folder: str | None) -> MeasuredAmounts | None:
         return None
     usage = load_usage(Path(folder) / USAGE_FILE)
     problem = (
-        "is not there, or no agent's"
+        "does not exist, or was not written by an agent"
         if usage is None
         else f"has {usage.observed_minutes // 60} hours of samples, not 24"
     )
