@@ -54,6 +54,15 @@ def test_renumbered(folder: Path) -> None:
     assert _run("migrate", folder, "--before", after, "--after", after).output.startswith("unchanged")
 
 
+def test_nothing_assigned_yet(folder: Path) -> None:
+    """A file without any CPU, as a repair without a machine writes it, stays: a kubelet fills it in when it starts."""
+    after = renumber(folder)
+    (folder / "cpu_manager_state").write_text("garbage")
+    assert _run("repair", folder / "cpu_manager_state", "--write").exit_code == 0
+    assert _run("migrate", folder, "--before", BEFORE, "--after", after).output.startswith("unchanged")
+    assert _run("verify", folder / "cpu_manager_state", "--from", after).exit_code == 0
+
+
 def test_lost(folder: Path) -> None:
     """Where an owner's CPU is gone, the output lists what each owner loses, with exit code 1; `--write` renames the
     files."""

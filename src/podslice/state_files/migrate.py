@@ -62,8 +62,10 @@ def migrate(
         same = all(cpu == number for cpu, number in mapping.items()) and before.cpus.keys() == after.cpus.keys()
         if same and _partition(before) == _partition(after):
             return Migration("unchanged", {})
-        # Without the static policy the file holds no CPU of any container.
+        # Without the static policy the file holds no CPU of any container, nor does one that no kubelet has filled in.
         if cpu is None or not isinstance(cpu.checkpoint, CPUCheckpoint) or cpu.checkpoint.policy_name != "static":
+            return Migration("unchanged", {})
+        if not (cpu.checkpoint.default_cpuset or cpu.checkpoint.entries or cpu.checkpoint.pod_entries):
             return Migration("unchanged", {})
         return _renumber_files(files, _Renumbering(cpu.checkpoint, before, after, mapping), cpu)
     except _DoesNotFitError as error:
