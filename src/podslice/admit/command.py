@@ -143,8 +143,8 @@ def _decide(node: Node, pod: Any) -> Decision:
         )
 
 
-def _resize(node: Node, wish: RequestedResize) -> Resized:
-    decision = wish.try_on(node)
+def _resize(node: Node, requested: RequestedResize) -> Resized:
+    decision = requested.try_on(node)
     held = node.state.cpu.assignments.get(decision.uid, {})
     return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
 

@@ -77,7 +77,8 @@ def choose_policy(members: dict[str, Any], known: tuple[str, str], fallback: str
     policy = members.get("policyname")
     if policy in known:
         return str(policy)
-    actions.append(f"policyName {dumps(policy)} is not a policy; {fallback!r} is written")
+    problem = "is missing" if policy is None else f"{dumps(policy)} is not a policy"
+    actions.append(f"policyName {problem}; {fallback!r} is written")
     return fallback
 
 
