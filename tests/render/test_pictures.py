@@ -81,7 +81,7 @@ class Validator(HTMLParser):
 
 
 def test_model_tells_whose_every_cpu_is() -> None:
-    """Reserved, shared, exclusive, and pod-shared CPUs with their bubble; sets agree with the CPU Manager's state."""
+    """Reserved, shared, exclusive, and pod-shared CPUs with their pod; sets agree with the CPU Manager's state."""
     node = busy_node(8)
     picture = picture_of(node.view)
     kinds = {cpu.id: cpu.kind for cpu in picture.cpus()}
@@ -100,7 +100,7 @@ def test_model_tells_whose_every_cpu_is() -> None:
         drawn = {cpu.id for cpu in picture.cpus() if cpu.owner == index}
         assert drawn == {i for i in range(8) if owner.cpus >> i & 1}
     bubble = next(iter(state.bubbles.values()))
-    assert {cpu.id for cpu in picture.cpus() if cpu.bubble is not None} == {i for i in range(8) if bubble >> i & 1}
+    assert {cpu.id for cpu in picture.cpus() if cpu.pod is not None} == {i for i in range(8) if bubble >> i & 1}
     assert picture.pods[picture.owners[0].pod].cgroup == "/kubepods.slice/kubepods-podbubble.slice"
 
 

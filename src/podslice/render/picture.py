@@ -1,7 +1,7 @@
 """The picture of a node as plain data: hardware and its owners. Back ends (terminal, SVG, HTML) only draw it.
 
 Sockets hold NUMA nodes, those hold L3 groups, those cores, those CPUs. Every CPU has an owner or belongs to the shared
-or the reserved pool; owners are containers, and the shared rest of a pod's bubble.
+or the reserved pool; owners are containers, and the shared rest of the pod CPUs.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Holder(NamedTuple):
 
 
 class PodEntry(NamedTuple):
-    """A pod; `bubble` are the pod CPUs of a pod with pod-level resources, 0 for others. `cgroup` is empty where the
+    """A pod; `pod_cpus` are the CPUs of a pod with pod-level resources, 0 for others. `cgroup` is empty where the
     manifest has no UID, from which the path is made. `pooled`: it owns no CPUs and runs in the node's shared pool."""
 
     label: str
     qos: str
-    bubble: Bits
+    pod_cpus: Bits
     memory: str
     devices: str
     cgroup: str
@@ -66,7 +66,7 @@ class CPU(NamedTuple):
     id: int
     kind: str
     owner: int | None
-    bubble: int | None
+    pod: int | None
     changed: bool
     growth: bool = False
     cpu_class: str = ""
@@ -251,8 +251,8 @@ def _pod_entry(view: NodeView, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
         for (kind, nodes), size in held.items()
         if size
     )
-    bubble = view.bubbles.get(pod.uid, 0)
-    return PodEntry(_label(pod), pod.qos, bubble, memory, ", ".join(devices), _cgroup(pod), pooled)
+    pod_cpus = view.bubbles.get(pod.uid, 0)
+    return PodEntry(_label(pod), pod.qos, pod_cpus, memory, ", ".join(devices), _cgroup(pod), pooled)
 
 
 def _cgroup(pod: AdmissionPod) -> str:
@@ -293,8 +293,8 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
                 Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth, shares=shares)
             )
     yield from reversed(found)
-    bubble = view.bubbles.get(pod.uid, 0)
-    shared = (shared or bubble) & ~taken
+    pod_cpus = view.bubbles.get(pod.uid, 0)
+    shared = (shared or pod_cpus) & ~taken
     if shared:
         yield Holder(_label(pod), shared, POD_SHARED, index, growth=shared & view.bubble_loans.get(pod.uid, 0))
 
@@ -318,7 +318,7 @@ class _Painter:
         self.reserved = reserved
         self.owners = tuple(owners)
         self.owner_of = {cpu: index for index, owner in enumerate(self.owners) for cpu in iter_bits(owner.cpus)}
-        self.bubble_of = {cpu: index for index, pod in enumerate(pods) for cpu in iter_bits(pod.bubble)}
+        self.pod_of = {cpu: index for index, pod in enumerate(pods) for cpu in iter_bits(pod.pod_cpus)}
         self.class_of = {cpu: name for name, cpus in classes for cpu in iter_bits(cpus)}
         self.before = None if before is None else {cpu.id: _holder(before, cpu) for cpu in before.cpus()}
 
@@ -326,7 +326,7 @@ class _Painter:
         owner = self.owner_of.get(cpu)
         kind = self.owners[owner].kind if owner is not None else RESERVED if self.reserved >> cpu & 1 else SHARED
         growth = owner is not None and bool(self.owners[owner].growth >> cpu & 1)
-        drawn = CPU(cpu, kind, owner, self.bubble_of.get(cpu), False, growth, self.class_of.get(cpu, ""))
+        drawn = CPU(cpu, kind, owner, self.pod_of.get(cpu), False, growth, self.class_of.get(cpu, ""))
         if self.before is None:
             return drawn
         label = self.owners[owner].label if owner is not None else kind
@@ -398,8 +398,8 @@ def tip(picture: Picture, cpu: CPU) -> str:
         text += f"\n{cgroup}" if cgroup else ""
         text += "\nbeyond what was promised at its admission" if cpu.growth else ""
         text += f"\nits owner runs on shared CPUs {format_bits(owner.shares)} too" if owner.shares else ""
-    if cpu.bubble is not None:
-        pod = picture.pods[cpu.bubble]
-        text += f"\nin the bubble of {pod.label} ({format_bits(pod.bubble)})"
+    if cpu.pod is not None:
+        pod = picture.pods[cpu.pod]
+        text += f"\namong the CPUs of {pod.label} ({format_bits(pod.pod_cpus)})"
     text += f"\nclass {cpu.cpu_class}" if cpu.cpu_class else ""
     return text + ("\nchanged" if cpu.changed else "")

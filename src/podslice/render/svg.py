@@ -203,12 +203,12 @@ def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None
 def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
     """Draw a CPU: its square, its number where there is room, its pod behind it, a frame if its owner changed."""
     cpu, pitch = cell.cpu, layout.cell
-    inset = max(1.5, pitch * 0.09) if cpu.bubble is not None else 1
+    inset = max(1.5, pitch * 0.09) if cpu.pod is not None else 1
     square = Rectangle(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
     frame = Rectangle(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
     return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
         _title[tip(picture, cpu)],
-        _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
+        _pod_band(picture, cpu, cell, pitch) if cpu.pod is not None else None,
         _square(picture, cpu, square, prefix),
         _label(picture, cell, layout),
         _growth(picture, cpu, square) if cpu.growth else None,
@@ -216,8 +216,8 @@ def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htp
     ]
 
 
-def _bubble(picture: Picture, cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element:
-    first = next((owner.look for owner in picture.owners if owner.pod == cpu.bubble), 0)
+def _pod_band(picture: Picture, cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element:
+    first = next((owner.look for owner in picture.owners if owner.pod == cpu.pod), 0)
     return _box(Rectangle(cell.x, cell.y, pitch, pitch), None, fill=style_of(first).fill, fill_opacity=".55")
 
 
