@@ -4,9 +4,9 @@ The owner of a node records each operation with the state before and after (stat
 costs nothing). A change that was not recorded is found by comparing states, and becomes a whole-state event.
 
     journal = Journal(node.rules, node.state, epoch=now_us, version="0.1.0")
-    journal.admitted(node.rules, before, node.state, pod, decision)    # or removal, refusal, resize
+    journal.record_admission(node.rules, before, node.state, pod)      # or removal, refusal, resize
     journal.settle(node.rules, node.state)                             # whatever else changed
-    for stamped in journal.after(epoch, sequence): ...                 # what to send to a reader of these
+    for stamped in journal.events_after(epoch, sequence): ...          # what to send to a reader of these
 
 Only the latest `kept` events are remembered; a reader that is further behind gets the whole state.
 """

@@ -4,7 +4,7 @@
     replica = Replica(rulebook, versions={"0.1.0"})        # versions of the core that decide as this one does
     applied = replica.apply(stamped)                       # an event of the journal, see `replica.events`
     applied.outcome                                        # equal | adopted | mismatch | gap | doubled | ...
-    replica.wanted                                         # None, or what the node should send again
+    replica.missing                                        # None, or what the node should send again
     replica.proven                                         # digests met after the latest event that is known of
     replica.rules, replica.state, replica.digest           # for `decide(rules, state, pod)` while it is proven
 

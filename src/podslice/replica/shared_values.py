@@ -3,7 +3,7 @@
 Equal machines send the same long setup, and pods of one Deployment have the same specification. Both are looked up by
 their bytes before they are decoded, so that equal parts of thousands of states are one object.
 
-    common = Common()                      # one for a whole service; a `Rulebook` has it
+    common = SharedValues()                # one for a whole service; a `Rulebook` has it
     stamped = common.decode(data)          # as `events.decode`
     common.admission(policy, pod, gates)   # as `make_admission_pod`
 """

@@ -1,6 +1,6 @@
 """The service's side of the agents' streams: every node's replica, fed by the agent of that node alone.
 
-    journals = Journals(Rulebook(), versions={"0.1.0"}, caller=callers.node_of, trouble=log)
+    journals = Journals(Rulebook(), versions={"0.1.0"}, caller=callers.find_node, trouble=log)
     journals.events.applied.add(feed)                          # called after every event, with node, event and outcome
     port = await journals.start("0.0.0.0", 9097, certificate, key)
     journals.nodes[name].replica, journals.is_fresh(name)      # the replica, and whether it is the node as of now
