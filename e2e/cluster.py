@@ -156,8 +156,8 @@ class Cluster:
 
     def start_kubelet(self) -> None:
         words = ("/opt/kubernetes/hyperkube", "kubelet", f"--kubeconfig={_KUBECONFIG}", f"--config={_KUBELET_CONFIG}")
-        cgroup_owner = (f"--hostname-override={self.node}", f"--node-ip={self.address}")
-        self.vm.call("start", name="kubelet", command=[*words, *cgroup_owner])
+        own = (f"--hostname-override={self.node}", f"--node-ip={self.address}")
+        self.vm.call("start", name="kubelet", command=[*words, *own])
 
     def node_is_ready(self) -> bool:
         try:
