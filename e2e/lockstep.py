@@ -193,12 +193,12 @@ class Life:
                 self.unheard.discard(uid)
                 self.binding_outcomes["told by a whole state"] += 1
 
-    def _take_report(self, word: NodeReport) -> None:
-        if word.uid in self.unheard:
-            self.unheard.discard(word.uid)
-            self.binding_outcomes[word.outcome.kind] += 1
-            if word.outcome.kind == "disputed" and not self.restless:
-                self.problems.append(f"{word.uid} on {word.node}: {word.outcome}")
+    def _take_report(self, report: NodeReport) -> None:
+        if report.uid in self.unheard:
+            self.unheard.discard(report.uid)
+            self.binding_outcomes[report.outcome.kind] += 1
+            if report.outcome.kind == "disputed" and not self.restless:
+                self.problems.append(f"{report.uid} on {report.node}: {report.outcome}")
 
     def _list(self) -> None:
         """Restart the watch."""

@@ -85,9 +85,9 @@ class ClusterMetrics:
         """Count an event of a node."""
         self.events.labels(applied.outcome).inc()
 
-    def count_binding_outcome(self, outcome: NodeReport) -> None:
+    def count_binding_outcome(self, report: NodeReport) -> None:
         """Count what became of a pod that was sent to a node."""
-        self.placements.labels(outcome.outcome.kind).inc()
+        self.placements.labels(report.outcome.kind).inc()
 
     def count_victim_outcome(self, outcome: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         """Count what became of a pod that was to leave for another."""

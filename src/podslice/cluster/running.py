@@ -200,8 +200,8 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
         log.info("serving", extender=service.port, metrics=service.metrics_port, page=where)
         await over.wait()
     finally:
+        # Callers end before what they call.
         if page is not None:
-            # In the order of callers: whatever asks ends before whatever answers it.
             await page.close()
         await service.stop()
         await journals.close()

@@ -64,9 +64,9 @@ def wire(
     def report_failed_request(path: str, error: Exception) -> None:
         report_failure("extender", f"{path}: {type(error).__name__}: {str(error)[:300]}")
 
-    def report_dispute(outcome: NodeReport) -> None:
-        if outcome.is_dispute:
-            disputed(outcome)
+    def report_dispute(report: NodeReport) -> None:
+        if report.is_dispute:
+            disputed(report)
 
     # The model and its inputs
     events = PlacementEvents()

@@ -28,7 +28,7 @@ _GONE = 404
 """The Node is gone."""
 
 
-class RequeueAPI(Protocol):
+class RequeueApi(Protocol):
     """The call that is made to the API server."""
 
     async def wake(self, node: str, value: str) -> None: ...
@@ -82,7 +82,7 @@ class Requeuer:
         self,
         placing: Placements,
         nominator: Nominator,
-        api: RequeueAPI,
+        api: RequeueApi,
         *,
         failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
