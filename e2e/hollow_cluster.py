@@ -120,7 +120,7 @@ class HollowCluster:
         """Seconds by which the service's clock has jumped."""
         self.troubles: list[str] = []
         self.disputes: list[NodeReport] = []
-        self.watch = bound_pods(api, nodes.pod_news, self._trouble)
+        self.watch = bound_pods(api, nodes.pod_changed, self._trouble)
 
     def start_scheduler(self) -> None:
         """Start the scheduler, once."""

@@ -214,7 +214,7 @@ class HollowNodes:
         events = (journal.whole_state(),) if whole else journal.events_after(epoch, sequence)
         return [encode(stamped) for stamped in events]
 
-    def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         """Take a change of a pod from the watch of all pods."""
         if new is None or new.ended or new.deleting:
             gone = new or old

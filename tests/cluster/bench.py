@@ -124,10 +124,10 @@ class Bench:
         for pod in self._pods.values():
             self.placing.pod_changed(None, pod)
 
-    def _record_outcome(self, word: NodeReport) -> None:
-        self.binding_outcomes.append(word.outcome.kind)
-        if word.outcome.kind in ("disputed", "refused"):
-            self.disputes.append(word)
+    def _record_outcome(self, report: NodeReport) -> None:
+        self.binding_outcomes.append(report.outcome.kind)
+        if report.outcome.kind in ("disputed", "refused"):
+            self.disputes.append(report)
 
     def _room(self) -> None:
         self.rooms += 1
@@ -139,10 +139,10 @@ class Bench:
         self._pods[new.uid] = new
         self.placing.pod_changed(old, new)
         if node_hears:
-            self.nodes.pod_news(None if old is None or not old.node else old, new)
+            self.nodes.pod_changed(None if old is None or not old.node else old, new)
 
     def delete_pod(self, name: str) -> None:
         """The pod is deleted."""
         old = self._pods.pop(f"uid-{name}")
         self.placing.pod_changed(old, None)
-        self.nodes.pod_news(old, None)
+        self.nodes.pod_changed(old, None)

@@ -25,7 +25,7 @@ def bind_pod(bench: Bench, name: str, cpus: str) -> Json:
 
 def starts(bench: Bench, document: Json) -> None:
     """The kubelet starts the pod."""
-    bench.nodes.pod_news(None, scheduled_pod(document))
+    bench.nodes.pod_changed(None, scheduled_pod(document))
 
 
 def quiet(bench: Bench) -> None:
@@ -68,7 +68,7 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     assert (hold.uid, hold.bound, hold.fits) == ("uid-p", True, False)
     assert not bench.placing.filter(filter_request(pod_object("late", "1"), [NODE])).nodes
     starts(bench, coming)
-    assert [(word.uid, word.outcome.kind) for word in bench.disputes] == [("uid-p", "refused")]
+    assert [(report.uid, report.outcome.kind) for report in bench.disputes] == [("uid-p", "refused")]
     quiet(bench)
     bench.delete_pod("static")
     again = filter_request(pod_object("again", "8"), [NODE])
@@ -118,7 +118,7 @@ def test_static_pods(first: str) -> None:
     assert (bench.disputes, bench.placing.model.node(NODE).base.cpus.bit_count()) == ([], free - 4)
     quiet(bench)
     bench.placing.pod_changed(bench.placing.pods["uid-mirror"], None)
-    bench.nodes.pod_news(scheduled_pod(own), None)
+    bench.nodes.pod_changed(scheduled_pod(own), None)
     quiet(bench)
     assert bench.placing.model.node(NODE).state.cpus.bit_count() == free
 

@@ -109,7 +109,7 @@ def test_plans_of_a_service_before() -> None:
     assert (hold.uid, hold.bound, hold.plan) == ("uid-p", True, None)
     refused = bench.placing.filter(filter_request(pod_object("q", "2"), ["a"]))
     assert refused.unresolvable == {"a": RESERVED}
-    bench.nodes.pod_news(None, scheduled_pod(bound))
+    bench.nodes.pod_changed(None, scheduled_pod(bound))
     assert bench.placing.model.holds() == ()
     assert bench.placing.filter(filter_request(pod_object("q", "2"), ["a"])).nodes == ["a"]
 
@@ -221,10 +221,10 @@ def test_refusal_by_the_node() -> None:
     bench.watch_pod(pod_object("p", "8"))
     assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]
     assert bind(bench, "p", "a") == ""
-    bench.nodes.pod_news(None, scheduled_pod(pod_object("first", "8", "a")))
+    bench.nodes.pod_changed(None, scheduled_pod(pod_object("first", "8", "a")))
     bench.watch_pod(pod_object("p", "8", "a"))
     assert [(one.node, one.uid, one.outcome.kind) for one in bench.disputes] == [("a", "uid-p", "refused")]
-    bench.nodes.pod_news(scheduled_pod(pod_object("first", "8", "a")), None)
+    bench.nodes.pod_changed(scheduled_pod(pod_object("first", "8", "a")), None)
     assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == []
     bench.now = 61.0
     assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]

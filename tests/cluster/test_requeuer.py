@@ -59,7 +59,7 @@ class Scene:
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
         self.service.pods.on_change(old, new)
-        self.nodes.pod_news(None if old is None or not old.node else old, new)
+        self.nodes.pod_changed(None if old is None or not old.node else old, new)
 
     def ask(self, document: Json, *names: str) -> list[str]:
         """Return the nodes that the scheduler gets of these, or of all."""
@@ -230,8 +230,8 @@ def test_a_node_that_is_trusted_again() -> None:
 
 @pytest.mark.slow
 def test_the_less_it_helps() -> None:
-    """Room that is gone before the scheduler asks has the pod woken more and more rarely, every five minutes at last;
-    once a pod of its kind has found a node, or nothing has happened for a while, at once again."""
+    """Room that is gone before the scheduler asks has the pod requeued more and more rarely, every five minutes in the
+    end; once a pod of its kind has found a node, or nothing has happened for a while, at once again."""
 
     async def flicker(scene: Scene, seconds: int) -> list[int]:
         """Room comes and goes every second; the seconds between two wakes."""
@@ -294,7 +294,7 @@ def test_a_crowd() -> None:
 
 
 def test_refused_before_the_service_began() -> None:
-    """Pods that the first list shows as refused are woken by any node that comes to take them."""
+    """Pods that the first list shows as refused are requeued for any node that comes to take them."""
 
     async def test(scene: Scene) -> None:
         scene.fill("a")
@@ -349,7 +349,7 @@ def test_a_server_that_does_not_do_it() -> None:
 
 
 def test_pods_on_their_way_are_left_alone() -> None:
-    """A pod that is held is not woken; its hold may still fall, and then it is."""
+    """A pod that is held is not requeued; its hold may still fall, and then it is."""
 
     async def test(scene: Scene) -> None:
         scene.fill()
@@ -369,17 +369,17 @@ def test_so_many_kinds() -> None:
     """Kinds beyond so many wait as long as the scheduler has them wait; each is forgotten with its last pod."""
 
     async def test(scene: Scene) -> None:
-        waker = scene.service.requeuer
-        waker.limits = RequeueLimits(kinds=2)
+        requeuer = scene.service.requeuer
+        requeuer.limits = RequeueLimits(kinds=2)
         scene.fill()
         for number in range(3):
             scene.refuse(picky(f"p{number}", priority=number))
-        assert waker.waiting == 2
+        assert requeuer.waiting == 2
         scene.service.pods.on_change(scene._pods["uid-p0"], None)
         assert scene.ask(picky("p2", priority=2)) == []
-        assert waker.waiting == 2
+        assert requeuer.waiting == 2
         for number in (1, 2):
             scene.service.pods.on_change(scene._pods[f"uid-p{number}"], None)
-        assert (waker.waiting, len(waker._kinds)) == (0, 0)
+        assert (requeuer.waiting, len(requeuer._kinds)) == (0, 0)
 
     playing(Scene("a"), test)

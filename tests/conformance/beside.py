@@ -155,7 +155,7 @@ class StreamingNodes:
         self.waits = False
         self.waiting: dict[str, ScheduledPod] = {}
 
-    def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+    def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         about = new or old
         node = None if about is None else self.nodes.get(about.node)
         if about is None or node is None:
@@ -207,7 +207,7 @@ async def streaming(
     config = KubeConfig.from_dict(beside.plane.kubeconfig("admin")).get()
     api = HTTPClusterApi(config)
     loops = Supervisor(lambda name, why: None)
-    loops.start("pods", pod_table(api, nodes.pod_news, lambda where, what: None).run)
+    loops.start("pods", pod_table(api, nodes.pod_changed, lambda where, what: None).run)
     for name in nodes.nodes:
         file = folder / f"token-{name}"
         file.write_text(await asyncio.to_thread(agent_token, beside.api, name))
