@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.host.state.statefile import RealFiles
 from podslice.machine.identity import CPUIdentity, MachineRecord, NodeRecord
 from podslice.node.checkpoints import data as checkpoint_data
 from podslice.node.checkpoints import policy_state
@@ -235,6 +237,34 @@ def test_there_and_back(kubelet: Path) -> None:
     assert result.exit_code == 0, result.output
     assert {name: (kubelet / name).read_bytes() for name in before} == before
     assert not policy.with_suffix(".bak").exists()
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_killed_conversion_keeps_the_promises(kubelet: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
+    """Killed after any number of renames, a conversion to a kubelet without promises leaves them in one of the two
+    files, and the next one finds them."""
+
+    class KilledError(BaseException):
+        pass
+
+    def rename(_: RealFiles, source: Path, target: Path) -> None:
+        if len(renamed) == renames:
+            raise KilledError
+        source.replace(target)
+        renamed.append(target)
+
+    renamed: list[Path] = []
+    policy = kubelet / "podslice_policy_state"
+    (kubelet / "memory_manager_state").write_bytes(samples.files()["memory-v1"])
+    before = policy.read_bytes()
+    assert _run("convert", kubelet, "--to", "1.38", "--write").exit_code == 0
+    policy.unlink()
+    with monkeypatch.context() as killed:
+        killed.setattr(RealFiles, "rename", rename)
+        with contextlib.suppress(KilledError):
+            assert _run("convert", kubelet, "--to", "1.36", "--write").exit_code == 0
+    assert _run("convert", kubelet, "--to", "1.36", "--write").exit_code == 0
+    assert policy.read_bytes() == before
 
 
 def test_a_single_file_loses_its_promises(tmp_path: Path) -> None:
