@@ -175,6 +175,13 @@ def test_bad_files_do_not_stop_the_others(tmp_path: Path) -> None:
     assert "PS305" in result.stdout
 
 
+def test_a_configuration_that_is_none() -> None:
+    """A file of another kind for --config is bad input: the pods would be linted without a configuration."""
+    result = run("examples/small.yaml", "--config", "examples/pods.yaml")
+    assert result.returncode == 2
+    assert "examples/pods.yaml: holds no KubeletConfiguration" in result.stderr
+
+
 def test_other_yaml_is_passed_over() -> None:
     """Files that hold no Kubernetes objects are not an error, so that the hook can see all YAML files."""
     result = run("-", stdin="services: {web: {image: web}}\n---\n- just\n- a list\n")

@@ -250,7 +250,11 @@ def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settin
     paths = list(dict.fromkeys([*([config_path] if config_path else []), *files]))
     for path in paths:
         try:
-            results.append(_lint_file(path, settings))
+            result = _lint_file(path, settings)
+            # Otherwise pods would pass for want of a configuration.
+            if path == config_path and not result.configurations:
+                raise InputError("holds no KubeletConfiguration", source=path, remedy="kind: KubeletConfiguration")
+            results.append(result)
         except InputError as error:
             failed = True
             print_error(error)
