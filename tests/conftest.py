@@ -38,12 +38,13 @@ _unit_test = ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test is of the suite of its fixtures: one that uses Kubernetes' programs is a conformance test."""
+    """Add each test to its suite: one that uses Kubernetes' programs is a conformance test, one that is skipped where a
+    program is missing runs that program."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if _CONFORMANCE & fixtures:
             item.add_marker(pytest.mark.conformance)
-        elif _PROCESS & fixtures:
+        elif _PROCESS & fixtures or item.get_closest_marker("skipif"):
             item.add_marker(pytest.mark.process)
 
 

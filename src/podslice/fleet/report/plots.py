@@ -76,7 +76,7 @@ class Scale(NamedTuple):
         step = 10 ** math.floor(math.log10(span / 4))
         step = next(step * many for many in (1, 2, 5, 10) if span / (step * many) <= 6)
         first = math.ceil(self.low / step - 1e-9)
-        return [format_number * step for format_number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
 def format_number(value: float) -> str:

@@ -343,8 +343,8 @@ def _finish(
             lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].remarks)) for one in done)
             emit(StateConversionList(tuple(lost)), output)
         else:
-            repair_files = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
-            emit(StateRepairList(tuple(repair_files)), output)
+            repairs = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
+            emit(StateRepairList(tuple(repairs)), output)
     sys.exit(1 if any(change.remarks for _, change in changes) and not (write or out) else 0)
 
 
