@@ -27,7 +27,7 @@ def test_page_in_chromium(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     write_state(state, "2")
-    app = App(lambda: start_node(source=SMALL, state_path=state, overrides=OVERRIDES).node, lambda: stamps(state))
+    app = App(lambda: start_node(source=(SMALL,), state_path=state, overrides=OVERRIDES).node, lambda: stamps(state))
     with PageServer("127.0.0.1", 0, app) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
