@@ -26,10 +26,10 @@ from benchmarks.agent_soak import Silent, Soak
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
-from podslice.agent.resize.actuating import TreeCgroups
 from podslice.agent.resize.actuator import Actuator
+from podslice.agent.resize.cgroup_writes import TreeCgroups
 from podslice.agent.resize.resizing import Resizing
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, run_plugin
 from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.config.kubelet import KubeletConfig

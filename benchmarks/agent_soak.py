@@ -24,11 +24,11 @@ from typing import Any
 from tests.agent.fake_source import FakeSource
 from tests.service.fake_runtime import FakeRuntime
 
-from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
+from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, run_plugin
 from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.runtime.ttrpc import RPCError
@@ -68,8 +68,8 @@ class Silent:
         self.troubles.append(f"{identity}: {failure}")
 
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
-    def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
-    def moved(self, identity: Identity, news: MoveNews) -> None: ...
+    def resize_answered(self, identity: Identity, report: ResizeReport) -> None: ...
+    def moved(self, identity: Identity, report: MoveReport) -> None: ...
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None:

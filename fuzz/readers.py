@@ -14,7 +14,7 @@ from podslice import KubeletConfig, PodsliceError
 from podslice.advise.defrag.moves import inverse, read_request, read_result, undo_request
 from podslice.agent.dra.cdi import VARIABLE, read_claimed_devices, short, variable
 from podslice.agent.kubelet.sources import pod_from_annotation, with_annotation
-from podslice.agent.runtime.podbytes import known_from, pod_message
+from podslice.agent.runtime.protobuf_pods import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
 from podslice.api.pod.resource_names import container_name_problems, hugepage_size
 from podslice.api.pod.spec import Pod, pod_from_dict

@@ -19,7 +19,7 @@ from fuzz.readers import CONFIG, MACHINE, READERS
 from podslice import PodsliceError
 from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import pod_from_annotation, pod_from_container
-from podslice.agent.runtime.podbytes import known_from, pod_message
+from podslice.agent.runtime.protobuf_pods import known_from, pod_message
 from podslice.agent.runtime.translate import applied_of, claimed_of, limits_of, variables_of
 from podslice.agent.runtime.ttrpc import (
     FrameDecoder,

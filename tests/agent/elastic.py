@@ -12,17 +12,17 @@ import pytest
 
 from podslice.agent.cgroups.reconcile import Reconciler, pinned_in
 from podslice.agent.kubelet.sources import Sources
-from podslice.agent.moves.moverules import ThreadMasks
-from podslice.agent.moves.moving import Moving
-from podslice.agent.moves.movingmemory import MemoryMoves
-from podslice.agent.moves.running_move import RunningMoves
+from podslice.agent.moves.memory_moves import MemoryMoves
+from podslice.agent.moves.move_rules import ThreadMasks
+from podslice.agent.moves.plan_executor import PlanExecutor
+from podslice.agent.moves.running_move import MoveRunner
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resize.actuating import TreeCgroups
 from podslice.agent.resize.actuator import Actuator
-from podslice.agent.resize.leavingmemory import LeavingMemory
+from podslice.agent.resize.cgroup_writes import TreeCgroups
+from podslice.agent.resize.memory_migration import MemoryMigration
 from podslice.agent.resize.resizing import Resizing
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
@@ -88,29 +88,29 @@ class Elastic:
             reporter=self.notes,
             policy=self.policy,
             find=sources.find,
-            told=files.told,
+            environment=files.environment,
             runs_on=self.runs_on,
         )
         self.owner.updates.clock = lambda: asyncio.get_running_loop().time()
         self.reconciler = Reconciler(self.owner, self.kernel)
         cgroups = TreeCgroups(self.kernel, self.reconciler.write)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
-        leaving = LeavingMemory(self.kernel, lambda node: self.free.get(node, 1 << 40), aside=at_once)
+        leaving = MemoryMigration(self.kernel, lambda node: self.free.get(node, 1 << 40), run_in_thread=at_once)
         threads = lambda record: self.masks  # noqa: E731
-        actuator = Actuator(self.owner, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock)
+        actuator = Actuator(self.owner, cgroups, memory=leaving, threads=threads, run_in_thread=at_once, clock=clock)
         self.resizing = Resizing(self.owner, sources, actuator, clock=clock)
-        running_moves = RunningMoves(
+        running_moves = MoveRunner(
             self.owner,
             self.resizing,
             cgroups,
-            MemoryMoves(self.kernel, lambda node: self.free_memory, aside=at_once),
+            MemoryMoves(self.kernel, lambda node: self.free_memory, run_in_thread=at_once),
             find=sources.find,
             threads=lambda record: self.masks,
             kernel=self.kernel_release,
             clock=clock,
-            aside=at_once,
+            run_in_thread=at_once,
         )
-        self.moving = Moving(self.owner, running_moves, clock=clock, aside=at_once)
+        self.moving = PlanExecutor(self.owner, running_moves, clock=clock, run_in_thread=at_once)
         self.plugin = AgentPlugin(
             self.owner,
             sources,
@@ -170,7 +170,7 @@ class Elastic:
     def state_files(self) -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
 
-    def told(self, container: str) -> dict[str, Any]:
+    def container_file(self, container: str) -> dict[str, Any]:
         """What a container's file says."""
         data: dict[str, Any] = msgspec.json.decode(
             (self.folder / "containers" / container / "resources.json").read_bytes()
@@ -256,7 +256,7 @@ class Elastic:
                 resources.MergeFrom(update.linux.resources)
             self.apply([] if own else [update])
         self.set(container, resources)
-        self.plugin.updated_container(pod, message)
+        self.plugin.post_update_container(pod, message)
 
     async def update_pod(self, uid: str, milli: int) -> None:
         """The kubelet's call for the pod as a whole, and its write into the pod's cgroup."""

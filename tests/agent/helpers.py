@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
+from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Connection, Launch, run_plugin
 from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.config.kubelet import KubeletConfig
@@ -38,8 +38,8 @@ class Notes:
         self.refusals: list[tuple[str, str, str]] = []
         self.failures: list[tuple[str, PodFailure]] = []
         self.resizes: list[tuple[str, str, str]] = []
-        self.news: list[ResizeNews] = []
-        self.moves: list[MoveNews] = []
+        self.resize_reports: list[ResizeReport] = []
+        self.moves: list[MoveReport] = []
         self.strangers: list[str] = []
         self.changes: list[tuple[str, str, str]] = []
         self.troubles: list[tuple[str, str]] = []
@@ -61,11 +61,11 @@ class Notes:
     def resized(self, identity: Identity, container: str, text: str) -> None:
         self.resizes.append((str(identity), container, text))
 
-    def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
-        self.news.append(news)
+    def resize_answered(self, identity: Identity, report: ResizeReport) -> None:
+        self.resize_reports.append(report)
 
-    def moved(self, identity: Identity, news: MoveNews) -> None:
-        self.moves.append(news)
+    def moved(self, identity: Identity, report: MoveReport) -> None:
+        self.moves.append(report)
 
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
         self.changes.append((str(identity or ""), consequence.kind, consequence.text))
@@ -133,7 +133,7 @@ class World:
             move_strangers=self.move_strangers,
             policy=self.policy,
             boot=self.boot,
-            told=files.told,
+            environment=files.environment,
         )
         self.plugin = AgentPlugin(self.owner, sources, files, self.notes, ended=self.ended, observe=self.observe)
         await self._connect()

@@ -12,7 +12,7 @@ import pytest
 from podslice.agent.admitting import Admitting
 from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict
 from podslice.agent.status.local import bind_private

@@ -37,7 +37,7 @@ def full_node() -> Node:
 def told(
     node: Node | None,
     *refusals: tuple[str, ReportedRefusal],
-    aside: Callable[[Callable[[], str]], Awaitable[str]] | None = None,
+    run_in_thread: Callable[[Callable[[], str]], Awaitable[str]] | None = None,
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Pods and fixes in the order in which people hear of them, and what went wrong."""
     heard: list[tuple[str, str]] = []
@@ -51,7 +51,7 @@ def told(
 
     async def main() -> None:
         explaining = Explaining(
-            lambda: node, hear, trouble=lambda what, text: troubles.append(text), aside=aside or at_once
+            lambda: node, hear, trouble=lambda what, text: troubles.append(text), run_in_thread=run_in_thread or at_once
         )
         task = asyncio.ensure_future(explaining.run())
         for name, refusal in refusals:
@@ -87,7 +87,7 @@ def test_an_explainer_that_fails() -> None:
     async def fail(work: Callable[[], str]) -> str:
         raise RecursionError("too deep")
 
-    heard, troubles = told(full_node(), ("a", REFUSAL), aside=fail)
+    heard, troubles = told(full_node(), ("a", REFUSAL), run_in_thread=fail)
     assert heard == [("a", "")]
     assert troubles == ["RecursionError: too deep"]
 

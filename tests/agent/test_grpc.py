@@ -17,7 +17,7 @@ from podslice.agent.devices.deviceplugins import CALL_SECONDS, CallBudget, Devic
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import Pod, pod_from_dict

@@ -13,7 +13,7 @@ import pytest
 
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.agent.runtime.vanished import Vanished
+from podslice.agent.runtime.vanished_sandboxes import VanishedSandboxes
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.service.proto import nri_pb2 as nri
@@ -160,7 +160,7 @@ def test_victims_keep_their_sets(tmp_path: Path, seed: int) -> None:
             assert world.fake.attached.is_set()
             if number % 4 == 1:
                 Reconciler(world.owner, tree).run()
-                Vanished(world.owner, tree).run()
+                VanishedSandboxes(world.owner, tree).run()
             if number % 6 == 3:
                 world.fake.drop_plugin()
                 await asyncio.wait_for(world.fake.attached.wait(), 5)

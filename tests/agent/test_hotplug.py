@@ -29,7 +29,7 @@ from podslice.values.cpuset import Bits, format_bits
 from podslice.values.errors import InputError
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world
-from tests.agent.test_told import Events
+from tests.agent.test_reporting import Events
 from tests.conftest import make_pod
 
 NETLINK_KOBJECT_UEVENT = 15

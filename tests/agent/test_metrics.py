@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from podslice.agent.contract import PodFailure, ResizeNews
+from podslice.agent.contract import PodFailure, ResizeReport
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.status.metrics import Metrics, rejection_label
 from podslice.agent.status.report import AgentReporter
@@ -159,7 +159,7 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
             assert not world.owner.pods[uid].units
         world.reporter.drift(Drift("default/a", "app", "cpus", "1", "2", repaired=True))
         world.reporter.trouble("apiServer", "away")
-        world.reporter.resize_answered(world.owner.pods["a"].identity, ResizeNews("grow", "applied", "app: 1 -> 1-2"))
+        world.reporter.resize_answered(world.owner.pods["a"].identity, ResizeReport("grow", "applied", "app: 1 -> 1-2"))
         world.reporter.failed(world.owner.pods["a"].identity, PodFailure("list", "ValueError: x", "x.py:1"))
         world.metrics.plugin_registrations.labels("vendor.com/gpu").inc()
         world.metrics.plugin_allocations.labels("vendor.com/gpu").observe(0.3)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from podslice.agent.kubelet.podresources import container_resources
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.runtime.containerfile import ContainerFiles, mixed_variables
+from podslice.agent.runtime.container_file import ContainerFiles, mixed_variables
 from podslice.agent.runtime.exposure import plainly_exposed
 from podslice.agent.runtime.translate import claimed_of
 from podslice.api.pod.spec import Pod
@@ -70,7 +70,7 @@ def test_a_container_with_both(tmp_path: Path) -> None:
         told = world.environment["a-c0"]
         assert told["PODSLICE_CPUS"] == "0-31"
         assert (told["PODSLICE_EXCLUSIVE_CPUS"], told["PODSLICE_SHARED_CPUS"]) == ("2-6", "0-1,7-31")
-        file = world.told("a-c0")
+        file = world.container_file("a-c0")
         assert (file["generation"], file["isolation"], file["exclusiveCPUs"]) == (1, "mixed", "2-6")
         assert (file["sharedCPUs"], file["cpus"]) == ("0-1,7-31", "0-31")
         assert file["order"] == [2, 3, 4, 5, 6]
@@ -92,12 +92,12 @@ def test_the_shared_part_follows(tmp_path: Path) -> None:
         await world.settle()
         await asyncio.sleep(1)
         assert world.cpus("a-c0") == "0-7,12-31"
-        file = world.told("a-c0")
+        file = world.container_file("a-c0")
         assert (file["sharedCPUs"], file["generation"], file["exclusiveCPUs"]) == ("0-1,7,12-31", 2, "2-6")
         world.leave("b")
         await world.settle()
         await asyncio.sleep(1)
-        assert (world.cpus("a-c0"), world.told("a-c0")["generation"]) == ("0-31", 3)
+        assert (world.cpus("a-c0"), world.container_file("a-c0")["generation"]) == ("0-31", 3)
         world.agrees()
 
     in_mixed(tmp_path, test)
@@ -114,15 +114,15 @@ def test_a_resize_in_the_call(tmp_path: Path) -> None:
         await world.settle()
         await asyncio.sleep(1)
         assert (world.owned("a", "c0"), world.cpus("s-c0")) == ("2-8", "0-1,9-31")
-        assert world.told("a-c0")["exclusiveCPUs"] == "2-8"
-        assert world.told("a-c0")["order"] == [2, 3, 4, 5, 6, 7, 8]
-        assert world.told("a-c0")["originalCPUs"] == "2-6"
+        assert world.container_file("a-c0")["exclusiveCPUs"] == "2-8"
+        assert world.container_file("a-c0")["order"] == [2, 3, 4, 5, 6, 7, 8]
+        assert world.container_file("a-c0")["originalCPUs"] == "2-6"
         world.source.add(mixed("a", "5700m"))
         await world.update("a-c0", 5700)
         await world.settle()
         await asyncio.sleep(3)
         await world.settle()
-        assert (world.owned("a", "c0"), world.told("a-c0")["exclusiveCPUs"]) == ("2-6", "2-6")
+        assert (world.owned("a", "c0"), world.container_file("a-c0")["exclusiveCPUs"]) == ("2-6", "2-6")
         world.agrees()
 
     in_mixed(tmp_path, test)
@@ -133,12 +133,12 @@ def test_only_the_remainder(tmp_path: Path) -> None:
 
     async def test(world: Elastic) -> None:
         await world.run(mixed("a"))
-        before = world.told("a-c0")
+        before = world.container_file("a-c0")
         world.source.add(mixed("a", "5900m"))
         await world.update("a-c0", 5900)
         await world.settle()
         await asyncio.sleep(1)
-        assert world.told("a-c0") == before
+        assert world.container_file("a-c0") == before
         assert world.kernel.files["kubepods/poda/a-c0"]["cpu.max"].startswith("max")
         world.agrees()
 
@@ -153,16 +153,16 @@ def test_another_process(tmp_path: Path) -> None:
         await world.run(pod("b", "4"))
         await world.settle()
         await asyncio.sleep(1)
-        before = world.told("a-c0")
+        before = world.container_file("a-c0")
         world.start()
         await world.settle()
         await asyncio.sleep(1)
-        assert world.told("a-c0") == before
+        assert world.container_file("a-c0") == before
         assert world.cpus("a-c0") == "0-7,12-31"
         world.leave("b")
         await world.settle()
         await asyncio.sleep(1)
-        assert world.told("a-c0")["generation"] == before["generation"] + 1
+        assert world.container_file("a-c0")["generation"] == before["generation"] + 1
         world.agrees()
 
     in_mixed(tmp_path, test)

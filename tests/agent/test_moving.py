@@ -20,8 +20,8 @@ from podslice.advise.defrag.moves import (
     undo_request,
 )
 from podslice.advise.defrag.plan import ContainerMove, Move, apply_move
-from podslice.agent.moves.moverules import ThreadMasks
-from podslice.agent.moves.moving import MovesRefusedError
+from podslice.agent.moves.move_rules import ThreadMasks
+from podslice.agent.moves.plan_executor import MovesRefusedError
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.config.kubelet import MemoryReservation
 from podslice.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
@@ -98,7 +98,7 @@ def test_a_container_goes_and_comes_back(tmp_path: Path) -> None:
             (1, 1, "default/a app: 2-5 -> 20-23", "done")
         ]
         assert [(one.result, one.text) for one in world.notes.moves] == [("done", "default/a app: 2-5 -> 20-23")]
-        assert world.told("a-app")["cpus"] == "20-23"
+        assert world.container_file("a-app")["cpus"] == "20-23"
         world.agrees()
         world.start()
         await world.settle()
@@ -234,7 +234,7 @@ def test_memory_that_takes_too_long(tmp_path: Path) -> None:
 
     async def test(world: Elastic) -> None:
         await two_and_a_sharer(world)
-        world.moving._running_moves._memory._aside = slow  # type: ignore[union-attr]
+        world.moving._running_moves._memory._run_in_thread = slow  # type: ignore[union-attr]
         begun = asyncio.get_running_loop().time()
         result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23", memory="1")))
         assert 30 <= asyncio.get_running_loop().time() - begun < 40
@@ -426,7 +426,7 @@ async def during(world: Elastic, request: MoveRequest, happens: Callable[[], Awa
     """Something happens while a container has been told where it is to go."""
     task = asyncio.ensure_future(world.moving.carry_out(request))
     await asyncio.sleep(1)
-    assert world.told("a-app")["next"]["exclusiveCPUs"] == "20-23"
+    assert world.container_file("a-app")["next"]["exclusiveCPUs"] == "20-23"
     await happens()
     return await task
 
@@ -447,7 +447,7 @@ def test_others_come_meanwhile(tmp_path: Path) -> None:
         await world.settle()
         assert (ends(result), world.cpus("a-app")) == (["done", "notBegun"], "20-23")
         assert result.problem == "somebody else's CPUs or memory changed meanwhile"
-        assert "next" not in world.told("a-app")
+        assert "next" not in world.container_file("a-app")
         world.agrees()
 
     in_moving(tmp_path, test, DELAYED)

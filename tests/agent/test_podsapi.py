@@ -17,7 +17,7 @@ from podslice.agent.kubelet.podsapi import RELIST_SECONDS, PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
 from podslice.agent.kubelet.sources import ManifestSource, PodSource, Sources
 from podslice.agent.runtime.nri import Launch
-from podslice.agent.runtime.podbytes import known_from, pod_message
+from podslice.agent.runtime.protobuf_pods import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic

@@ -34,7 +34,7 @@ class Editor:
         self.fields: dict[str, Any] = {}
         self.folder = world.folder
         self.spec = spec
-        self.reloading = Reloading(world.owner, self.read(), self.read, say=self.said.append, aside=at_once)
+        self.reloading = Reloading(world.owner, self.read(), self.read, say=self.said.append, run_in_thread=at_once)
 
     def read(self) -> LoadedSettings:
         return settings_from_dict(settings(self.folder, policy={**POLICY, "spec": self.spec}, **self.fields))

@@ -17,7 +17,7 @@ import pytest
 from podslice.advise.defrag.moves import LARGEST_REQUEST
 from podslice.agent.daemon import Agent
 from podslice.agent.exclusive import SocketFile
-from podslice.agent.moves.moverules import ThreadReader, kernel_release
+from podslice.agent.moves.move_rules import ThreadReader, kernel_release
 from podslice.agent.records import ContainerRecord
 from podslice.agent.status.requests import Send, check_peer, serve_local
 from podslice.host.filesystem import MemoryFileSystem

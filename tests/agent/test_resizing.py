@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.moves.moverules import ThreadMasks
+from podslice.agent.moves.move_rules import ThreadMasks
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.status.local import pod_statuses
 from podslice.api.pod.spec import Pod
@@ -58,7 +58,7 @@ def test_a_container_grows_within_the_call_and_shrinks_after_it(tmp_path: Path) 
         await world.update("a-app", 2000)
         await world.settle()
         assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-3", "0-1,4-31")
-        assert [(one.operation, one.result, one.text) for one in world.notes.news] == [
+        assert [(one.operation, one.result, one.text) for one in world.notes.resize_reports] == [
             ("grow", "applied", "app: 2 -> 2-5"),
             ("shrink", "applied", "app: 2-5 -> 2-3"),
         ]
@@ -94,7 +94,7 @@ def test_without_a_policy_a_resize_is_not_carried_out(tmp_path: Path) -> None:
         world.source.add(app("a", "4"))
         await world.update("a-app", 4000)
         assert world.cpus("a-app") == "2-3"
-        assert (world.notes.news, len(world.notes.resizes)) == ([], 1)
+        assert (world.notes.resize_reports, len(world.notes.resizes)) == ([], 1)
 
     in_elastic(tmp_path, test, PodslicePolicy())
 
@@ -112,11 +112,14 @@ def test_what_has_no_room_is_refused_and_done_when_there_is(tmp_path: Path) -> N
             with pytest.raises(RPCError, match="podslice: resize deferred: "):
                 await world.update("a-app", 6000)
         assert {path: path.read_bytes() for path in before} == before
-        assert [(one.result, one.told) for one in world.notes.news] == [("deferred", False)]
+        assert [(one.result, one.repeated) for one in world.notes.resize_reports] == [("deferred", False)]
         await asyncio.sleep(6)
         with pytest.raises(RPCError, match="deferred"):
             await world.update("a-app", 6000)
-        assert [(one.result, one.told) for one in world.notes.news] == [("deferred", False), ("deferred", True)]
+        assert [(one.result, one.repeated) for one in world.notes.resize_reports] == [
+            ("deferred", False),
+            ("deferred", True),
+        ]
         assert world.resizing.pending == 1
         world.plugin.stop_pod(world.pods["s-b"])
         for path in [path for path in world.kernel.files if "podb" in path]:
@@ -124,7 +127,7 @@ def test_what_has_no_room_is_refused_and_done_when_there_is(tmp_path: Path) -> N
         await world.resizing.retry()
         assert (world.owned("a"), world.cpus("a-app"), world.resizing.pending) == ("2-7", "2-7", 0)
         await world.update("a-app", 6000)
-        assert len(world.notes.news) == 3
+        assert len(world.notes.resize_reports) == 3
         world.agrees()
 
     in_elastic(tmp_path, test)
@@ -187,7 +190,7 @@ def test_what_can_never_be_is_infeasible(tmp_path: Path, milli: int, message: st
         with pytest.raises(RPCError, match=message):
             await world.update("a-app", milli)
         assert (world.cpus("a-app"), world.resizing.pending) == ("2-3", 0)
-        assert [(one.result, one.told) for one in world.notes.news] == [("infeasible", False)]
+        assert [(one.result, one.repeated) for one in world.notes.resize_reports] == [("infeasible", False)]
         world.agrees()
 
     in_elastic(tmp_path, test)
@@ -235,7 +238,7 @@ def test_nobody_runs_on_cpus_that_others_have_not_left(tmp_path: Path) -> None:
         with pytest.raises(RPCError, match=r"kubepods/pods/s-app/cpuset\.cpus\.effective: still has 6-7"):
             await world.update("a-app", 6000)
         assert (world.owned("a"), world.cpus("a-app")) == ("2-5", "2-5")
-        assert world.notes.news[-1].result == "failed"
+        assert world.notes.resize_reports[-1].result == "failed"
         world.kernel.lag = 0
         world.kernel._behind.clear()
         await world.settle()
@@ -286,7 +289,7 @@ def test_a_file_that_cannot_be_written_ends_a_shrink(tmp_path: Path) -> None:
             await world.settle()
         assert (world.owned("a"), world.cpus("a-app"), world.cpus("s-app")) == ("2-7", "2-7", "0-1,8-31")
         assert (tmp_path / "state" / "cpu_manager_state").read_bytes() == state
-        failed = world.notes.news[-1]
+        failed = world.notes.resize_reports[-1]
         assert (failed.operation, failed.result) == ("shrink", "failed")
         assert failed.text == "kubepods/poda/a-app/cpuset.cpus: No space left on device (errno 28)"
         world.kernel.broken.clear()
@@ -442,7 +445,7 @@ def test_threads_that_bound_themselves(tmp_path: Path, masks: tuple[str, ...], t
         world.source.add(app("a", "2"))
         await world.update("a-app", 2000)
         await world.settle()
-        assert world.notes.news[-1].text == f"app: 2-7 -> 2-3{told}"
+        assert world.notes.resize_reports[-1].text == f"app: 2-7 -> 2-3{told}"
         assert world.cpus("a-app") == "2-3"
 
     in_elastic(tmp_path, test)
@@ -461,7 +464,7 @@ def test_what_one_container_gives_another_takes(tmp_path: Path) -> None:
         await world.update("p-y", 4000)
         await world.settle()
         assert (world.owned("p", "x"), world.owned("p", "y")) == ("2-3", "4-5,14-15")
-        assert world.notes.news[-1].operation == "move"
+        assert world.notes.resize_reports[-1].operation == "move"
         world.agrees()
 
     in_elastic(tmp_path, test)

@@ -111,13 +111,13 @@ def test_a_containers_file_follows_the_machine(tmp_path: Path) -> None:
     async def test(world: Elastic) -> None:
         switch = Switch(world)
         await world.run(app("a", "4"))
-        before = world.told("a-app")
+        before = world.container_file("a-app")
         for gone, cpus, isolation in (("5", "2-4", "container"), ("3-5", "2", "container"), ("2-31", "0-1", "host")):
             await switch.off(parse_bits(gone))
-            told = world.told("a-app")
+            told = world.container_file("a-app")
             assert (told["cpus"], told["isolation"]) == (cpus, isolation)
         await switch.off(0)
-        after = world.told("a-app")
+        after = world.container_file("a-app")
         assert (before["cpus"], {**after, "generation": before["generation"]}) == ("2-5", before)
         assert after["generation"] > before["generation"]
 

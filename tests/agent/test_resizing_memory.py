@@ -69,8 +69,8 @@ def test_memory_leaves_a_node_that_it_has_room_beside(
         await world.update("a-app", int(cpus) * 1000, memory=3 * GIB)
         await world.settle()
         assert nodes(world) == (expected, expected)
-        assert world.notes.news[-1].result == "applied"
-        told = world.notes.news[-1].text
+        assert world.notes.resize_reports[-1].result == "applied"
+        told = world.notes.resize_reports[-1].text
         assert ("memory stays" in told) is bool(why)
         assert why in told
         world.agrees()

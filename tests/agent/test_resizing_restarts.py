@@ -41,7 +41,7 @@ def test_a_container_that_restarts_for_its_resize(tmp_path: Path, size: str, exp
             world.source.add(restarting("a", size))
         await world.restart_container("a", "app", int(size) * 1000)
         assert (world.owned("a"), world.cpus("a-app")) == (expected, expected)
-        assert world.notes.news[-1].result == "applied"
+        assert world.notes.resize_reports[-1].result == "applied"
         assert world.notes.resizes == []
         await world.settle()
         world.agrees()
@@ -62,7 +62,7 @@ def test_a_restart_without_room(tmp_path: Path) -> None:
         world.source.add(restarting("a", "6"))
         await world.restart_container("a", "app", 6000)
         assert (world.owned("a"), world.cpus("a-app"), world.resizing.pending) == ("2-5", "2-5", 1)
-        assert [one.result for one in world.notes.news] == ["deferred"]
+        assert [one.result for one in world.notes.resize_reports] == ["deferred"]
         (finding,) = next(iter(pod_statuses(world.owner))).findings
         assert finding.startswith("resize deferred: ")
         await asyncio.sleep(3600)
@@ -84,7 +84,7 @@ def test_an_ordinary_restart(tmp_path: Path) -> None:
         before = {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()}
         await world.restart_container("a", "app", 4000)
         assert world.cpus("a-app") == "2-5"
-        assert world.notes.news == []
+        assert world.notes.resize_reports == []
         assert {path: path.read_bytes() for path in before} == before
 
     in_elastic(tmp_path, test)
@@ -119,7 +119,7 @@ def test_nobody_hears_of_a_resize_that_is_made_up_for(tmp_path: Path) -> None:
         assert world.notes.resizes == []
         assert [pod.findings for pod in pod_statuses(world.owner)] == [()]
         await world.resizing.retry()
-        assert [(one.result, one.text) for one in world.notes.news] == [("applied", "app: 2-3 -> 2-5")]
+        assert [(one.result, one.text) for one in world.notes.resize_reports] == [("applied", "app: 2-3 -> 2-5")]
         world.source.add(app("a", "3"))
         world.set("a-app", asked(8000, memory=GIB))
         world.start()
@@ -141,7 +141,7 @@ def test_a_granted_growth_of_which_only_the_grant_is_known(tmp_path: Path) -> No
             world.start()
             await world.resizing.retry()
             assert (world.cpus("a-app"), world.cpus("b-app")) == ("2-5", "6-31")
-            assert [(one.operation, one.result) for one in world.notes.news] == [("grow", "deferred")]
+            assert [(one.operation, one.result) for one in world.notes.resize_reports] == [("grow", "deferred")]
             assert world.notes.refusals == []
             world.owner.admitting.files.replace(app("a", "6"))
         world.leave("b")

@@ -49,7 +49,9 @@ class Desk:
         self.marked: list[str] = []
         self.moot: set[str] = set()
         self.ready = True
-        self.rejected = RejectedPods(folder, trouble=lambda what, text: self.troubles.append(text), aside=at_once)
+        self.rejected = RejectedPods(
+            folder, trouble=lambda what, text: self.troubles.append(text), run_in_thread=at_once
+        )
         self.rejecting = Rejecting(
             self.api,
             self.rejected,

@@ -33,7 +33,7 @@ class Recorder:
         self.calls: list[str] = []
         self.delay = 0.0
 
-    def configured(self, request: nri.ConfigureRequest) -> None:
+    def configure(self, request: nri.ConfigureRequest) -> None:
         self.calls.append(f"configured {request.runtime_name} {request.request_timeout}")
 
     def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
@@ -65,7 +65,7 @@ class Recorder:
     ) -> Iterable[nri.ContainerUpdate]:
         return [update(container.id, "1")]
 
-    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+    def post_update_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         self.calls.append(f"updated {container.name}")
 
     async def _update_pod(self, quota: int) -> None:

@@ -27,7 +27,7 @@ def check_claims(
     node: Node,
     sandboxes: Mapping[str, SandboxRecord],
     containers: Iterable[nri.Container],
-    told: Callable[[nri.Container], Mapping[str, str]],
+    environment: Callable[[nri.Container], Mapping[str, str]],
     intents: Mapping[str, Intent] = MappingProxyType({}),
     claimed: Callable[[nri.Container], Bits | None] = lambda message: None,
 ) -> None:
@@ -38,7 +38,7 @@ def check_claims(
     follows = node.rules.policy.hotplug is not None
     for message in containers:
         sandbox = sandboxes.get(message.pod_sandbox_id)
-        claim = claimed_of(told(message))
+        claim = claimed_of(environment(message))
         if sandbox is None or message.state == nri.CONTAINER_STOPPED or claim is None:
             continue
         who = f"container {message.name} of pod {sandbox.identity}"

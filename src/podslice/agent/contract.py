@@ -27,20 +27,20 @@ class PodFailure(msgspec.Struct, frozen=True):
         return f"{self.error} at {self.place}"
 
 
-class ResizeNews(msgspec.Struct, frozen=True):
-    """What became of a resize of exclusive CPUs. `operation`: `grow`, `shrink`, `move` for both at once, `keep`;
-    `result`: `applied`, `deferred`, `infeasible`, `failed`. `text` is the sets, or why not; `seconds` it took; `told`:
-    people know already."""
+class ResizeReport(msgspec.Struct, frozen=True):
+    """The result of a resize of exclusive CPUs. `operation`: `grow`, `shrink`, `move` for both at once, `keep`;
+    `result`: `applied`, `deferred`, `infeasible`, `failed`. `text` is the sets, or why not; `seconds` it took;
+    `repeated`: people know already."""
 
     operation: str
     result: str
     text: str
     seconds: float = 0.0
-    told: bool = False
+    repeated: bool = False
 
 
-class MoveNews(msgspec.Struct, frozen=True):
-    """What became of a move of running containers. `result`: `done`, `failed` after it had begun, `notBegun`. `text` is
+class MoveReport(msgspec.Struct, frozen=True):
+    """The result of a move of running containers. `result`: `done`, `failed` after it had begun, `notBegun`. `text` is
     the sets, and why not."""
 
     result: str
@@ -58,8 +58,8 @@ class Reporter(Protocol):
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None: ...
     def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
-    def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
-    def moved(self, identity: Identity, news: MoveNews) -> None: ...
+    def resize_answered(self, identity: Identity, report: ResizeReport) -> None: ...
+    def moved(self, identity: Identity, report: MoveReport) -> None: ...
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
         """What follows for a pod, or without one for the node, from a machine that changed."""
 

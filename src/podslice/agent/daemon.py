@@ -20,8 +20,8 @@ from podslice.agent.api_server.refusals import Refusals
 from podslice.agent.api_server.tenantevents import TenantEvents
 from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
 from podslice.agent.api_server.topologyobject import TopologyObject
-from podslice.agent.cgroups.overwritten import Overwritten
 from podslice.agent.cgroups.reconcile import Reconciler, pinned_in
+from podslice.agent.cgroups.write_watcher import WriteWatcher
 from podslice.agent.devices.deviceplugins import DevicePlugins
 from podslice.agent.devices.observeddevices import ObservedDevices
 from podslice.agent.dra.driver import ClaimsServer, Driver
@@ -37,23 +37,23 @@ from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.sources import PodSource, Sources
 from podslice.agent.kubelet.standin import StandIn
-from podslice.agent.moves.automatic import Automatic
-from podslice.agent.moves.moverules import ThreadReader, kernel_release
-from podslice.agent.moves.moving import Moving
-from podslice.agent.moves.movingmemory import MemoryMoves, free_memory
-from podslice.agent.moves.running_move import RunningMoves
+from podslice.agent.moves.automatic_defrag import AutomaticDefrag
+from podslice.agent.moves.memory_moves import MemoryMoves, free_memory
+from podslice.agent.moves.move_rules import ThreadReader, kernel_release
+from podslice.agent.moves.plan_executor import PlanExecutor
+from podslice.agent.moves.running_move import MoveRunner
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.owner import Owner
 from podslice.agent.reloading import Reloading
 from podslice.agent.reporter import JournalStream, ServiceStreams
-from podslice.agent.resize.actuating import Cgroups, NoCgroups, TreeCgroups
 from podslice.agent.resize.actuator import Actuator
-from podslice.agent.resize.leavingmemory import LeavingMemory
+from podslice.agent.resize.cgroup_writes import Cgroups, NoCgroups, TreeCgroups
+from podslice.agent.resize.memory_migration import MemoryMigration
 from podslice.agent.resize.resizing import Resizing
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Connection, Launch, launch_from_environment, run_plugin
 from podslice.agent.runtime.plugin import AgentPlugin
-from podslice.agent.runtime.vanished import Vanished
+from podslice.agent.runtime.vanished_sandboxes import VanishedSandboxes
 from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
 from podslice.agent.statefolder import make_private, state_problem
 from podslice.agent.status.live import LiveNodeSource
@@ -138,14 +138,14 @@ class Agent:
         self.reconciler = Reconciler(
             self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
         )
-        self.vanished = Vanished(self.owner, self.tree)
+        self.vanished = VanishedSandboxes(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         self.resizing = self._carrying_out(cgroups)
-        self.moving = Moving(self.owner, self._running_moves(cgroups), observe=observe)
+        self.moving = PlanExecutor(self.owner, self._running_moves(cgroups), observe=observe)
         self.guards = self._guarding(kernel, boot)
         self.isolation = self._sampling(kernel)
         self.usage = self._recording(kernel)
-        self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
+        self.write_watcher = WriteWatcher(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = self._answering(files)
         self.machine_watch = self._watching(machine_source)
         self.upkeep = self._keeping_up()
@@ -180,7 +180,7 @@ class Agent:
             move_strangers=self.settings.strangers == "move",
             real_devices=bool(self.settings.device_plugins),
             find=self.sources.find,
-            told=files.told,
+            environment=files.environment,
             pod_limit=lambda identity: self.reconciler.pod_limit(identity),
             awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
             boot=boot,
@@ -189,7 +189,7 @@ class Agent:
         )
 
     def _carrying_out(self, cgroups: Cgroups) -> Resizing:
-        memory = None if self.observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
+        memory = None if self.observe else MemoryMigration(self.tree, partial(free_memory, DiskFileSystem("/sys")))
         actuator = Actuator(self.owner, cgroups, memory=memory, threads=self._threads())
         return Resizing(self.owner, self.sources, actuator)
 
@@ -210,8 +210,8 @@ class Agent:
             observe=self.observe,
         )
 
-    def _running_moves(self, cgroups: Cgroups) -> RunningMoves:
-        return RunningMoves(
+    def _running_moves(self, cgroups: Cgroups) -> MoveRunner:
+        return MoveRunner(
             self.owner,
             self.resizing,
             cgroups,
@@ -233,7 +233,7 @@ class Agent:
             self.owner,
             self.reconciler,
             self.vanished,
-            self.overwritten,
+            self.write_watcher,
             self.reporter,
             machine=self.machine_watch,
             guards=self.guards,
@@ -460,7 +460,7 @@ class Agent:
         self.loops.start("resizes", self.resizing.run)
         self.loops.start("policy", self.reloading.run)
         if not self.observe:
-            self.loops.start("defrag", Automatic(self.owner, self.moving).run)
+            self.loops.start("defrag", AutomaticDefrag(self.owner, self.moving).run)
         self.loops.start("watchdog", self._watchdog)
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
         for name, loop in self._chosen.loops():

@@ -33,7 +33,7 @@ from podslice.agent.records import (
     ReportedRefusal,
     SandboxRecord,
 )
-from podslice.agent.resize.resizes import asked_milli, resize_text
+from podslice.agent.resize.unapplied_resizes import limit_milli_cpu, resize_text
 from podslice.agent.runtime.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.seam import Seam
 from podslice.agent.updates import Updates
@@ -63,11 +63,12 @@ Found = Pod | ReportedRefusal | None
 
 class Owner:
     """State, ledgers and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
-    `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
-    is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
-    by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs and NUMA nodes of a container by
-    its cgroup, which the runtime's ledgers may not know. `will_resize`: a resize of the container is yet to be carried
-    out. `on_news` hears that one was refused, or that there is room; `on_policy` that the policy is another one."""
+    `find` knows pods. `environment` returns the variables a container was started with, read from our own files where
+    there are any, because the pod's author controls its specification. `pod_limit` reads the CPU limit of a pod's
+    cgroup, in thousandths. `awaits` knows, by UID, pods that are to run here, with a sandbox or without; `runs_on` the
+    CPUs and NUMA nodes of a container by its cgroup, which the runtime's ledgers may not know. `will_resize`: a resize
+    of the container is yet to be carried out. `on_news` hears that one was refused, or that there is room; `on_policy`
+    that the policy is another one."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Owner:
         real_devices: bool = False,
         find: Callable[[Identity], Pod | None] = lambda identity: None,
         clock: Callable[[], float] = time.perf_counter,
-        told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
+        environment: Callable[[nri.Container], Mapping[str, str]] = variables_of,
         pod_limit: Callable[[Identity], int | None] = lambda identity: None,
         awaits: Callable[[str], Identity | None] = lambda uid: None,
         runs_on: Callable[[ContainerRecord], Pinning] = lambda record: Pinning(),
@@ -114,7 +115,7 @@ class Owner:
         self.on_open: Callable[[Node], None] = lambda node: None
         self.claims: ClaimLedger | None = None
         self._find = find
-        self._told = told
+        self._environment = environment
         self._pod_limit = pod_limit
         self._awaits = awaits
         self._runs_on = runs_on
@@ -189,7 +190,7 @@ class Owner:
 
         def accept(node: Node, intents: Mapping[str, Intent]) -> None:
             by_claims = partial(self._cpus_of_claims, node)
-            check_claims(node, self.sandboxes, listed.containers, self._told, intents, by_claims)
+            check_claims(node, self.sandboxes, listed.containers, self._environment, intents, by_claims)
 
         try:
             store = self.admitting.open(running, accept)
@@ -322,7 +323,7 @@ class Owner:
             self.placing.created(record)
             self._check_size(record)
             return
-        if ISOLATION_ENV not in self._told(message):
+        if ISOLATION_ENV not in self._environment(message):
             record.stranger = True
             self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
         self._place(sandbox.identity, message, record, adopt=True)
@@ -531,7 +532,7 @@ class Owner:
         record.claims = self._claims_of(identity.uid, message, adopt=adopt)
         if self.store is None:
             left = self.placing.left.pop((identity.uid, message.name), None)
-            record.kept = kept_of(message, self._told(message)) or left
+            record.kept = kept_of(message, self._environment(message)) or left
         if pod.tolerated or (adopt and identity.uid in pod.refusals):
             return
         unit = unit_uid(identity.uid, message.name)
@@ -558,7 +559,7 @@ class Owner:
         gives a container without limits those of its whole pod. Containers that have ended make room."""
         if pod.limit is None:
             pod.limit = pod.identity.cpu_limit or self._pod_limit(pod.identity)
-        asked = asked_milli(limits_of(message))
+        asked = limit_milli_cpu(limits_of(message))
         if pod.limit is None or asked is None or asked % 1000:
             return True
         running = {record.name for record in self.containers.values() if record.pod_uid == pod.identity.uid}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resize.resizes import is_resized
+from podslice.agent.resize.unapplied_resizes import is_resized
 from podslice.agent.runtime.exposure import Exposed, Upcoming, exposed, plainly_exposed
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.memory_demand import container_memory

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from podslice.advise.explain.fixes.resize_fixes import policy_differences
-from podslice.agent.moves.movingmemory import Aside
+from podslice.agent.moves.memory_moves import RunInThread
 from podslice.agent.owner import Owner
 from podslice.agent.settings import LoadedSettings
 from podslice.values.errors import PodsliceError
@@ -31,14 +31,14 @@ class Reloading:
         *,
         say: Callable[[str], None],
         then: Callable[[], None] = lambda: None,
-        aside: Aside = asyncio.to_thread,
+        run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
         self._loaded = loaded
         self._read = read
         self._say = say
         self._then = then
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._due = asyncio.Event()
 
     def hear(self) -> None:
@@ -55,7 +55,7 @@ class Reloading:
     async def reload(self) -> None:
         """Once."""
         try:
-            loaded = await self._aside(self._read)
+            loaded = await self._run_in_thread(self._read)
             changes = [
                 f"{one.path}: {one.before or 'unset'} -> {one.after or 'unset'}"
                 for one in policy_differences(self._loaded.policy, loaded.policy)

@@ -8,12 +8,12 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 
-from podslice.agent.cgroups.overwritten import Overwritten
 from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.agent.cgroups.write_watcher import WriteWatcher
 from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.hotplug import MachineWatch
 from podslice.agent.owner import Owner
-from podslice.agent.runtime.vanished import Vanished
+from podslice.agent.runtime.vanished_sandboxes import VanishedSandboxes
 from podslice.agent.status.report import AgentReporter
 from podslice.status.status import Drift
 
@@ -32,8 +32,8 @@ class Upkeep:
         self,
         owner: Owner,
         reconciler: Reconciler,
-        vanished: Vanished,
-        overwritten: Overwritten,
+        vanished: VanishedSandboxes,
+        write_watcher: WriteWatcher,
         reporter: AgentReporter,
         *,
         machine: MachineWatch | None,
@@ -45,7 +45,7 @@ class Upkeep:
         self._owner = owner
         self._reconciler = reconciler
         self._vanished = vanished
-        self._overwritten = overwritten
+        self._write_watcher = write_watcher
         self._reporter = reporter
         self._machine = machine
         self._guards = guards
@@ -76,7 +76,7 @@ class Upkeep:
         round."""
         while True:
             turned()
-            async with contextlib.aclosing(self._overwritten.during(seconds)) as news:
+            async with contextlib.aclosing(self._write_watcher.during(seconds)) as news:
                 async for written in news:
                     found = await self._compared(_AT_ONCE_SECONDS, written)
                     self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]

@@ -38,7 +38,7 @@ class _Known(NamedTuple):
 class Explaining:
     """Explains refused pods, one after the other; implements `arriving.Judged`. `run` does the work.
 
-    `told`: gets each explanation, with an empty fix where none was found. `aside`: runs a search in a thread.
+    `told`: gets each explanation, with an empty fix where none was found. `run_in_thread`: runs a search in a thread.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Explaining:
         told: Callable[[Identity, ReportedRefusal, str], Awaitable[None]],
         *,
         trouble: Callable[[str, str], None],
-        aside: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
+        run_in_thread: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
     ) -> None:
         self._node = node
         self._told = told
         self._trouble = trouble
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._jobs: dict[str, tuple[Identity, ReportedRefusal]] = {}
         self._due = asyncio.Event()
         self._known: _Known | None = None
@@ -84,7 +84,7 @@ class Explaining:
         try:
             explainer = self._explainer()
             self._until = time.monotonic() + LONGEST_SECONDS
-            return "" if explainer is None else await self._aside(lambda: best_fix(explainer, pod))
+            return "" if explainer is None else await self._run_in_thread(lambda: best_fix(explainer, pod))
         except Exception as error:
             self._trouble("explain", f"{type(error).__name__}: {str(error)[:300]}")
             self._known = None

@@ -31,17 +31,17 @@ def to_rejected_pod(identity: Identity, refusal: ReportedRefusal) -> RejectedPod
 
 
 class RejectedPods:
-    """The last hundred, oldest first. `aside`: runs disk writes in a thread."""
+    """The last hundred, oldest first. `run_in_thread`: runs disk writes in a thread."""
 
     def __init__(
         self,
         directory: Path,
         *,
         trouble: Callable[[str, str], None],
-        aside: Callable[[Callable[[], None]], Awaitable[None]] = asyncio.to_thread,
+        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = asyncio.to_thread,
     ) -> None:
         self._path = directory / REJECTED_FILE
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._saving = asyncio.Lock()
         self._trouble = trouble
         self._pods: dict[str, RejectedPod] = {}
@@ -87,6 +87,6 @@ class RejectedPods:
         try:
             async with self._saving:
                 data = msgspec.json.encode(list(self._pods.values()))
-                await self._aside(partial(write_atomically, self._path, data))
+                await self._run_in_thread(partial(write_atomically, self._path, data))
         except OSError as error:
             self._trouble("rejected", f"{self._path}: cannot be written: {error.strerror or error}")

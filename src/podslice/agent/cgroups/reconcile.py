@@ -16,7 +16,7 @@ import msgspec
 from podslice.agent.contract import PodFailure
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
-from podslice.agent.resize.resizes import asked_milli, pod_resize_text
+from podslice.agent.resize.unapplied_resizes import limit_milli_cpu, pod_resize_text
 from podslice.dra.cgroups import ClaimedLimits
 from podslice.host.kernel.cgroup2 import CgroupTree, CgroupValues, cgroup_path
 from podslice.node.effects.cgroup import pod_cgroup
@@ -188,7 +188,7 @@ class Reconciler:
             return False
         mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
         placing = self._owner.placing
-        shared = [asked_milli(record.limits) or 0 for record in mine if not placing.owned_by([record.unit])]
+        shared = [limit_milli_cpu(record.limits) or 0 for record in mine if not placing.owned_by([record.unit])]
         return placing.owned_by(pod.units).bit_count() * 1000 + sum(shared) > pod.limit
 
     def _on_claims(self, pod: PodRecord) -> bool:
@@ -197,7 +197,7 @@ class Reconciler:
         if not any(record.claims for record in mine):
             return False
         free = [record for record in mine if self._owner.placing.wanted(record).quota_off]
-        return bool(free) and all(record in free or asked_milli(record.limits) for record in mine)
+        return bool(free) and all(record in free or limit_milli_cpu(record.limits) for record in mine)
 
     def _resized(self, pod: PodRecord, found: int) -> bool:
         """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""

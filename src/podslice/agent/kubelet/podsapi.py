@@ -17,7 +17,7 @@ from typing import Protocol
 
 from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import explain_no_pods
-from podslice.agent.runtime.podbytes import ENDED, known_from, pod_message
+from podslice.agent.runtime.protobuf_pods import ENDED, known_from, pod_message
 from podslice.api.pod.spec import Pod
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff, wait_at_most

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from podslice.advise.defrag.moves import MoveOutcome, Result, lent_cpus, move_text, problem_with_lent
 from podslice.advise.defrag.plan import Lent, Move, apply_move
-from podslice.agent.contract import MoveNews
-from podslice.agent.moves.moverules import Threads, ledger_problem, permission_problem, pinned_problem
-from podslice.agent.moves.movingmemory import Aside, MemoryMoves
+from podslice.agent.contract import MoveReport
+from podslice.agent.moves.memory_moves import MemoryMoves, RunInThread
+from podslice.agent.moves.move_rules import Threads, ledger_problem, permission_problem, pinned_problem
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resize.actuating import LONGEST_LEAVING, POLL_SECONDS, Cgroups, Leaving, until_left
 from podslice.agent.resize.actuator import LONGEST_CALL, error_text
+from podslice.agent.resize.cgroup_writes import LONGEST_LEAVING, POLL_SECONDS, Cgroups, CPUEvacuator, wait_until_vacated
 from podslice.agent.resize.resizing import Resizing
 from podslice.agent.runtime.exposure import Upcoming
 from podslice.agent.seam import failure_of
@@ -41,7 +41,7 @@ from podslice.values.cpuset import Bits, format_bits
 from podslice.values.errors import InputError, PodsliceError
 
 
-class SurpriseError(Exception):
+class MoveConflictError(Exception):
     """Something is not as the plan has it."""
 
 
@@ -79,7 +79,7 @@ class RunningMove(NamedTuple):
         return gets.cpus & ~had.cpus
 
 
-class Crossed(NamedTuple):
+class MoveRecord(NamedTuple):
     """What became of a move, the digest of the state it was to lead to, and how many containers went."""
 
     outcome: MoveOutcome
@@ -87,7 +87,7 @@ class Crossed(NamedTuple):
     went: int
 
 
-class RunningMoves:
+class MoveRunner:
     """Makes moves on one node, one after the other. `find` knows what pods say now; `threads` the affinities of a
     container's; `kernel` is its release. Once `stopping` is set the delay of a move is cut short."""
 
@@ -102,18 +102,18 @@ class RunningMoves:
         threads: Threads,
         kernel: tuple[int, int],
         clock: Callable[[], float] = time.monotonic,
-        aside: Aside = asyncio.to_thread,
+        run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
         self._resizing = resizing
         self._cgroups = cgroups
         self._memory = memory
-        self._leaving = Leaving(owner, cgroups)
+        self._leaving = CPUEvacuator(owner, cgroups)
         self._find = find
         self._threads = threads
         self._kernel = kernel
         self._clock = clock
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._stuck: dict[str, RunningMove] = {}
         self.stopping = asyncio.Event()
         resizing.is_moving = lambda unit: unit in owner.placing.running_move
@@ -122,7 +122,7 @@ class RunningMoves:
     def _store(self) -> ResizeStore:
         store = self._owner.store
         if store is None:
-            raise SurpriseError("the state cannot be trusted")
+            raise MoveConflictError("the state cannot be trusted")
         return store
 
     async def release_stuck(self) -> None:
@@ -130,7 +130,7 @@ class RunningMoves:
         for running_move in list(self._stuck.values()):
             await self._taken_back(running_move)
 
-    async def one(self, move: Move, lent: Lent | None) -> Crossed:
+    async def one(self, move: Move, lent: Lent | None) -> MoveRecord:
         """Make it, or leave everything as it was."""
         started, record = self._clock(), self._owner.pods.get(move.uid.partition("/")[0])
         identity = Identity(move.uid, move.namespace, move.name, {}) if record is None else record.identity
@@ -141,20 +141,20 @@ class RunningMoves:
             running_move = await self._begun(identity, move, lent)
             promised, count = running_move.promised, len(running_move.steps)
             result, problem = await self._through(running_move)
-        except (SurpriseError, StateWriteError, InputError) as error:
+        except (MoveConflictError, StateWriteError, InputError) as error:
             problem = str(error)
         seconds = self._clock() - started
         text = f"{move_text(move)}: {problem}" if problem else move_text(move)
-        self._owner.reporter.moved(identity, MoveNews(result, text, seconds))
-        return Crossed(MoveOutcome(move, result, problem, int(seconds * 1000), had), promised, count)
+        self._owner.reporter.moved(identity, MoveReport(result, text, seconds))
+        return MoveRecord(MoveOutcome(move, result, problem, int(seconds * 1000), had), promised, count)
 
     async def _begun(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
-        """A move that nothing stands in the way of, in the ledgers. Raises `SurpriseError`, `StateWriteError`."""
+        """A move that nothing stands in the way of, in the ledgers. Raises `MoveConflictError`, `StateWriteError`."""
         running_move = self._planned(identity, move, lent)
         pod = self._pod(move)
         for step in running_move.steps:
             too = container_movability(self._owner.admitting.policy, pod).get(step.record.member) == "pinned-too"
-            threads = await self._aside(self._threads, step.record)
+            threads = await self._run_in_thread(self._threads, step.record)
             _surprise(pinned_problem(step.record, step.before.cpus, threads, too=too, kernel=self._kernel))
         running_move = self._planned(identity, move, lent)
         self._owner.placing.running_move[move.uid] = running_move.before
@@ -167,14 +167,14 @@ class RunningMoves:
         return running_move
 
     def _planned(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
-        """Raises `SurpriseError`."""
+        """Raises `MoveConflictError`."""
         store = self._store
         if move.uid in self._owner.placing.running_move:
-            raise SurpriseError("an earlier move of the pod is not undone yet")
+            raise MoveConflictError("an earlier move of the pod is not undone yet")
         _surprise(ledger_problem(store.node.view, move))
         _surprise(permission_problem(self._owner.admitting.policy, self._pod(move), move))
         if self._resizing.waits(move.uid) or move.uid in store.open_resizes:
-            raise SurpriseError("a resize of the pod waits or is on its way")
+            raise MoveConflictError("a resize of the pod waits or is on its way")
 
         def place(node: Node) -> None:
             apply_move(node, move, lent=lent)
@@ -195,7 +195,7 @@ class RunningMoves:
         known = frozenset(record.id for record in self._resizing.actuator.records(move.uid))
         running_move = RunningMove(move, identity, intent, before, after, place, steps, known, promised)
         if running_move.takes & ~before.assignable:
-            raise SurpriseError(f"CPUs {format_bits(running_move.takes & ~before.assignable)} are not free")
+            raise MoveConflictError(f"CPUs {format_bits(running_move.takes & ~before.assignable)} are not free")
         self._check_running(running_move)
         return running_move
 
@@ -215,13 +215,13 @@ class RunningMoves:
         return [one for one in steps if one.before != one.after]
 
     def _check_running(self, running_move: RunningMove) -> None:
-        """Who is to go is where the ledgers say. Raises `SurpriseError`."""
+        """Who is to go is where the ledgers say. Raises `MoveConflictError`."""
         for record, before, _ in running_move.steps:
             found = self._cgroups.effective(record) if record.started else None
             if found is None:
-                raise SurpriseError(f"container {record.name} is being made, or its cgroup cannot be seen")
+                raise MoveConflictError(f"container {record.name} is being made, or its cgroup cannot be seen")
             if found != before.cpus:
-                raise SurpriseError(
+                raise MoveConflictError(
                     f"container {record.name} runs on CPUs {format_bits(found)}, the ledger says {before.cpu_list}"
                 )
 
@@ -245,13 +245,13 @@ class RunningMoves:
 
     def _said(self, running_move: RunningMove, error: Exception) -> str:
         """What is wrong; an error that nobody expects is this pod's failure."""
-        if isinstance(error, (OSError, PodsliceError, SurpriseError)):
+        if isinstance(error, (OSError, PodsliceError, MoveConflictError)):
             return error_text(error)
         self._owner.reporter.failed(running_move.identity, failure_of("move", error))
         return f"{type(error).__name__}: {error}"
 
     async def _cross(self, running_move: RunningMove) -> str:
-        """All writes up to the ledgers; what is to be said of it besides. Raises `OSError`, `SurpriseError`."""
+        """All writes up to the ledgers; what is to be said of it besides. Raises `OSError`, `MoveConflictError`."""
         owner = self._owner
         await self._leaving.leave(running_move.takes, owner.containers.values())
         await self._announce(running_move)
@@ -264,7 +264,7 @@ class RunningMoves:
             if before.cpus == after.cpus:
                 continue
             if not self._cgroups.narrow(record, after.cpus):
-                raise SurpriseError(f"container {record.name} has no cgroup any more")
+                raise MoveConflictError(f"container {record.name} has no cgroup any more")
             owner.updates.narrowed(record, after.cpus)
         for record, _, after in running_move.steps:
             await self._on(record, after.cpus)
@@ -289,48 +289,50 @@ class RunningMoves:
                 placing.upcoming.pop(record.id, None)
                 updates.on_placed(record)
         if self.stopping.is_set():
-            raise SurpriseError("the agent is being stopped")
+            raise MoveConflictError("the agent is being stopped")
 
     async def _answers_written(self) -> None:
         """The runtime has written what it was answered before all this, which says other sets. Raises
-        `SurpriseError`."""
+        `MoveConflictError`."""
         updates = self._owner.updates
         while (seconds := updates.answered_at + LONGEST_CALL - updates.clock()) > 0:
             await self._resizing.actuator.until(self.stopping, seconds)
             if self.stopping.is_set():
-                raise SurpriseError("the agent is being stopped")
+                raise MoveConflictError("the agent is being stopped")
 
     def _check_still(self, running_move: RunningMove) -> None:
-        """The pod, its containers and its CPUs are those that the move began with. Raises `SurpriseError`."""
+        """The pod, its containers and its CPUs are those that the move began with. Raises `MoveConflictError`."""
         node = self._store.node
         if running_move.unit not in node.view.pods:
-            raise SurpriseError("the pod has gone")
+            raise MoveConflictError("the pod has gone")
         now = {record.id for record in self._resizing.actuator.records(running_move.unit)}
         gone = [step.record.name for step in running_move.steps if step.record.id not in now]
         if gone or now != running_move.known:
-            raise SurpriseError(f"container {gone[0]} has ended" if gone else "the pod has another container by now")
+            raise MoveConflictError(
+                f"container {gone[0]} has ended" if gone else "the pod has another container by now"
+            )
         both, has = running_move.intent.both, node.state.cpu.of_pod(running_move.unit)
         if (has.assignments, has.bubble) != (both.assignments, both.bubble):
-            raise SurpriseError("the pod's CPUs were changed meanwhile")
+            raise MoveConflictError("the pod's CPUs were changed meanwhile")
         had, gets = running_move.intent.sides
         if had.memory != gets.memory and node.view.memory != running_move.before.memory:
-            raise SurpriseError("memory of the node was given to others or freed meanwhile")
+            raise MoveConflictError("memory of the node was given to others or freed meanwhile")
 
     def _check_free(self, running_move: RunningMove) -> None:
-        """By the kernel's word nobody is left on the CPUs that it is to have. Raises `SurpriseError`."""
+        """By the kernel's word nobody is left on the CPUs that it is to have. Raises `MoveConflictError`."""
         going = {step.record.id for step in running_move.steps}
         for record in self._owner.containers.values():
             if record.id not in going and (found := (self._cgroups.effective(record) or 0) & running_move.takes):
-                raise SurpriseError(
+                raise MoveConflictError(
                     f"container {record.name} runs again on CPUs {format_bits(found)}, which it had left"
                 )
 
     async def _on(self, record: ContainerRecord, cpus: Bits) -> None:
-        """Returns when the kernel says that a container runs on these CPUs. Raises `OSError`, `SurpriseError`."""
+        """Returns when the kernel says that a container runs on these CPUs. Raises `OSError`, `MoveConflictError`."""
         patience = LONGEST_LEAVING
         while (found := self._cgroups.effective(record)) != cpus:
             if found is None:
-                raise SurpriseError(f"container {record.name} has no cgroup any more")
+                raise MoveConflictError(f"container {record.name} has no cgroup any more")
             if patience <= 0:
                 place = f"{cgroup_path(record.cgroups_path)}/cpuset.cpus.effective"
                 raise OSError(errno.EBUSY, f"is {format_bits(found)} and not {format_bits(cpus)}", place)
@@ -369,7 +371,7 @@ class RunningMoves:
                 if there and not self._is_on(record, before.cpus) and self._cgroups.narrow(record, before.cpus):
                     owner.updates.narrowed(record, before.cpus)
             live = [step.record for step in running_move.steps if owner.containers.get(step.record.id) is step.record]
-            await until_left(self._cgroups, [(record, running_move.takes) for record in live])
+            await wait_until_vacated(self._cgroups, [(record, running_move.takes) for record in live])
             await self._memory.back(running_move.steps)
         except OSError as error:
             self._stuck[running_move.unit] = running_move
@@ -395,4 +397,4 @@ class RunningMoves:
 
 def _surprise(problem: str) -> None:
     if problem:
-        raise SurpriseError(problem)
+        raise MoveConflictError(problem)

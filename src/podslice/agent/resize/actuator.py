@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from podslice.agent.contract import ResizeNews
-from podslice.agent.moves.moverules import Threads
-from podslice.agent.moves.movingmemory import Aside
+from podslice.agent.contract import ResizeReport
+from podslice.agent.moves.memory_moves import RunInThread
+from podslice.agent.moves.move_rules import Threads
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord
-from podslice.agent.resize.actuating import Cgroups, Leaving
-from podslice.agent.resize.leavingmemory import LeavingMemory
-from podslice.agent.resize.resizeinprogress import CPUsLostError, ResizeInProgress, ResizeRefusedError
+from podslice.agent.resize.cgroup_writes import Cgroups, CPUEvacuator
+from podslice.agent.resize.memory_migration import MemoryMigration
+from podslice.agent.resize.resize_in_progress import CPUsLostError, ResizeInProgress, ResizeRefusedError
 from podslice.agent.runtime.exposure import Upcoming
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
@@ -44,18 +44,18 @@ class Actuator:
         owner: Owner,
         cgroups: Cgroups,
         *,
-        memory: LeavingMemory | None = None,
+        memory: MemoryMigration | None = None,
         threads: Threads | None = None,
-        aside: Aside = asyncio.to_thread,
+        run_in_thread: RunInThread = asyncio.to_thread,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._owner = owner
         self._cgroups = cgroups
-        self._leaving = Leaving(owner, cgroups)
+        self._leaving = CPUEvacuator(owner, cgroups)
         self._memory = memory
         self._threads = threads
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._clock = clock
         self._sleep = sleep
         self.in_progress: dict[str, ResizeInProgress] = {}
@@ -108,7 +108,7 @@ class Actuator:
         there is told, nobody's affinity is set."""
         for record in self.records(ongoing.unit) if self._threads is not None else ():
             if record.started and record.applied.cpus & ongoing.gives:
-                masks = (await self._aside(self._threads, record)).masks
+                masks = (await self._run_in_thread(self._threads, record)).masks
                 ongoing.bound += sum(1 for mask in masks if mask and not mask & ~ongoing.gives)
 
     async def _left(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
@@ -200,7 +200,7 @@ class Actuator:
             self.end(store, ongoing.unit)
         seconds = self._clock() - ongoing.since
         self._owner.reporter.resize_answered(
-            ongoing.identity, ResizeNews(ongoing.operation, "applied", ongoing.text(), seconds=seconds)
+            ongoing.identity, ResizeReport(ongoing.operation, "applied", ongoing.text(), seconds=seconds)
         )
         if ongoing.gives:
             self._owner.made_room()
@@ -245,7 +245,7 @@ class Actuator:
         self._owner.updates.pool_changed()
 
     def _failed(self, ongoing: ResizeInProgress, text: str) -> ResizeRefusedError:
-        self._owner.reporter.resize_answered(ongoing.identity, ResizeNews(ongoing.operation, "failed", text))
+        self._owner.reporter.resize_answered(ongoing.identity, ResizeReport(ongoing.operation, "failed", text))
         return ResizeRefusedError("failed", text)
 
     def memory_stays(self, unit: str, intent: Intent) -> str:

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.agent.contract import ResizeNews
+from podslice.agent.contract import ResizeReport
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
 from podslice.agent.resize.actuator import Actuator
-from podslice.agent.resize.resizeinprogress import ResizeInProgress, ResizeRefusedError
-from podslice.agent.resize.resizerequests import ResizeRequests, Specifications, restarts
-from podslice.agent.resize.wishes import same_resources
+from podslice.agent.resize.resize_in_progress import ResizeInProgress, ResizeRefusedError
+from podslice.agent.resize.resize_requests import ResizeRequests, Specifications, restarts
+from podslice.agent.resize.update_calls import requests_same
 from podslice.agent.runtime.translate import update_of
 from podslice.agent.seam import failure_of
 from podslice.api.pod.spec import Pod
@@ -188,11 +188,11 @@ class Resizing:
         if active is None:
             return
         if ongoing is not None:
-            if same_resources(ongoing.desired, desired, gates):
+            if requests_same(ongoing.desired, desired, gates):
                 return
             await self._cancel(ongoing)
         known = self._refused.get(unit)
-        if known is not None and self._clock() < known.until and same_resources(known.desired, desired, gates):
+        if known is not None and self._clock() < known.until and requests_same(known.desired, desired, gates):
             self._want(unit, known.desired)
             raise known.error
         self._refused.pop(unit, None)
@@ -243,7 +243,7 @@ class Resizing:
         pod.resize = str(error)
         active = self.actuator.active(unit)
         operation = "grow" if active is None else _direction(active.spec, desired)
-        self._owner.reporter.resize_answered(pod.identity, ResizeNews(operation, result, message, told=not news))
+        self._owner.reporter.resize_answered(pod.identity, ResizeReport(operation, result, message, repeated=not news))
         return error
 
     def _want(self, unit: str, desired: Pod) -> None:
@@ -334,7 +334,7 @@ class Resizing:
     def _outdated(self, pod: PodRecord, unit: str, desired: Pod) -> bool:
         """True when the pod's specification says something else by now."""
         found = self._requests.find(pod.identity) if unit == pod.identity.uid else None
-        return found is not None and not same_resources(found, desired, self.actuator.store.node.rules.gates)
+        return found is not None and not requests_same(found, desired, self.actuator.store.node.rules.gates)
 
     async def close(self) -> None:
         """End what is on its way: a delay is cut short."""

@@ -55,7 +55,7 @@ class CreateAnswer(NamedTuple):
 class Plugin(Protocol):
     """What an NRI plugin decides. Every method may raise `RPCError`, which the runtime passes on to its client."""
 
-    def configured(self, request: nri.ConfigureRequest) -> None:
+    def configure(self, request: nri.ConfigureRequest) -> None:
         """The runtime's name, version, time limits and the plugin's own configuration text."""
 
     def synchronize(
@@ -76,7 +76,7 @@ class Plugin(Protocol):
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate] | Awaitable[Iterable[nri.ContainerUpdate]]: ...
-    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+    def post_update_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         """The answer to its update is applied."""
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]: ...
@@ -139,7 +139,7 @@ class Connection:
 
     def _configure(self, data: bytes) -> bytes:
         request = nri.ConfigureRequest.FromString(data)
-        self._plugin.configured(request)
+        self._plugin.configure(request)
         events = (*EVENTS, *LATER_EVENTS) if request.NRI_version else EVENTS
         return nri.ConfigureResponse(events=event_mask(events)).SerializeToString()
 
@@ -182,7 +182,7 @@ class Connection:
         if event == nri.START_CONTAINER:
             self._plugin.start_container(pod, container)
         elif event == nri.POST_UPDATE_CONTAINER:
-            self._plugin.updated_container(pod, container)
+            self._plugin.post_update_container(pod, container)
         else:
             self._plugin.remove_container(pod, container)
         return b""

@@ -16,9 +16,9 @@ from podslice.agent.guards.guardsfirst import RequiredGuards, check_guards, run_
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Found, Owner
 from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
-from podslice.agent.resize.resizeinprogress import ResizeRefusedError
+from podslice.agent.resize.resize_in_progress import ResizeRefusedError
 from podslice.agent.resize.resizing import Resizing
-from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import CreateAnswer
 from podslice.agent.runtime.runtimes import warnings_of
 from podslice.agent.runtime.translate import add_claimed, add_options
@@ -84,7 +84,7 @@ class AgentPlugin:
         if resizing is not None and not observe:
             resizing.actuator.tell = self._write
 
-    def configured(self, request: nri.ConfigureRequest) -> None:
+    def configure(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
         self.warnings = warnings_of(request.runtime_name, request.runtime_version)
 
@@ -336,7 +336,7 @@ class AgentPlugin:
         updates = self._done("UpdateContainer", pod, lambda: self._owner.update_container(container.id, resources))
         return [] if self._observe else updates or []
 
-    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+    def post_update_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         if self._resizing is not None:
             self._resizing.applied(container.id)
 

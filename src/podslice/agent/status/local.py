@@ -11,7 +11,7 @@ from typing import Any
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
-from podslice.agent.resize.resizes import findings
+from podslice.agent.resize.unapplied_resizes import findings
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
 from podslice.status.status import (

@@ -14,7 +14,7 @@ import structlog
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.advise.explain.trace import eligibility
 from podslice.agent.api_server.explaining import event_text
-from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
+from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.status.metrics import Metrics, rejection_label
 from podslice.machine.delta import MachineConsequence
@@ -195,29 +195,34 @@ class AgentReporter:
         self.log.warning("resize", pod=str(identity), uid=identity.uid, container=container, text=text)
         self.events.emit(identity, "Warning", "PodsliceResizeNotApplied", text)
 
-    def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
+    def resize_answered(self, identity: Identity, report: ResizeReport) -> None:
         """Report the result of a requested resize."""
         if self.metrics is not None:
-            self.metrics.answered.labels(news.operation, news.result).inc()
-            if news.result == "applied":
-                self.metrics.resize_seconds.observe(news.seconds)
-        if news.told:
+            self.metrics.answered.labels(report.operation, report.result).inc()
+            if report.result == "applied":
+                self.metrics.resize_seconds.observe(report.seconds)
+        if report.repeated:
             return
         self.log.info(
-            "resize", pod=str(identity), uid=identity.uid, operation=news.operation, result=news.result, text=news.text
+            "resize",
+            pod=str(identity),
+            uid=identity.uid,
+            operation=report.operation,
+            result=report.result,
+            text=report.text,
         )
-        kind = "Normal" if news.result == "applied" else "Warning"
-        self.events.emit(identity, kind, _RESIZE_EVENTS[news.result], news.text)
+        kind = "Normal" if report.result == "applied" else "Warning"
+        self.events.emit(identity, kind, _RESIZE_EVENTS[report.result], report.text)
 
-    def moved(self, identity: Identity, news: MoveNews) -> None:
+    def moved(self, identity: Identity, report: MoveReport) -> None:
         """Report the result of a move."""
         if self.metrics is not None:
-            self.metrics.moves.labels(news.result).inc()
+            self.metrics.moves.labels(report.result).inc()
         self.log.info(
-            "move", pod=str(identity), uid=identity.uid, result=news.result, text=news.text, seconds=news.seconds
+            "move", pod=str(identity), uid=identity.uid, result=report.result, text=report.text, seconds=report.seconds
         )
-        kind, reason = ("Normal", "PodsliceMoved") if news.result == "done" else ("Warning", "PodsliceNotMoved")
-        self.events.emit(identity, kind, reason, news.text)
+        kind, reason = ("Normal", "PodsliceMoved") if report.result == "done" else ("Warning", "PodsliceNotMoved")
+        self.events.emit(identity, kind, reason, report.text)
 
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
         """Report a consequence of a changed machine, for a pod or, with None, for the node."""

@@ -31,7 +31,7 @@ from podslice.advise.defrag.moves import (
     undo_request,
 )
 from podslice.agent.exclusive import SocketFile
-from podslice.agent.moves.moving import MovesRefusedError, Moving
+from podslice.agent.moves.plan_executor import MovesRefusedError, PlanExecutor
 from podslice.agent.seam import failure_of
 from podslice.agent.status.local import BACKLOG, bind_private
 from podslice.status.status import AgentStatus
@@ -154,7 +154,7 @@ def check_peer(peer: socket.socket) -> None:
 class MoveHandlers:
     """Handlers of the requests about moves."""
 
-    def __init__(self, moving: Moving) -> None:
+    def __init__(self, moving: PlanExecutor) -> None:
         self._moving = moving
 
     async def moves(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:

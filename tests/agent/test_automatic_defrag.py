@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.moves.automatic import LATELY, Automatic
+from podslice.agent.moves.automatic_defrag import LATELY, AutomaticDefrag
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import Pod
 from podslice.config.policy import Defragmentation, PodslicePolicy
@@ -32,7 +32,7 @@ class Watch:
 
 
 def fragmented(
-    folder: Path, test: Callable[[Elastic, Automatic, Watch], Awaitable[None]], rules: Defragmentation = RULES
+    folder: Path, test: Callable[[Elastic, AutomaticDefrag, Watch], Awaitable[None]], rules: Defragmentation = RULES
 ) -> None:
     """Two NUMA nodes with pods of 4 and of 12 CPUs, and no room for one of 14."""
     config = agent_config(reserved_system_cpus="0", topology_manager_policy="single-numa-node")
@@ -43,7 +43,7 @@ def fragmented(
         await world.run(make_pod("web", ("app", "4")))
         await world.run(make_pod("db", ("app", "12")))
         await world.run(make_pod("s", ("app", None)))
-        await test(world, Automatic(world.owner, world.moving, clock=watch, aside=at_once), watch)
+        await test(world, AutomaticDefrag(world.owner, world.moving, clock=watch, run_in_thread=at_once), watch)
 
     clock.run(main())
 
@@ -56,7 +56,7 @@ async def refused(world: Elastic, pod: Pod) -> None:
 def test_a_pod_that_was_not_aligned_gets_room(tmp_path: Path) -> None:
     """Others move, the pod's next attempt is admitted, and the way back is known."""
 
-    async def test(world: Elastic, automatic: Automatic, watch: Watch) -> None:
+    async def test(world: Elastic, automatic: AutomaticDefrag, watch: Watch) -> None:
         await refused(world, BIG)
         result = await automatic.look()
         assert result is not None
@@ -74,15 +74,15 @@ def test_a_pod_that_was_not_aligned_gets_room(tmp_path: Path) -> None:
 def test_in_vain_is_tried_once(tmp_path: Path) -> None:
     """A pod for which no moves make room is not planned for again until the node has changed."""
 
-    async def test(world: Elastic, automatic: Automatic, watch: Watch) -> None:
+    async def test(world: Elastic, automatic: AutomaticDefrag, watch: Watch) -> None:
         await refused(world, make_pod("big", ("app", "16")))
         planned = list[str]()
 
-        async def aside(work: Callable[..., object], *arguments: object) -> object:
+        async def run_in_thread(work: Callable[..., object], *arguments: object) -> object:
             planned.append(world.digest)
             return work(*arguments)
 
-        counting = Automatic(world.owner, world.moving, clock=watch, aside=aside)
+        counting = AutomaticDefrag(world.owner, world.moving, clock=watch, run_in_thread=run_in_thread)
         for _ in range(3):
             assert await counting.look() is None
         await world.run(make_pod("t", ("app", "1")))
@@ -96,7 +96,7 @@ def test_in_vain_is_tried_once(tmp_path: Path) -> None:
 def test_only_for_pods_refused_lately_for_topology(tmp_path: Path, pod: Pod, ahead: float) -> None:
     """A refusal of more than a minute ago, and a pod that was not refused, move nobody."""
 
-    async def test(world: Elastic, automatic: Automatic, watch: Watch) -> None:
+    async def test(world: Elastic, automatic: AutomaticDefrag, watch: Watch) -> None:
         if pod is BIG:
             await refused(world, pod)
         else:
@@ -111,7 +111,7 @@ def test_only_for_pods_refused_lately_for_topology(tmp_path: Path, pod: Pod, ahe
 def test_the_hour_bounds_it(tmp_path: Path) -> None:
     """Where no move is left in the hour, nothing is planned."""
 
-    async def test(world: Elastic, automatic: Automatic, watch: Watch) -> None:
+    async def test(world: Elastic, automatic: AutomaticDefrag, watch: Watch) -> None:
         await refused(world, BIG)
         assert await automatic.look() is None
         assert world.notes.troubles == []

@@ -23,7 +23,7 @@ PAUSE_SECONDS = 1.0
 """Between two answers, so that somebody who insists is not answered without end."""
 
 
-class Overwritten:
+class WriteWatcher:
     """Follows the CPU sets and quotas of all containers that run, and the quotas of pods. Without `writes` nobody is
     ever found; then only the passes over everything find what differs."""
 
@@ -37,7 +37,7 @@ class Overwritten:
         self._numbers: dict[str, int] = {}
         self._whose: dict[int, str] = {}
         self._written: set[int] = set()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def during(self, seconds: float) -> AsyncGenerator[frozenset[str]]:
         """The containers by id and pods by UID whose cgroups were written, whenever that happens; ours are among
@@ -51,7 +51,7 @@ class Overwritten:
         try:
             self._follow(self._writes, dict(self._files()))
             while (left := end - loop.time()) > 0:
-                await wait_at_most(self._news, min(left, FOLLOW_SECONDS))
+                await wait_at_most(self._changed, min(left, FOLLOW_SECONDS))
                 if self._written:
                     yield self._taken()
                     await asyncio.sleep(min(PAUSE_SECONDS, max(0.0, end - loop.time())))
@@ -64,11 +64,11 @@ class Overwritten:
     def _read(self, writes: FileWrites) -> None:
         self._written |= writes.read()
         if self._written:
-            self._news.set()
+            self._changed.set()
 
     def _taken(self) -> frozenset[str]:
         written, self._written = self._written, set()
-        self._news.clear()
+        self._changed.clear()
         if LOST in written:
             return self.followed
         return frozenset(self._whose[number] for number in written if number in self._whose)

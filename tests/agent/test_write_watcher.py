@@ -23,8 +23,8 @@ NEVER = 3600.0
 
 def on_node(folder: Path, monkeypatch: pytest.MonkeyPatch, test: Test, writes: FileWrites | None = None) -> None:
     """With an agent that makes no pass over everything while the test runs."""
-    monkeypatch.setattr("podslice.agent.cgroups.overwritten.FOLLOW_SECONDS", 0.01)
-    monkeypatch.setattr("podslice.agent.cgroups.overwritten.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("podslice.agent.cgroups.write_watcher.FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr("podslice.agent.cgroups.write_watcher.PAUSE_SECONDS", 0.01)
     followed = writes or FileWrites()
 
     async def main(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
@@ -48,7 +48,7 @@ async def made(fake: FakeRuntime, tree: FakeTree, uid: str) -> tuple[FakeContain
 async def started(agent: Agent, fake: FakeRuntime, tree: FakeTree, uid: str) -> tuple[FakeContainer, str]:
     """The same, once it is followed."""
     container, path = await made(fake, tree, uid)
-    await until(lambda: agent.overwritten.followed >= {uid, container.message.id})
+    await until(lambda: agent.write_watcher.followed >= {uid, container.message.id})
     return container, path
 
 
@@ -83,7 +83,7 @@ def test_who_insists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who writes again and again is answered after a pause each time, not as often as he writes."""
 
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
-        monkeypatch.setattr("podslice.agent.cgroups.overwritten.PAUSE_SECONDS", NEVER)
+        monkeypatch.setattr("podslice.agent.cgroups.write_watcher.PAUSE_SECONDS", NEVER)
         _, path = await started(agent, fake, tree, "owner")
         tree.write(path, "cpuset.cpus", "0-31")
         await until(lambda: len(agent.drifts) == 1)
@@ -102,7 +102,7 @@ def test_a_cgroup_that_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
         first, _ = await started(agent, fake, tree, "owner")
         await fake.remove_container(first.message.id)
-        await until(lambda: first.message.id not in agent.overwritten.followed)
+        await until(lambda: first.message.id not in agent.write_watcher.followed)
         _, path = await started(agent, fake, tree, "shares")
         tree.write(path, "cpuset.cpus", "0")
         await until(lambda: agent.drifts)
@@ -123,7 +123,7 @@ def test_a_kernel_that_gives_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
         troubles: list[str] = []
-        agent.overwritten._trouble = lambda what, text: troubles.append(text)
+        agent.write_watcher._trouble = lambda what, text: troubles.append(text)
         _, path = await made(fake, tree, "owner")
         tree.write(path, "cpuset.cpus", "0-31")
         await until(lambda: troubles)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from podslice.agent.records import Limits
-from podslice.agent.resize.resizes import asked_milli
+from podslice.agent.resize.unapplied_resizes import limit_milli_cpu
 from podslice.api.pod.spec import (
     Container,
     Pod,
@@ -28,22 +28,22 @@ _CPU, _MEMORY = "cpu", "memory"
 _LEAST_CPU = 10
 
 
-def asked_cpu(limits: Limits, shares: int) -> int | None:
+def requested_cpu(limits: Limits, shares: int) -> int | None:
     """The CPUs that a call asks for, in thousandths: those of the quota, else of the shares where they are whole CPUs;
     None where it does not say."""
-    milli = asked_milli(limits)
+    milli = limit_milli_cpu(limits)
     if milli is not None:
         return milli
     return shares // 1024 * 1000 if shares > 0 and shares % 1024 == 0 else None
 
 
-def container_wish(pod: Pod, name: str, limits: Limits, shares: int) -> Pod | None:
+def apply_container_update(pod: Pod, name: str, limits: Limits, shares: int) -> Pod | None:
     """The pod once a container has what a call asks for; None where that is nothing new. Only containers count whose
     requests are their limits: of the others a call does not say enough."""
     container = next((one for one in (*pod.spec.init_containers, *pod.spec.containers) if one.name == name), None)
     if container is None:
         return None
-    asked = {_CPU: asked_cpu(limits, shares), _MEMORY: None if limits.memory is None else limits.memory * 1000}
+    asked = {_CPU: requested_cpu(limits, shares), _MEMORY: None if limits.memory is None else limits.memory * 1000}
     changed = _changes(container.resources, asked)
     if not changed:
         return None
@@ -54,7 +54,7 @@ def container_wish(pod: Pod, name: str, limits: Limits, shares: int) -> Pod | No
     return replace(pod, spec=map_containers(pod.spec, with_them))
 
 
-def pod_wish(pod: Pod, milli: int) -> Pod | None:
+def apply_pod_update(pod: Pod, milli: int) -> Pod | None:
     """The pod once it may use so many thousandths of CPUs as a whole; None where that is nothing new."""
     resources = pod.spec.resources
     changed = {} if resources is None else _changes(resources, {_CPU: milli})
@@ -84,12 +84,12 @@ def _with(resources: ResourceRequirements, changed: ResourceList) -> ResourceReq
     return replace(resources, limits=limits | changed, requests=requests | changed)
 
 
-def same_resources(one: Pod, other: Pod, gates: Mapping[str, bool]) -> bool:
+def requests_same(one: Pod, other: Pod, gates: Mapping[str, bool]) -> bool:
     """True when two versions of a pod ask for the same."""
     return allocation_of(one, gates) == allocation_of(other, gates)
 
 
-def is_step(wish: Pod, spec: Pod, pod: Pod, gates: Mapping[str, bool]) -> bool:
+def is_intermediate(wish: Pod, spec: Pod, pod: Pod, gates: Mapping[str, bool]) -> bool:
     """True when a wish is on the way from what a pod has to what its specification says: a kubelet asks for memory
     first, then for CPUs, one container after the other."""
     wanted, said, has = (_amounts(allocation_of(one, gates)) for one in (wish, spec, pod))

@@ -18,9 +18,9 @@ from podslice.values.cpuset import Bits, format_bits, iter_bits
 LARGEST_FOLLOWING = 4 << 30
 """Bytes of one container that are moved at most."""
 LONGEST_FOLLOWING = 30.0
-Free = Callable[[int], int | None]
+FreeBytes = Callable[[int], int | None]
 """The free bytes of a NUMA node, None where nothing says."""
-Aside = Callable[..., Awaitable[Any]]
+RunInThread = Callable[..., Awaitable[Any]]
 """Calls a function with its arguments beside the event loop, as `asyncio.to_thread`."""
 
 
@@ -45,10 +45,10 @@ class _Change(NamedTuple):
 class MemoryMoves:
     """Below a cgroup root."""
 
-    def __init__(self, tree: CgroupTree, free: Free, *, aside: Aside = asyncio.to_thread) -> None:
+    def __init__(self, tree: CgroupTree, free: FreeBytes, *, run_in_thread: RunInThread = asyncio.to_thread) -> None:
         self._tree = tree
         self._free = free
-        self._aside = aside
+        self._run_in_thread = run_in_thread
 
     async def widen(self, steps: Iterable[Following]) -> None:
         """Containers may take memory from both places. Raises `OSError`, also where it cannot follow."""
@@ -75,7 +75,7 @@ class MemoryMoves:
 
     async def _bind(self, path: str, nodes: Bits) -> None:
         try:
-            await self._aside(self._tree.write_mems, path, nodes)
+            await self._run_in_thread(self._tree.write_mems, path, nodes)
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{path}/cpuset.mems") from None
 
@@ -106,7 +106,7 @@ def bytes_on(tree: CgroupTree, path: str, nodes: Bits) -> int:
     return sum(here.get(node, 0) for node in iter_bits(nodes))
 
 
-def room_on(free: Free, nodes: Bits) -> int | None:
+def room_on(free: FreeBytes, nodes: Bits) -> int | None:
     """Free bytes of NUMA nodes together, None where nothing says of one of them."""
     found = [free(node) for node in iter_bits(nodes)]
     return None if None in found else sum(one or 0 for one in found)

@@ -86,7 +86,7 @@ class TreeCgroups:
                 raise OSError(error.errno, error.strerror, f"{path}/cpu.weight") from None
 
 
-class Leaving:
+class CPUEvacuator:
     """Takes containers off CPUs that are not theirs any more."""
 
     def __init__(self, owner: Owner, cgroups: Cgroups) -> None:
@@ -112,10 +112,10 @@ class Leaving:
             if runs_on & cpus & ~wanted.cpus and self._cgroups.narrow(record, wanted.cpus):
                 updates.narrowed(record, wanted.cpus)
                 left.append((record, cpus & ~wanted.cpus))
-        await until_left(self._cgroups, left)
+        await wait_until_vacated(self._cgroups, left)
 
 
-async def until_left(cgroups: Cgroups, left: Iterable[tuple[ContainerRecord, Bits]]) -> None:
+async def wait_until_vacated(cgroups: Cgroups, left: Iterable[tuple[ContainerRecord, Bits]]) -> None:
     """Returns when the kernel says that containers are off these CPUs. Raises `OSError` with the file."""
     patience = LONGEST_LEAVING
     for record, gone in left:

@@ -14,7 +14,7 @@ from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
 from podslice.service.identity import Identity
 
 
-class Vanished:
+class VanishedSandboxes:
     """Finds them. A sandbox is gone when a cgroup that was there, its own or its pod's, is no longer there, and none of
     its containers has one. A cgroup that was never seen says nothing: some runtimes keep sandboxes elsewhere."""
 

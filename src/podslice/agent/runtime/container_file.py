@@ -41,7 +41,7 @@ class _Generation(msgspec.Struct, frozen=True):
     generation: int = 0
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _FileVariables(msgspec.Struct, frozen=True):
     """What of the file counts for who comes after this process."""
 
     cpus: str = ""
@@ -49,7 +49,7 @@ class _Told(msgspec.Struct, frozen=True):
     exclusive_cpus: str = msgspec.field(default="", name="exclusiveCPUs")
 
 
-class _ToldFacts(NamedTuple):
+class _WrittenFile(NamedTuple):
     """The content of a file, None where it is not known, and how often it changed."""
 
     facts: Exposed | None
@@ -61,7 +61,7 @@ class ContainerFiles:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._content: dict[str, _ToldFacts] = {}
+        self._content: dict[str, _WrittenFile] = {}
 
     def write(self, record: ContainerRecord, facts: Exposed) -> None:
         """Bring a container's file up to date; one that is left alone gets none. Raises `OSError`."""
@@ -71,7 +71,7 @@ class ContainerFiles:
         if known.facts == facts:
             self._content[record.id] = known
             return
-        written = _ToldFacts(facts, known.generation + 1)
+        written = _WrittenFile(facts, known.generation + 1)
         content = msgspec.json.encode({"generation": written.generation, **msgspec.to_builtins(facts)}) + b"\n"
         folder = self._folder / record.id
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ class ContainerFiles:
             beside.chmod(0o644)
         self._content[record.id] = written
 
-    def _found(self, container_id: str) -> _ToldFacts:
+    def _found(self, container_id: str) -> _WrittenFile:
         """What an earlier process wrote, as far as it can be read."""
         try:
             data = self._read(container_id)
             known = msgspec.json.decode(data, type=_Generation)
-            return _ToldFacts(msgspec.json.decode(data, type=Exposed), known.generation)
+            return _WrittenFile(msgspec.json.decode(data, type=Exposed), known.generation)
         except (OSError, RecursionError, msgspec.MsgspecError):
-            return _ToldFacts(None, 0)
+            return _WrittenFile(None, 0)
 
     def _read(self, container_id: str) -> bytes:
         """Raises `OSError`."""
@@ -96,13 +96,13 @@ class ContainerFiles:
             raise FileNotFoundError(FILE_NAME)
         return (self._folder / container_id / FILE_NAME).read_bytes()
 
-    def told(self, message: nri.Container) -> Mapping[str, str]:
+    def environment(self, message: nri.Container) -> Mapping[str, str]:
         """What a container was told last, as variables; empty for one without a file. Where no files are written its
         environment must do."""
         if self._folder is None:
             return variables_of(message)
         try:
-            data = msgspec.json.decode(self._read(message.id), type=_Told)
+            data = msgspec.json.decode(self._read(message.id), type=_FileVariables)
         except (OSError, msgspec.MsgspecError, RecursionError):
             return {}
         return {CPUS_ENV: data.cpus, ISOLATION_ENV: data.isolation, EXCLUSIVE_ENV: data.exclusive_cpus}

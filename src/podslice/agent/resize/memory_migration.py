@@ -11,20 +11,20 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-from podslice.agent.moves.movingmemory import LONGEST_FOLLOWING, Aside, Free, bytes_on, room_on
+from podslice.agent.moves.memory_moves import LONGEST_FOLLOWING, FreeBytes, RunInThread, bytes_on, room_on
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
 from podslice.node.cpu.state import Intent, PodMemory, numa_nodes
 from podslice.values.cpuset import Bits, format_bits
 
 
-class LeavingMemory:
+class MemoryMigration:
     """Below a cgroup root."""
 
-    def __init__(self, tree: CgroupTree, free: Free, *, aside: Aside = asyncio.to_thread) -> None:
+    def __init__(self, tree: CgroupTree, free: FreeBytes, *, run_in_thread: RunInThread = asyncio.to_thread) -> None:
         self._tree = tree
         self._free = free
-        self._aside = aside
+        self._run_in_thread = run_in_thread
 
     def stays(self, intent: Intent, records: Iterable[ContainerRecord]) -> str:
         """Why the memory of a pod's containers has to stay on NUMA nodes that it is to leave; empty where it need
@@ -51,7 +51,7 @@ class LeavingMemory:
             if path is not None and record.started and wanted.mems and had & ~wanted.mems:
                 with contextlib.suppress(OSError, TimeoutError):
                     async with asyncio.timeout(LONGEST_FOLLOWING):
-                        await self._aside(self._tree.write_mems, path, wanted.mems)
+                        await self._run_in_thread(self._tree.write_mems, path, wanted.mems)
 
 
 def _nodes(memory: PodMemory, name: str) -> Bits:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 from podslice.advise.defrag.moves import DefragmentationResult, MoveRequest
 from podslice.advise.defrag.plan import Plan, defragment
-from podslice.agent.moves.moving import MovesRefusedError, Moving
-from podslice.agent.moves.movingmemory import Aside
+from podslice.agent.moves.memory_moves import RunInThread
+from podslice.agent.moves.plan_executor import MovesRefusedError, PlanExecutor
 from podslice.agent.owner import Owner
 from podslice.agent.seam import failure_of
 from podslice.agent.status.trialnode import copy_for_trial
@@ -31,21 +31,21 @@ MOST_STATES = 1000
 """Of the search for a plan: a second or two."""
 
 
-class Automatic:
+class AutomaticDefrag:
     """On one node. `clock` is that of the refusals."""
 
     def __init__(
         self,
         owner: Owner,
-        moving: Moving,
+        moving: PlanExecutor,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        aside: Aside = asyncio.to_thread,
+        run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
         self._moving = moving
         self._clock = clock
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._tried: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Automatic:
             return None
         state, most = digest(node.state).named, self._moving.left_this_hour
         try:
-            plan = await self._aside(_plan, copy_for_trial(node), wants, most) if most else None
+            plan = await self._run_in_thread(_plan, copy_for_trial(node), wants, most) if most else None
             if plan is None or not plan.fits or not plan.moves:
                 return None
             return await self._moving.carry_out(MoveRequest(state, plan.moves))

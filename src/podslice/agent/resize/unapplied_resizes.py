@@ -14,7 +14,7 @@ from podslice.node.cpu.state import OWNING
 from podslice.values.quantity import cpus_text
 
 
-def asked_milli(limits: Limits | None) -> int | None:
+def limit_milli_cpu(limits: Limits | None) -> int | None:
     """The CPU limit the kubelet asked for, in thousandths; None without one."""
     if limits is None or limits.quota is None or limits.period <= 0:
         return None
@@ -24,10 +24,10 @@ def asked_milli(limits: Limits | None) -> int | None:
 def is_resized(record: ContainerRecord, placement: Pinning) -> bool:
     """True when a container that owns CPUs should have another number of them than it was created with. Where that
     number is no longer known, the number it owns counts."""
-    asked = asked_milli(record.limits)
+    asked = limit_milli_cpu(record.limits)
     if asked is None or placement.isolation not in OWNING or not placement.quota_off:
         return False
-    had = asked_milli(record.created)
+    had = limit_milli_cpu(record.created)
     if record.created is None and placement.isolation == "container":
         had = (placement.cpus | placement.siblings).bit_count() * 1000
     return had is not None and asked != had
@@ -55,6 +55,6 @@ def pod_resize_text(milli: int) -> str:
 def resize_text(record: ContainerRecord) -> str:
     """One container's resize in a sentence."""
     return (
-        f"container {record.name} is asked to have {cpus_text(asked_milli(record.limits) or 0)} and keeps"
+        f"container {record.name} is asked to have {cpus_text(limit_milli_cpu(record.limits) or 0)} and keeps"
         f" {record.applied.cpus.bit_count()}, with the limit asked for: {_REMEDY}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from podslice.agent.runtime.vanished import Vanished
+from podslice.agent.runtime.vanished_sandboxes import VanishedSandboxes
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.values.cpuset import parse_bits
 from tests.agent.fakenode import FakeTree
@@ -13,14 +13,14 @@ from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod
 
 
-def watched(world: World, folder: Path) -> tuple[Vanished, FakeTree]:
+def watched(world: World, folder: Path) -> tuple[VanishedSandboxes, FakeTree]:
     """Cgroups of every pod and container."""
     fake = FakeTree(folder / "cgroup")
     for pod in world.fake.pods.values():
         fake.add(pod.linux.cgroup_parent.strip("/"))
     for container in world.fake.containers.values():
         fake.add(container.message.linux.cgroups_path.strip("/"))
-    return Vanished(world.owner, CgroupTree(folder / "cgroup")), fake
+    return VanishedSandboxes(world.owner, CgroupTree(folder / "cgroup")), fake
 
 
 def test_a_pod_whose_cgroup_went_is_released(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_what_was_never_seen_is_not_missed(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         await world.run(make_pod("a", ("app", "4")))
         tree = FakeTree(tmp_path / "cgroup")
-        watch = Vanished(world.owner, CgroupTree(tree.root))
+        watch = VanishedSandboxes(world.owner, CgroupTree(tree.root))
         assert watch.run() == watch.run() == []
         watch, fake = watched(world, tmp_path)
         assert watch.run() == []
@@ -91,7 +91,7 @@ def test_finished_pods_hold_nothing_after_a_restart(tmp_path: Path) -> None:
         await world.kill()
         world.fake.containers.clear()
         shutil.rmtree(tree.root / "kubepods/poddone/pause")
-        world.ended = lambda identity: Vanished(world.owner, CgroupTree(tree.root)).ended(identity)
+        world.ended = lambda identity: VanishedSandboxes(world.owner, CgroupTree(tree.root)).ended(identity)
         await world.start()
         assert set(world.owner.pods) == {"alive"}
         assert world.owner.placing.exclusive().bit_count() == 4

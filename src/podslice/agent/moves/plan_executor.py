@@ -15,10 +15,10 @@ from collections.abc import Callable
 from podslice.advise.defrag.moves import DefragmentationResult, MoveOutcome, MoveProgress, MoveRequest, move_text
 from podslice.advise.defrag.plan import problem_in_moves
 from podslice.advise.trial.trial import Trial
-from podslice.agent.moves.movingmemory import Aside
-from podslice.agent.moves.running_move import RunningMoves
+from podslice.agent.moves.memory_moves import RunInThread
+from podslice.agent.moves.running_move import MoveRunner
 from podslice.agent.owner import Owner
-from podslice.agent.resize.actuating import POLL_SECONDS
+from podslice.agent.resize.cgroup_writes import POLL_SECONDS
 from podslice.agent.status.trialnode import copy_for_trial
 from podslice.host.state.resize_store import ResizeStore
 from podslice.node.holding import digest
@@ -35,23 +35,23 @@ class MovesRefusedError(PodsliceError):
     """Nothing was moved."""
 
 
-class Moving:
+class PlanExecutor:
     """Of one node. With `observe` nothing is moved. `last` is what became of the last plan that moved anybody."""
 
     def __init__(
         self,
         owner: Owner,
-        running_moves: RunningMoves,
+        running_moves: MoveRunner,
         *,
         observe: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        aside: Aside = asyncio.to_thread,
+        run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
         self._running_moves = running_moves
         self._observe = observe
         self._clock = clock
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._busy = False
         self._moved: deque[float] = deque()
         self.last: DefragmentationResult | None = None
@@ -105,7 +105,7 @@ class Moving:
         if request.state != before:
             raise MovesRefusedError(f"{stale}: plan anew")
         self._check_hour(request, rules.max_moves_per_hour)
-        problem = await self._aside(problem_in_moves, Trial.of(copy_for_trial(store.node)), request.moves)
+        problem = await self._run_in_thread(problem_in_moves, Trial.of(copy_for_trial(store.node)), request.moves)
         if problem:
             raise MovesRefusedError(problem)
         if self._digest() != before:

@@ -9,8 +9,8 @@ from podslice.agent.kubelet.sources import unit_uid
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
 from podslice.agent.resize.actuator import Actuator
-from podslice.agent.resize.resizes import asked_milli
-from podslice.agent.resize.wishes import container_wish, is_step, pod_wish
+from podslice.agent.resize.unapplied_resizes import limit_milli_cpu
+from podslice.agent.resize.update_calls import apply_container_update, apply_pod_update, is_intermediate
 from podslice.agent.runtime.translate import limits_of
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
@@ -40,12 +40,14 @@ class ResizeRequests:
         target = self.target(record.unit)
         if target is None or not record.member or record.limits is None:
             return None
-        return container_wish(target, record.member, record.limits.updated(resources), resources.cpu.shares.value)
+        return apply_container_update(
+            target, record.member, record.limits.updated(resources), resources.cpu.shares.value
+        )
 
     def says(self, spec: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
         """True when a specification asks for a container what the call does."""
         asked = (record.limits or Limits()).updated(resources)
-        return container_wish(spec, record.member, asked, resources.cpu.shares.value) is None
+        return apply_container_update(spec, record.member, asked, resources.cpu.shares.value) is None
 
     def target(self, unit: str) -> Pod | None:
         """What a pod has or is about to have; None for one that has no CPUs to resize."""
@@ -62,8 +64,8 @@ class ResizeRequests:
 
     async def pod(self, pod: PodRecord, wish: Pod, resources: nri.LinuxResources) -> Pod:
         """The same where the pod as a whole was asked about."""
-        milli = asked_milli(Limits().updated(resources)) or 0
-        return await self._settled(pod, pod.identity.uid, wish, lambda spec: pod_wish(spec, milli) is None)
+        milli = limit_milli_cpu(Limits().updated(resources)) or 0
+        return await self._settled(pod, pod.identity.uid, wish, lambda spec: apply_pod_update(spec, milli) is None)
 
     async def _settled(self, pod: PodRecord, unit: str, wish: Pod, says: Callable[[Pod], bool]) -> Pod:
         target = self.target(unit)
@@ -73,7 +75,7 @@ class ResizeRequests:
         gates = self._actuator.store.node.rules.gates
         if says(found):
             return found
-        if is_step(wish, found, target, gates):
+        if is_intermediate(wish, found, target, gates):
             return wish
         await self._specifications.wait_until(pod.identity, lambda: self._holds(pod.identity, says))
         found = self.find(pod.identity)
@@ -117,10 +119,10 @@ class ResizeRequests:
     def of_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> Pod | None:
         """The same of a call for a pod as a whole."""
         target = self.target(pod.identity.uid)
-        milli = asked_milli(Limits().updated(resources))
+        milli = limit_milli_cpu(Limits().updated(resources))
         if target is None or milli is None or not self._owner.placing.has_bubble(pod.identity.uid):
             return None
-        return pod_wish(target, milli)
+        return apply_pod_update(target, milli)
 
 
 def restarts(spec: Pod, record: ContainerRecord) -> bool:
