@@ -20,18 +20,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.agent.fake_source import FakeSource
+from tests.agent.helpers import never_ended, settle_nothing
 from tests.service.fake_runtime import FakeRuntime
 
 from benchmarks.agent_soak import Silent, Soak
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.kubelet.sources import Sources
-from podslice.agent.owner import Owner
-from podslice.agent.resize.actuator import Actuator
+from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.resize.cgroup_writes import TreeCgroups
-from podslice.agent.resize.resizing import Resizing
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, run_plugin
-from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.agent.wiring import wire_node, wire_plugin, wire_resizes
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.host.kernel.cgroup2 import CgroupTree
@@ -107,10 +107,16 @@ async def answers(state: Path, tree: Cpusets | PlainFiles, *, shared: int, round
     sources = Sources([source])
     policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
     machine = from_synthetic("numa:1(memory=64GB) core:64 pu:1")
-    owner = Owner(state, machine, _CONFIG, reporter=Silent(), policy=policy, find=sources.find)
+    node = wire_node(
+        NodeSetup(state, machine, _CONFIG, policy), Silent(), facts=GatheredFacts(sources), resizes=sources
+    )
+    owner = node.owner
     reconciler = Reconciler(owner, tree)
-    resizing = Resizing(owner, sources, Actuator(owner, TreeCgroups(tree, reconciler.write)))
-    plugin = AgentPlugin(owner, sources, ContainerFiles(None), Silent(), write=reconciler.write, resizing=resizing)
+    resizing = wire_resizes(node, TreeCgroups(tree, reconciler.write), leaving=None, threads=None)
+    plugin = wire_plugin(
+        node, sources, ContainerFiles(None), Silent(),
+        settle=settle_nothing, write=reconciler.write, ended=never_ended, resizing=resizing,
+    )  # fmt: skip
     launch = Launch("podslice", "90", fake.connect, False)
     task = asyncio.ensure_future(
         run_plugin(plugin, launch, connected=lambda found: None, disconnected=lambda why: None)

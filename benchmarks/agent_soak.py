@@ -22,16 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.agent.fake_source import FakeSource
+from tests.agent.helpers import never_ended, settle_nothing, write_nothing
 from tests.service.fake_runtime import FakeRuntime
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.kubelet.sources import Sources
-from podslice.agent.owner import Owner
+from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, run_plugin
-from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.wiring import wire_node, wire_plugin
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import KubeletConfig
 from podslice.host.state import statefile
@@ -95,8 +97,13 @@ class Soak:
 
     async def start(self) -> None:
         sources = Sources([self.source])
-        self.owner = Owner(self.folder / "state", self.machine, CONFIG, reporter=self.reporter, find=sources.find)
-        plugin = AgentPlugin(self.owner, sources, ContainerFiles(self.folder / "files"), self.reporter)
+        setup = NodeSetup(self.folder / "state", self.machine, CONFIG)
+        node = wire_node(setup, self.reporter, facts=GatheredFacts(sources))
+        self.owner = node.owner
+        plugin = wire_plugin(
+            node, sources, ContainerFiles(self.folder / "files"), self.reporter,
+            settle=settle_nothing, write=write_nothing, ended=never_ended,
+        )  # fmt: skip
         self._task = asyncio.ensure_future(
             run_plugin(
                 plugin,

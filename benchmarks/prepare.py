@@ -17,10 +17,13 @@ import grpc
 from tests.agent.helpers import Notes
 
 from podslice import KubeletConfig, Pod, PodslicePolicy, pod_from_dict
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.dra.driver import Driver
-from podslice.agent.owner import Owner
+from podslice.agent.dra.reservations import Reservations
+from podslice.agent.records import NodeRecords
 from podslice.agent.settings import DRASettings
+from podslice.agent.wiring import ClaimSetup, wire_node
 from podslice.api.pod.spec import from_dict
 from podslice.config.policy import ClaimRules
 from podslice.dra.objects import ResourceClaim
@@ -81,11 +84,17 @@ async def time_call(channel: Any, method: str, request: Any, kind: Any) -> tuple
 async def measure(folder: Path, calls: int) -> dict[str, list[tuple[float, float]]]:
     policy = PodslicePolicy(claims=ClaimRules(CLAIMS))
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
-    owner = Owner(folder / "state", from_synthetic(MACHINE), config, reporter=Notes(), policy=policy)
     settings = DRASettings(
         plugins=str(folder / "plugins"), plugins_registry=str(folder / "registry"), cdi=str(folder / "cdi")
     )
-    driver = Driver(settings, owner, Claims(), NODE)  # type: ignore[arg-type]
+    records, checkpoint = NodeRecords(), Path(settings.kubelet_state)
+    reservations = Reservations(records.claims, Claims(), checkpoint, trouble=lambda what, why: None)
+    setup = NodeSetup(folder / "state", from_synthetic(MACHINE), config, policy)
+    claims = ClaimSetup(folder / "cdi", reservations.find_pods)
+    owner = wire_node(setup, Notes(), records=records, claims=claims).owner
+    assert owner.claims is not None
+    quiet = lambda result, seconds: None  # noqa: E731
+    driver = Driver(settings, owner, owner.claims, reservations, Claims(), NODE, prepared=quiet)  # type: ignore[arg-type]
     owner.synchronize(Listed([], []))
     for number in range(PODS):
         owner.run_pod(f"s{number}", Identity(f"p{number}", "default", f"p{number}", {}), pod(number))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
-from podslice.agent.dra.cdi import CDIFiles, device_id
-from podslice.agent.dra.claimfiles import ClaimFiles
+from podslice.agent.dra.cdi import device_id
 from podslice.agent.dra.claimledger import ClaimLedger
-from podslice.agent.owner import Owner
+from podslice.agent.dra.reservations import Reservations
+from podslice.agent.records import NodeRecords
+from podslice.agent.wiring import ClaimSetup, wire_node
 from podslice.api.pod.spec import from_dict
 from podslice.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
 from podslice.dra.objects import ResourceClaim
@@ -44,36 +47,50 @@ def with_memory() -> tuple[Any, PodslicePolicy]:
     return config, PodslicePolicy(claims=ClaimRules("8-15,24-31", (ClaimMemory(1, {"memory": "2Gi"}),)))
 
 
-def book_of(owner: Owner, folder: Path, notes: Notes) -> ClaimLedger:
-    """The owner's book of claims."""
-    book = ClaimLedger(owner.admitting, ClaimFiles(folder / "state"), CDIFiles(folder / "cdi"), notes)
-    owner.serve_claims(book)
-    return book
+def reservations_of(records: NodeRecords, api: Any, checkpoint: Path, **more: Any) -> Reservations:
+    """Who may use the claims of a node whose API server is `api`."""
+    return Reservations(records.claims, api, checkpoint, trouble=lambda what, why: None, **more)
 
 
 class ClaimWorld(World):
-    """A world with a book of claims."""
+    """A world with a ledger of claims. `users` are the pods that may use claims, by the claims' UIDs; with `api` they
+    are read from that API server as an agent does, by `reservations`."""
 
-    book: ClaimLedger
+    reservations: Reservations
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, api: Any = None, **options: Any) -> None:
+        self.sleep = options.pop("sleep", asyncio.sleep)
         super().__init__(folder, **{"policy": POLICY, **options})
+        self.users: dict[str, frozenset[str]] = {}
+        self.api = api
 
-    async def _connect(self) -> None:
-        self.book = book_of(self.owner, self.folder, self.notes)
-        await super()._connect()
+    def claim_setup(self, records: NodeRecords) -> ClaimSetup:
+        self.reservations = reservations_of(records, self.api, self.folder / "dra_manager_state", sleep=self.sleep)
+        asked = lambda uid: self.users.get(uid, frozenset())  # noqa: E731
+        return ClaimSetup(self.folder / "cdi", asked if self.api is None else self.reservations.find_pods)
+
+    @property
+    def ledger(self) -> ClaimLedger:
+        assert self.owner.claims is not None
+        return self.owner.claims
 
 
 class Desk:
-    """An owner and its book without runtime; made anew, it is the process after."""
+    """An owner and its ledger without runtime; made anew, it is the process after. `api` is its API server,
+    `checkpoint` the file in which the kubelet keeps its claims."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, api: Any = None, checkpoint: Path | None = None) -> None:
         self.folder = folder
         self.notes = Notes()
-        self.owner = Owner(
-            folder / "state", from_synthetic(MACHINE), agent_config(), reporter=self.notes, policy=POLICY
+        records = NodeRecords()
+        self.reservations = reservations_of(
+            records, FakeClaims() if api is None else api, checkpoint or folder / "dra_manager_state"
         )
-        self.book = book_of(self.owner, folder, self.notes)
+        setup = NodeSetup(folder / "state", from_synthetic(MACHINE), agent_config(), POLICY)
+        claims = ClaimSetup(folder / "cdi", self.reservations.find_pods)
+        self.owner = wire_node(setup, self.notes, records=records, claims=claims).owner
+        assert self.owner.claims is not None
+        self.ledger = self.owner.claims
         self.owner.synchronize(Listed([], []))
 
     def holds(self) -> dict[str, int]:
@@ -89,7 +106,7 @@ class Desk:
         assert union(held.values()) | view.shared == view.topology.all_cpus
         assert sum(cpus.bit_count() for cpus in held.values()) + view.shared.bit_count() == view.topology.num_cpus
         assert union(held.values()) & ~parse_bits("8-15,24-31") == 0
-        assert set(held) == set(self.book.claims)
+        assert set(held) == set(self.ledger.claims)
         assert {path.stem for path in (self.folder / "state" / "claims").glob("*")} == set(held)
         told = {path.name.removeprefix("podslice.io-claim_").removesuffix(".json")
                 for path in (self.folder / "cdi").glob("*")}  # fmt: skip

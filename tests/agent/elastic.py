@@ -10,20 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.agent.cgroups.reconcile import Reconciler, pinned_in
+from podslice.agent.admitting import NodeSetup
+from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.moves.memory_moves import MemoryMoves
 from podslice.agent.moves.move_rules import ThreadMasks
 from podslice.agent.moves.plan_executor import PlanExecutor
 from podslice.agent.moves.running_move import MoveRunner
-from podslice.agent.owner import Owner
-from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resize.actuator import Actuator
+from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.resize.cgroup_writes import TreeCgroups
 from podslice.agent.resize.memory_migration import MemoryMigration
-from podslice.agent.resize.resizing import Resizing
 from podslice.agent.runtime.container_file import ContainerFiles
-from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.agent.wiring import wire_node, wire_plugin, wire_resizes
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
@@ -35,7 +33,7 @@ from podslice.node.view import NodeView
 from podslice.service.proto import nri_pb2 as nri
 from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.fake_source import FakeSource
-from tests.agent.helpers import GIB, Notes, agent_config
+from tests.agent.helpers import GIB, Notes, agent_config, never_ended
 from tests.agent.kernel import SHARED, Kernel, KilledError
 
 MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
@@ -81,26 +79,22 @@ class Elastic:
         self.files._folder = None  # what a killed process still had to write is not written
         files = self.files = ContainerFiles(self.folder / "containers")
         sources = Sources([self.source], wait=self.wait)
-        self.owner = Owner(
-            self.folder / "state",
-            self.machine,
-            self.config,
-            reporter=self.notes,
-            policy=self.policy,
-            find=sources.find,
-            environment=files.environment,
-            runs_on=self.runs_on,
-        )
-        self.owner.updates.clock = lambda: asyncio.get_running_loop().time()
+        clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
+        node = wire_node(
+            NodeSetup(self.folder / "state", self.machine, self.config, self.policy), self.notes,
+            facts=GatheredFacts(sources, files, self.kernel), resizes=sources, clock=clock,
+        )  # fmt: skip
+        self.owner = node.owner
         self.reconciler = Reconciler(self.owner, self.kernel)
         cgroups = TreeCgroups(self.kernel, self.reconciler.write)
-        clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
         leaving = MemoryMigration(self.kernel, lambda node: self.free.get(node, 1 << 40), run_in_thread=at_once)
         threads = lambda record: self.masks  # noqa: E731
-        actuator = Actuator(self.owner, cgroups, memory=leaving, threads=threads, run_in_thread=at_once, clock=clock)
-        self.resizing = Resizing(self.owner, sources, actuator, clock=clock)
+        self.resizing = wire_resizes(
+            node, cgroups, leaving=leaving, threads=threads, run_in_thread=at_once, clock=clock
+        )
         running_moves = MoveRunner(
             self.owner,
+            node.events,
             self.resizing,
             cgroups,
             MemoryMoves(self.kernel, lambda node: self.free_memory, run_in_thread=at_once),
@@ -111,21 +105,13 @@ class Elastic:
             run_in_thread=at_once,
         )
         self.moving = PlanExecutor(self.owner, running_moves, clock=clock, run_in_thread=at_once)
-        self.plugin = AgentPlugin(
-            self.owner,
-            sources,
-            files,
-            self.notes,
-            settle=self.reconciler.settle,
-            write=self.reconciler.write,
-            resizing=self.resizing,
-        )
+        self.plugin = wire_plugin(
+            node, sources, files, self.notes, settle=self.reconciler.settle, write=self.reconciler.write,
+            ended=never_ended, resizing=self.resizing,
+        )  # fmt: skip
         updates = self.plugin.synchronize(list(self.pods.values()), list(self.containers.values()))
         assert not self.owner.safe_mode, self.owner.safe_mode
         self.apply(updates)
-
-    def runs_on(self, record: ContainerRecord) -> Pinning:
-        return pinned_in(self.kernel, record)
 
     def apply(self, updates: Iterable[nri.ContainerUpdate]) -> None:
         """The runtime takes over updates, one after the other."""

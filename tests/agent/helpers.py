@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.kubelet.sources import Sources
-from podslice.agent.owner import Owner
-from podslice.agent.records import ReportedRefusal
+from podslice.agent.podfacts import GatheredFacts
+from podslice.agent.records import ContainerRecord, NodeRecords, Pinning, ReportedRefusal
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Connection, Launch, run_plugin
-from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.agent.wiring import ClaimSetup, wire_node, wire_plugin
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY
 from podslice.host.boot import Boot
+from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.delta import MachineConsequence
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Decision, Node
@@ -97,6 +99,20 @@ def pod_level(**overrides: Any) -> KubeletConfig:
     return agent_config(topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True}, **overrides)
 
 
+def settle_nothing(uid: str) -> None:
+    """Pods' cgroups stay as they are."""
+
+
+def write_nothing(record: ContainerRecord, wanted: Pinning) -> bool:
+    """No cgroup can be written."""
+    return False
+
+
+def never_ended(identity: Identity) -> bool:
+    """Every listed sandbox lives."""
+    return False
+
+
 class World:
     """One node: `fake` runtime, `source` of pods, and the agent, which `kill` and `start` take away and bring back."""
 
@@ -108,10 +124,12 @@ class World:
         self.policy = options.pop("policy", NO_POLICY)
         self.boot: Boot | None = None
         self.move_strangers = options.pop("move_strangers", True)
+        self.tree: CgroupTree | None = options.pop("tree", None)
+        self.real_devices = options.pop("real_devices", False)
         self.wait = options.pop("wait", 0.5)
         self.annotation = options.pop("annotation", True)
         self.api_server = options.pop("api_server", False)
-        self.ended: Callable[[Identity], bool] = lambda identity: False
+        self.ended: Callable[[Identity], bool] = never_ended
         self.fake = FakeRuntime(**{"request_timeout": 30.0, **options})
         self.source = FakeSource()
         if self.api_server:
@@ -124,19 +142,25 @@ class World:
         """A new agent process on the same state directory."""
         files = ContainerFiles(self.folder / "containers")
         sources = Sources([self.source], wait=self.wait, annotation=self.annotation)
-        self.owner = Owner(
-            self.folder / "state",
-            self.machine,
-            self.config,
-            reporter=self.notes,
-            find=sources.find,
-            move_strangers=self.move_strangers,
-            policy=self.policy,
-            boot=self.boot,
-            environment=files.environment,
-        )
-        self.plugin = AgentPlugin(self.owner, sources, files, self.notes, ended=self.ended, observe=self.observe)
+        setup = NodeSetup(
+            self.folder / "state", self.machine, self.config, self.policy, boot=self.boot,
+            real_devices=self.real_devices, move_strangers=self.move_strangers,
+        )  # fmt: skip
+        records = NodeRecords()
+        self.node = wire_node(
+            setup, self.notes, records=records, facts=GatheredFacts(sources, files, self.tree),
+            claims=self.claim_setup(records),
+        )  # fmt: skip
+        self.owner = self.node.owner
+        self.plugin = wire_plugin(
+            self.node, sources, files, self.notes, settle=settle_nothing, write=write_nothing, ended=self.ended,
+            observe=self.observe,
+        )  # fmt: skip
         await self._connect()
+
+    def claim_setup(self, records: NodeRecords) -> ClaimSetup | None:
+        """What the agent has for claims; None on a node without them."""
+        return None
 
     async def _connect(self) -> None:
         launch = Launch("podslice", "90", self.fake.connect, False)

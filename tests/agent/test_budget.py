@@ -66,7 +66,6 @@ def test_the_pods_cgroup_says_the_limit_where_the_runtime_does_not(tmp_path: Pat
         fake = FakeTree(tmp_path / "cgroup")
         fake.add("kubepods/podp", cpu_max="400000 100000")
         loop = Reconciler(world.owner, CgroupTree(fake.root))
-        world.owner._pod_limit = loop.pod_limit
         world.plugin._settle = loop.settle
         pod = await world.fake.run_pod("p", cgroup_parent="/kubepods/podp")
         first = await create(world, pod, "own", 2)
@@ -74,7 +73,7 @@ def test_the_pods_cgroup_says_the_limit_where_the_runtime_does_not(tmp_path: Pat
         assert world.owner.pods["p"].limit == 4000
         assert (owns(first), owns(await create(world, pod, "rest", 4))) == (2, 0)
 
-    in_world(tmp_path, test)
+    in_world(tmp_path, test, tree=CgroupTree(tmp_path / "cgroup"))
 
 
 def test_the_pods_quota_comes_back(tmp_path: Path) -> None:

@@ -52,11 +52,11 @@ class Cgroups:
         self.world = world
         self.tree = FakeTree(folder / "cgroup")
         self.claim: PreparedClaim = claim("p", (1, 4), memory={"memory": 2 * GI})
-        world.book.kubelet_adds = kubelet_adds(version)
+        world.ledger.kubelet_adds = kubelet_adds(version)
         self.loop = Reconciler(world.owner, CgroupTree(self.tree.root))
         world.plugin._settle = self.loop.settle
-        world.book.prepare(self.claim)
-        self.cpus = world.book.device_pinnings(self.claim)[0].cpus
+        world.ledger.prepare(self.claim)
+        self.cpus = world.ledger.device_pinnings(self.claim)[0].cpus
 
     async def run(self, pod: Pod, **of_pod: str) -> str:
         self.tree.add("kubepods/podp", **of_pod)

@@ -202,11 +202,11 @@ def test_the_second_pod_of_a_claim(tmp_path: Path) -> None:
         assert not first.error
         claims.put(replace(one, pods=("a", "second")))
         assert (await kubelet.prepare(one))["uid-a"] == first
-        assert driver.book.claims["uid-a"].pods == ("a",)
+        assert driver.ledger.claims["uid-a"].pods == ("a",)
         claims.put(replace(one, pods=("second", "third")))
         assert "reserved for 2 pods" in (await kubelet.prepare(one))["uid-a"].error
         claims.put(replace(one, pods=("second",)))
         assert (await kubelet.prepare(one))["uid-a"] == first
-        assert driver.book.claims["uid-a"].pods == ("second",)
+        assert driver.ledger.claims["uid-a"].pods == ("second",)
 
     with_driver(tmp_path, test)

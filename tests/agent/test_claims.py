@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.cgroups.reconcile import Reconciler
-from podslice.agent.dra.cdi import read_claimed_devices, variable
+from podslice.agent.dra.cdi import read_claimed_devices, short, variable
+from podslice.agent.records import ClaimedDevice, ContainerRecord
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.dra.cgroups import kubelet_adds
 from podslice.dra.prepared import ClaimError, PreparedClaim
@@ -31,7 +32,7 @@ def test_prepared(tmp_path: Path) -> None:
     """A claim has its CPUs, a record and a CDI file that names them; preparing it again changes nothing."""
     desk = Desk(tmp_path)
     one = claim("a", (0, 4), (1, 2))
-    assert desk.book.prepare(one) == one
+    assert desk.ledger.prepare(one) == one
     desk.check()
     content = json.loads((tmp_path / "cdi" / "podslice.io-claim_uid-a.json").read_text())
     assert content["kind"] == "podslice.io/claim"
@@ -42,11 +43,11 @@ def test_prepared(tmp_path: Path) -> None:
     assert parse_bits(value.split(";")[0].removeprefix("cpus=")).bit_count() == 4
     assert (tmp_path / "cdi" / "podslice.io-claim_uid-a.json").stat().st_mode & 0o777 == 0o644
     before = desk.holds()
-    assert desk.book.prepare(one) == one
+    assert desk.ledger.prepare(one) == one
     assert desk.holds() == before
-    desk.book.unprepare("uid-a")
-    desk.book.unprepare("uid-a")
-    desk.book.unprepare("../escape")
+    desk.ledger.unprepare("uid-a")
+    desk.ledger.unprepare("uid-a")
+    desk.ledger.unprepare("../escape")
     desk.check()
     assert desk.holds() == {}
 
@@ -54,9 +55,9 @@ def test_prepared(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path) -> None:
     """A claim for more than is free is refused with the amount, the zone and who has the rest, and leaves nothing."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("a", (1, 6)))
+    desk.ledger.prepare(claim("a", (1, 6)))
     with pytest.raises(ClaimError) as error:
-        desk.book.prepare(claim("b", (1, 4)))
+        desk.ledger.prepare(claim("b", (1, 4)))
     said = str(error.value)
     assert said.startswith("claim default/b wants 4 CPUs on NUMA node 1, where 2 of 8 for claims are free (held by")
     assert "default.a" in said
@@ -67,12 +68,13 @@ def test_refused(tmp_path: Path) -> None:
 def test_allocated_anew(tmp_path: Path) -> None:
     """A claim of the same UID with another allocation gets that one; not while a container runs on the old."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("a", (0, 4)))
-    desk.book.in_use = lambda uid: ["app"]
+    desk.ledger.prepare(claim("a", (0, 4)))
+    used = ClaimedDevice(short("uid-a"), 0)
+    desk.owner.containers["c"] = ContainerRecord("c", "app", "a", "s", claims=(used,))
     with pytest.raises(ClaimError, match="container app runs on its CPUs"):
-        desk.book.prepare(claim("a", (1, 2)))
-    desk.book.in_use = lambda uid: []
-    desk.book.prepare(claim("a", (1, 2)))
+        desk.ledger.prepare(claim("a", (1, 2)))
+    del desk.owner.containers["c"]
+    desk.ledger.prepare(claim("a", (1, 2)))
     desk.check()
     assert desk.holds()["uid-a"].bit_count() == 2
 
@@ -80,11 +82,11 @@ def test_allocated_anew(tmp_path: Path) -> None:
 def test_same_name_other_uid(tmp_path: Path) -> None:
     """A claim that was force-deleted and made again is another one, beside the first until that is given back."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("a", (0, 4)))
-    desk.book.prepare(replace(claim("a", (0, 4)), uid="uid-a2"))
+    desk.ledger.prepare(claim("a", (0, 4)))
+    desk.ledger.prepare(replace(claim("a", (0, 4)), uid="uid-a2"))
     desk.check()
     assert set(desk.holds()) == {"uid-a", "uid-a2"}
-    desk.book.unprepare("uid-a")
+    desk.ledger.unprepare("uid-a")
     desk.check()
     assert set(desk.holds()) == {"uid-a2"}
 
@@ -107,9 +109,9 @@ def dies_at(patch: pytest.MonkeyPatch, moment: int) -> None:
 
 
 STEPS: dict[str, Callable[[Desk], object]] = {
-    "prepare": lambda desk: desk.book.prepare(claim("b", (0, 2), (1, 4))),
-    "unprepare": lambda desk: desk.book.unprepare("uid-a"),
-    "anew": lambda desk: desk.book.prepare(claim("a", (1, 4))),
+    "prepare": lambda desk: desk.ledger.prepare(claim("b", (0, 2), (1, 4))),
+    "unprepare": lambda desk: desk.ledger.unprepare("uid-a"),
+    "anew": lambda desk: desk.ledger.prepare(claim("a", (1, 4))),
 }
 
 
@@ -121,8 +123,8 @@ def test_killed_before_every_write(tmp_path: Path, name: str) -> None:
     while died:
         folder = tmp_path / str(moment)
         desk = Desk(folder)
-        desk.book.prepare(claim("a", (0, 4)))
-        desk.book.prepare(claim("kept", (1, 2)))
+        desk.ledger.prepare(claim("a", (0, 4)))
+        desk.ledger.prepare(claim("kept", (1, 2)))
         kept = desk.holds()["uid-kept"]
         with pytest.MonkeyPatch.context() as patch:
             dies_at(patch, moment)
@@ -148,7 +150,7 @@ def test_machine_went_down(tmp_path: Path, name: str) -> None:
     """A machine that goes down may have the state as it was before, and the claims' records as they are: those of
     records have their CPUs, others none."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("a", (0, 4)))
+    desk.ledger.prepare(claim("a", (0, 4)))
     before = (tmp_path / "state" / "cpu_manager_state").read_bytes()
     STEPS[name](desk)
     expected = set(desk.holds())
@@ -165,7 +167,7 @@ def test_files_of_others_and_of_nobody(tmp_path: Path) -> None:
     """At a start CDI files without claim go, missing ones come back, and other vendors' stay; a record that makes no
     sense is told and passed over."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("a", (0, 4)))
+    desk.ledger.prepare(claim("a", (0, 4)))
     own = tmp_path / "cdi" / "podslice.io-claim_uid-a.json"
     own.unlink()
     (tmp_path / "cdi" / "podslice.io-claim_gone.json").write_text("{}")
@@ -180,14 +182,14 @@ def test_files_of_others_and_of_nobody(tmp_path: Path) -> None:
 def test_disk_that_does_not_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where something cannot be written the claim is refused, and given back without a trace."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("a", (0, 4)))
+    desk.ledger.prepare(claim("a", (0, 4)))
 
     def full(self: Any, path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(statefile.RealFiles, "write", full)
     with pytest.raises(ClaimError, match="No space left on device"):
-        desk.book.prepare(claim("b", (0, 2)))
+        desk.ledger.prepare(claim("b", (0, 2)))
     monkeypatch.undo()
     desk.check()
     assert set(desk.holds()) == {"uid-a"}
@@ -207,10 +209,10 @@ def test_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(statefile.RealFiles, "sync_directory", fails)
     with pytest.raises(ClaimError, match="Input/output error"):
-        desk.book.prepare(claim("a", (0, 4)))
+        desk.ledger.prepare(claim("a", (0, 4)))
     assert not list((tmp_path / "cdi").glob("*"))
     monkeypatch.setattr(statefile.RealFiles, "sync_directory", works)
-    desk.book.prepare(claim("a", (0, 4)))
+    desk.ledger.prepare(claim("a", (0, 4)))
     assert "claims" in synced
     desk.check()
 
@@ -254,7 +256,7 @@ def test_container_runs_on_its_claim(tmp_path: Path) -> None:
     restart of the agent; others get what is free, and all of it when the claim is given back."""
 
     async def test(world: ClaimWorld) -> None:
-        one = world.book.prepare(claim("p", (1, 4)))
+        one = world.ledger.prepare(claim("p", (1, 4)))
         pod = claiming("p", "4")
         world.source.add(pod)
         other = await world.run(make_pod("shared", ("app", "500m")))
@@ -273,7 +275,7 @@ def test_container_runs_on_its_claim(tmp_path: Path) -> None:
         again = await world.fake.create_container(sandbox, "app", container_id="again", env=env(one))
         assert parse_bits(again.cpus) == cpus
         await world.end("p")
-        world.book.unprepare("uid-p")
+        world.ledger.unprepare("uid-p")
         await world.run(make_pod("last", ("app", "100m")))
         assert parse_bits(other["app"].cpus) & cpus == cpus or world.owner.placing.pool() & cpus == cpus
         world.check()
@@ -290,7 +292,7 @@ def test_a_pods_quota_binds_no_claim(tmp_path: Path) -> None:
         fake.add("kubepods/podp", cpu_max="500000 100000")
         loop = Reconciler(world.owner, CgroupTree(fake.root))
         world.plugin._settle = loop.settle
-        one = world.book.prepare(claim("p", (1, 4)))
+        one = world.ledger.prepare(claim("p", (1, 4)))
         world.source.add(claiming("p", "4", "app", "limited", "free"))
         sandbox = await world.fake.run_pod("p", cgroup_parent="/kubepods/podp", cpu_limit=5000)
         found = []
@@ -339,10 +341,10 @@ def test_weight_and_memory(tmp_path: Path, version: str, counted: bool, expected
         tree.add("kubepods/podp", memory_max=str(2 << 30))
         await world.start()
         try:
-            world.book.kubelet_adds = kubelet_adds(version)
+            world.ledger.kubelet_adds = kubelet_adds(version)
             loop = Reconciler(world.owner, CgroupTree(tree.root))
             world.plugin._settle = loop.settle
-            world.book.prepare(one)
+            world.ledger.prepare(one)
             world.source.add(pod)
             sandbox = await world.fake.run_pod("p", cgroup_parent="/kubepods/podp")
             asked: dict[str, Any] = {"quota": 50_000, "shares": 512, "memory": 1 << 30}
@@ -360,7 +362,7 @@ def test_weight_and_memory(tmp_path: Path, version: str, counted: bool, expected
             world.owner.containers[app.message.id].cgroups_path = f"/{path}"
             tree.add(path, memory_max="1073741824", cpu_weight="20")
             for adds in (None, kubelet_adds(version)):
-                world.book.kubelet_adds = adds
+                world.ledger.kubelet_adds = adds
                 Reconciler(world.owner, CgroupTree(tree.root)).run()
                 known = adds is False
                 assert tree.text(path, "memory.max") == str(limit if known else 1 << 30)
@@ -375,7 +377,7 @@ def test_two_containers_share(tmp_path: Path) -> None:
     """Containers of one pod share a claim; each can have one request of it alone."""
 
     async def test(world: ClaimWorld) -> None:
-        one = world.book.prepare(claim("p", (0, 2), (1, 4)))
+        one = world.ledger.prepare(claim("p", (0, 2), (1, 4)))
         world.source.add(claiming("p", "1", "a", "b", "c"))
         sandbox = await world.fake.run_pod("p")
         both = await world.fake.create_container(sandbox, "a", env=env(one))
@@ -391,7 +393,7 @@ def test_claim_of_another_pod(tmp_path: Path) -> None:
     """Naming somebody else's claim in the environment gets a container refused, and an invented one nothing."""
 
     async def test(world: ClaimWorld) -> None:
-        one = world.book.prepare(claim("p", (1, 4)))
+        one = world.ledger.prepare(claim("p", (1, 4)))
         world.source.add(make_pod("thief", ("app", "100m")))
         sandbox = await world.fake.run_pod("thief")
         with pytest.raises(RPCError, match="claim default/p is not reserved for this pod"):
@@ -406,19 +408,19 @@ def test_passed_on(tmp_path: Path) -> None:
     """A claim that the kubelet keeps prepared for the next pod is that pod's, once nobody else runs on it."""
 
     async def test(world: ClaimWorld) -> None:
-        one = world.book.prepare(claim("p", (1, 4)))
+        one = world.ledger.prepare(claim("p", (1, 4)))
         world.source.add(claiming("p", "1"))
         world.source.add(claiming("next", "1", claim_name="p"))
         sandbox = await world.fake.run_pod("p")
         await world.fake.create_container(sandbox, "app", env=env(one))
-        world.book.users = lambda uid: frozenset({"p", "next"})
+        world.users[one.uid] = frozenset({"p", "next"})
         later = await world.fake.run_pod("next")
         with pytest.raises(RPCError, match="not reserved for this pod"):
             await world.fake.create_container(later, "app", env=env(one))
         await world.end("p")
         container = await world.fake.create_container(later, "app", env=env(one))
         assert parse_bits(container.cpus).bit_count() == 4
-        assert world.book.claims["uid-p"].pods == ("next",)
+        assert world.ledger.claims["uid-p"].pods == ("next",)
 
     in_claims(tmp_path, test)
 
@@ -427,7 +429,7 @@ def test_state_that_was_lost(tmp_path: Path) -> None:
     """Where records and state are gone while a container runs on its claim, nobody gets its CPUs: safe mode."""
 
     async def test(world: ClaimWorld) -> None:
-        one = world.book.prepare(claim("p", (1, 4)))
+        one = world.ledger.prepare(claim("p", (1, 4)))
         world.source.add(claiming("p", "1"))
         sandbox = await world.fake.run_pod("p")
         container = await world.fake.create_container(sandbox, "app", env=env(one))
@@ -440,7 +442,7 @@ def test_state_that_was_lost(tmp_path: Path) -> None:
         assert world.owner.safe_mode
         assert container.cpus == had
         with pytest.raises(ClaimError, match="cannot be trusted"):
-            world.book.prepare(claim("q", (1, 4)))
+            world.ledger.prepare(claim("q", (1, 4)))
 
     in_claims(tmp_path, test)
 

@@ -22,6 +22,7 @@ from podslice.agent.runtime.nri import Launch
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict
 from podslice.agent.statefolder import make_private, state_problem
+from podslice.agent.wiring import wire
 from podslice.cli.main import cli
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.host.kernel.filewrites import FileWrites
@@ -81,7 +82,7 @@ def with_agent(
         loaded = settings_from_dict(settings(folder, **{"sources": {"apiServer": True}, **fields}))
         launch = Launch("podslice", "90", fake.connect, False)
         FakeTree(folder / "cgroup")
-        agent = Agent(
+        agent = wire(
             loaded,
             from_synthetic(MACHINE),
             observe=observe,
@@ -278,7 +279,7 @@ def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
         tree.add(path, cpuset_cpus="0-31")
         await until(lambda: agent.status().drift)
         assert tree.text(path, "cpuset.cpus") == container.cpus
-        assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.metrics.text().decode()
+        assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.page.text().decode()
         assert agent.status().drift[0].found == "0-31"
 
     with_agent(tmp_path, test)
@@ -394,7 +395,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             loaded = settings_from_dict(settings(tmp_path, metricsAddress=address))
             with pytest.raises(InputError, match=r"metricsAddress: 127\.0\.0\.1:.* cannot be used"):
-                await Agent(loaded, from_synthetic(MACHINE)).run()
+                await wire(loaded, from_synthetic(MACHINE)).run()
 
     asyncio.run(main())
 

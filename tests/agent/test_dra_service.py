@@ -14,9 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
-from podslice.agent.dra.driver import Driver, build_slices, read_kubelet_claims
+from podslice.agent.dra.cdi import short
+from podslice.agent.dra.driver import Driver, build_slices
 from podslice.agent.dra.publisher import Publisher, SliceChange
+from podslice.agent.dra.reservations import read_kubelet_claims
 from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.records import ClaimedDevice, ContainerRecord
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import DRASettings, NUMAOrder, settings_from_dict
 from podslice.dra.objects import ResourceClaim
@@ -27,9 +30,8 @@ from podslice.service.proto import dra_pb2 as api
 from podslice.service.proto import podresources_pb2 as resources_api
 from podslice.values.cpuset import iter_bits, parse_bits
 from podslice.values.errors import InputError
-from tests.agent.claimhelpers import NODE, POLICY, Desk, FakeClaims, claim, ids
+from tests.agent.claimhelpers import NODE, ClaimWorld, Desk, FakeClaims, claim, ids
 from tests.agent.fake_apiserver import FakeApiServer
-from tests.agent.helpers import World
 from tests.agent.test_claims import claiming, env
 from tests.agent.test_daemon import with_agent
 from tests.agent.test_grpc import COUNTS
@@ -92,14 +94,19 @@ def settings(folder: Path) -> DRASettings:
     )
 
 
+def driver_of(settings: DRASettings, node: Desk | ClaimWorld, api: FakeClaims, **more: Any) -> Driver:
+    """The driver of a node; nobody counts how long claims take."""
+    quiet = lambda result, seconds: None  # noqa: E731
+    return Driver(settings, node.owner, node.ledger, node.reservations, api, NODE, prepared=quiet, **more)  # type: ignore[arg-type]
+
+
 def with_driver(folder: Path, test: Callable[[Desk, Driver, FakeClaims], Awaitable[None]], **more: Any) -> None:
     """Run a test beside a driver that serves."""
 
     async def main() -> None:
-        desk, claims = Desk(folder), FakeClaims()
-        driver = Driver(settings(folder), desk.owner, claims, NODE, **more)  # type: ignore[arg-type]
-        desk.book = driver.book
-        desk.book.load()
+        claims = FakeClaims()
+        desk = Desk(folder, claims)
+        driver = driver_of(settings(folder), desk, claims, **more)
         await driver.start()
         try:
             await test(desk, driver, claims)
@@ -210,7 +217,7 @@ def test_health_of_offline_cpus(tmp_path: Path) -> None:
     """A device is ill when CPUs that a claim has of it went offline, and only that device."""
 
     async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
-        driver.book.prepare(claim("a", (1, 2)))
+        driver.ledger.prepare(claim("a", (1, 2)))
         (lost, *_) = iter_bits(desk.holds()["uid-a"])
         desk.owner.change_machine(without_cpus(desk.owner.machine, 1 << lost))
         said = {device: problem for _, device, problem in driver._devices()}
@@ -233,13 +240,14 @@ def test_clean_up(tmp_path: Path) -> None:
 
     async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
         for name in ("known", "used", "stale"):
-            driver.book.prepare(claim(name, (0, 2)))
-        driver.book.in_use = lambda uid: ["app"] if uid == "uid-used" else []
+            driver.ledger.prepare(claim(name, (0, 2)))
+        used = ClaimedDevice(short("uid-used"), 0)
+        desk.owner.containers["c"] = ContainerRecord("c", "app", "used", "s", claims=(used,))
 
         def passes(seconds: float) -> set[str]:
             now[0] += seconds
             driver.clean_once()
-            return set(driver.book.claims)
+            return set(driver.ledger.claims)
 
         assert len(passes(0)) == len(passes(10_000)) == 3
         checkpoint(tmp_path, **{"uid-known": ["p"]})
@@ -257,11 +265,12 @@ def test_pod_resources(tmp_path: Path) -> None:
     """PodResources names the claim of a container and lists the CPUs that are really its own."""
 
     async def main() -> None:
-        world = World(tmp_path, policy=POLICY)
+        claims = FakeClaims()
+        world = ClaimWorld(tmp_path, api=claims)
         await world.start()
-        driver = Driver(settings(tmp_path), world.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
+        driver = driver_of(settings(tmp_path), world, claims)
         try:
-            one = driver.book.prepare(claim("p", (1, 4)))
+            one = driver.ledger.prepare(claim("p", (1, 4)))
             world.source.add(claiming("p", "4"))
             sandbox = await world.fake.run_pod("p")
             await world.fake.create_container(sandbox, "app", env=env(one))
@@ -306,7 +315,7 @@ def test_whole_devices(tmp_path: Path) -> None:
             answer = (await kubelet.prepare(whole))[f"uid-{name}"]
             if name == "one":
                 assert answer.error == ""
-                assert driver.book.device_pinnings(driver.book.claims["uid-one"])[0].cpu_list == "8-9"
+                assert driver.ledger.device_pinnings(driver.ledger.claims["uid-one"])[0].cpu_list == "8-9"
             elif name == "two":
                 assert "wants 16 CPUs of podslice-whole-machine, where 14 of 16 for claims are free" in answer.error
                 assert "default.one: 8-9" in answer.error
@@ -324,13 +333,13 @@ def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
     refused until it has, and while the claim is reserved for others."""
 
     async def main() -> None:
-        world = World(tmp_path, policy=POLICY)
-        await world.start()
         claims = FakeClaims()
-        driver = Driver(settings(tmp_path), world.owner, claims, NODE, sleep=lambda seconds: asyncio.sleep(0))  # type: ignore[arg-type]
-        following = asyncio.ensure_future(driver.follow_reservations())
+        world = ClaimWorld(tmp_path, api=claims, sleep=lambda seconds: asyncio.sleep(0))
+        await world.start()
+        driver = driver_of(settings(tmp_path), world, claims)
+        following = asyncio.ensure_future(world.reservations.run())
         try:
-            one = driver.book.prepare(claim("p", (1, 4)))
+            one = driver.ledger.prepare(claim("p", (1, 4)))
             claims.put(one)
             world.source.add(claiming("next", "1", claim_name="p"))
             later = await world.fake.run_pod("next")
@@ -343,13 +352,13 @@ def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
                 return True
 
             assert not await created()
-            await until(lambda: driver._reserved == {"uid-p": frozenset({"p"})})
+            await until(lambda: world.reservations.find_pods("uid-p") == {"p"})
             assert not await created()
             claims.put(replace(one, pods=("next",)))
             done = await created()
-            await until(lambda: driver._reserved == {"uid-p": frozenset({"next"})})
+            await until(lambda: world.reservations.find_pods("uid-p") == {"next"})
             assert done or await created()
-            assert driver.book.claims["uid-p"].pods == ("next",)
+            assert driver.ledger.claims["uid-p"].pods == ("next",)
         finally:
             following.cancel()
             await world.kill()
@@ -360,21 +369,21 @@ def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("order", "said"), [("numaNode", "01"), ("mostFree", "10"), ("leastFree", "01")])
 def test_order(tmp_path: Path, order: NUMAOrder, said: str) -> None:
     """Devices are offered in the order that the setting wants, which follows what claims have left; full ones last."""
-    desk = Desk(tmp_path)
-    settings = DRASettings(order=order, cdi=str(tmp_path / "cdi"))
-    driver = Driver(settings, desk.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
+    claims = FakeClaims()
+    desk = Desk(tmp_path, claims)
+    driver = driver_of(DRASettings(order=order, cdi=str(tmp_path / "cdi")), desk, claims)
 
     def offered() -> str:
         (spec,) = driver._desired_slices() or []
         return "".join(device["name"][-1] for device in spec["devices"])
 
     assert offered() == "01"
-    driver.book.prepare(claim("a", (0, 2)))
+    driver.ledger.prepare(claim("a", (0, 2)))
     assert offered() == said
-    driver.book.prepare(claim("b", (0, 6)))
+    driver.ledger.prepare(claim("b", (0, 6)))
     assert offered() == ("01" if order == "numaNode" else "10")
-    driver.book.unprepare("uid-a")
-    driver.book.unprepare("uid-b")
+    driver.ledger.unprepare("uid-a")
+    driver.ledger.unprepare("uid-b")
     assert offered() == "01"
 
 

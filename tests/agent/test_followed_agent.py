@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
 from podslice.agent.settings import ClusterSettings, settings_from_dict
+from podslice.agent.wiring import service_loops
 from podslice.cluster.journal.journals import Journals
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.holding import digest
@@ -59,13 +60,15 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             return
         assert agent.observed is None
         port = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
-        agent._start_telling(with_service(agent, port), agent.journal)
+        cluster = with_service(agent, port)
+        for name, loop in service_loops(cluster, agent.journal, agent.configured.api, NODE, agent.reporter.trouble):
+            agent.supervisor.start(name, loop)
         await until(lambda: journals.is_fresh(NODE))
         node = agent.owner.node
         assert node is not None
         assert "a" in node.pods
         await until(lambda: journals.nodes[NODE].replica.digest == digest(node.state))
-        assert b"podslice_cluster_streams 1.0" in agent.metrics.text()
+        assert b"podslice_cluster_streams 1.0" in agent.page.text()
         await until(lambda: api.node_states)
         assert api.node_states[0][0] == NODE
         await journals.close()

@@ -15,10 +15,6 @@ import pytest
 
 from podslice.agent.devices.deviceplugins import CALL_SECONDS, CallBudget, DevicePlugins
 from podslice.agent.kubelet.podresources import PodResources
-from podslice.agent.kubelet.sources import Sources
-from podslice.agent.owner import Owner
-from podslice.agent.runtime.container_file import ContainerFiles
-from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import MemoryReservation
@@ -229,21 +225,17 @@ class DeviceWorld(World):
             self.folder_of_plugins,
             lambda: self.owner.node,
             trouble=lambda what, text: self.troubles.append(text),
+            registered=lambda resource: None,
+            allocated=lambda resource, seconds: None,
             budget=CallBudget(PATIENCE, lambda: self.now),
         )
-        self.owner = Owner(
-            self.folder / "state",
-            self.machine,
-            self.config,
-            reporter=self.notes,
-            real_devices=True,
-            find=self.source.find,
-        )
-        self.owner.on_open = self.plugins.attach
+        self.real_devices = True
         await self.plugins.start()
-        sources = Sources([self.source])
-        self.plugin = AgentPlugin(self.owner, sources, ContainerFiles(None), self.notes)
-        await self._connect()
+        await super().start()
+
+    async def _connect(self) -> None:
+        self.node.events.state_opened.add(self.plugins.attach)
+        await super()._connect()
 
     async def stop(self) -> None:
         """As killed: plugins notice by the socket that is gone."""

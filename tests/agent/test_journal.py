@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.journal import NodeJournal
-from podslice.agent.owner import Owner
 from podslice.agent.records import SandboxRecord
+from podslice.agent.wiring import wire_node
 from podslice.api.pod.spec import Pod
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.decide import decide
@@ -37,7 +38,8 @@ class Followed:
 
     def start(self) -> None:
         """A new owner on the same state."""
-        self.owner = Owner(self.folder, from_synthetic(MACHINE), agent_config(), reporter=Notes(), journal=self.journal)
+        setup = NodeSetup(self.folder, from_synthetic(MACHINE), agent_config())
+        self.owner = wire_node(setup, Notes(), journal=self.journal).owner
         self.owner.synchronize(Listed([SandboxRecord(f"sandbox-{one.uid}", one) for one in self.live.values()], []))
 
     def run(self, pod: Pod) -> None:
@@ -166,5 +168,5 @@ def test_plans_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
 
 def test_without_followers_nothing_is_kept(tmp_path: Path) -> None:
     """An agent that nobody follows has no journal."""
-    owner = Owner(tmp_path, from_synthetic(MACHINE), agent_config(), reporter=Notes())
+    owner = wire_node(NodeSetup(tmp_path, from_synthetic(MACHINE), agent_config()), Notes()).owner
     assert owner.admitting.journal.journal is None

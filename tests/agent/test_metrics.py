@@ -11,7 +11,7 @@ import pytest
 
 from podslice.agent.contract import PodFailure, ResizeReport
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.agent.status.metrics import Metrics, rejection_label
+from podslice.agent.status.metrics import Metrics, MetricsPage, rejection_label
 from podslice.agent.status.report import AgentReporter
 from podslice.config.kubelet import MemoryReservation
 from podslice.machine.readers.synthetic import from_synthetic
@@ -94,13 +94,20 @@ POLICY = {
 """Those that there are where a policy has such a section."""
 
 
+class NoResizes:
+    """Nothing waits."""
+
+    pending = 0
+
+
 class MeasuredWorld(World):
     """A world whose agent reports as the daemon does."""
 
     async def start(self) -> None:
-        self.reporter = self.notes = AgentReporter()  # type: ignore[assignment]
+        self.counts = metrics = Metrics()
+        self.reporter = self.notes = AgentReporter(metrics=metrics)  # type: ignore[assignment]
         await super().start()
-        self.metrics = self.reporter.metrics = Metrics(self.owner)
+        self.metrics = MetricsPage(metrics, self.owner, resizes=NoResizes(), isolation=None)
 
     def page(self) -> tuple[dict[str, str], dict[str, float]]:
         """Types by family and values by series."""
@@ -161,9 +168,9 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         world.reporter.trouble("apiServer", "away")
         world.reporter.resize_answered(world.owner.pods["a"].identity, ResizeReport("grow", "applied", "app: 1 -> 1-2"))
         world.reporter.failed(world.owner.pods["a"].identity, PodFailure("list", "ValueError: x", "x.py:1"))
-        world.metrics.plugin_registrations.labels("vendor.com/gpu").inc()
-        world.metrics.plugin_allocations.labels("vendor.com/gpu").observe(0.3)
-        world.metrics.claim_prepares.labels("prepared").observe(0.003)
+        world.counts.plugin_registrations.labels("vendor.com/gpu").inc()
+        world.counts.plugin_allocations.labels("vendor.com/gpu").observe(0.3)
+        world.counts.claim_prepares.labels("prepared").observe(0.003)
         types, values = world.page()
         for name, (kind, labels) in (KUBELET | OWN).items():
             assert types.get(name) == kind, name
@@ -197,7 +204,8 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
             if series.startswith("podslice_hook_duration_seconds_count")
         }
         containers, pods = {"Create", "Start", "Stop", "Remove"}, {"Run", "Stop", "Remove"}
-        assert timed == {f"{one}Container" for one in containers} | {f"{one}PodSandbox" for one in pods}
+        expected = {f"{one}Container" for one in containers} | {f"{one}PodSandbox" for one in pods}
+        assert timed == expected | {"Synchronize"}
         await world.kill()
 
     asyncio.run(main())

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.daemon import Agent
 from podslice.agent.kubelet.podsapi import RELIST_SECONDS, PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
 from podslice.agent.kubelet.sources import ManifestSource, PodSource, Sources
 from podslice.agent.runtime.nri import Launch
 from podslice.agent.runtime.protobuf_pods import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
+from podslice.agent.wiring import wire
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
@@ -429,7 +429,7 @@ def test_agent_without_an_api_server(tmp_path: Path) -> None:
         await kubelet.start()
         FakeTree(tmp_path / "cgroup")
         sources = {"podsAPI": "on", "podsAPISocket": str(kubelet.path)}
-        agent = Agent(
+        agent = wire(
             settings_from_dict(settings(tmp_path, sources=sources)),
             from_synthetic(MACHINE),
             launch=Launch("podslice", "90", fake.connect, False),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import structlog
 from click.testing import CliRunner
+from prometheus_client import generate_latest
 from structlog.testing import LogCapture
 
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.agent.admitting import refusal_of
-from podslice.agent.owner import Owner
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.status.metrics import Metrics
 from podslice.agent.status.report import AgentReporter
@@ -55,15 +55,14 @@ def test_events_of_a_decision_are_posted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("profile", "there"), [("podslice", True), ("kubelet-1.36", False)])
 def test_metrics_the_kep_names(tmp_path: Path, profile: str, *, there: bool) -> None:
     """Duration in seconds and pods that could not be aligned are counted in profile podslice only."""
-    reporter = AgentReporter()
-    owner = Owner(tmp_path, from_synthetic(MACHINE), agent_config(), reporter=reporter, profile=profile)
-    reporter.metrics = Metrics(owner)
+    metrics = Metrics(profile)
+    reporter = AgentReporter(metrics=metrics)
     identity = Identity("u", "default", "p", {})
     for uid, budget in (("a", "4"), ("b", None)):
         spec = make_pod(uid, ("app", "2"), budget=budget)
         reporter.refused(identity, ReportedRefusal("TopologyAffinityError", "no", spec=spec))
     reporter.decided(0.002)
-    text = reporter.metrics.text().decode()
+    text = generate_latest(metrics.registry).decode()
     assert ("kubelet_pod_topology_manager_pinning_errors_total 1.0" in text) is there
     assert ("kubelet_topology_manager_admission_duration_seconds_count 1.0" in text) is there
     assert "kubelet_topology_manager_admission_duration_ms_count 1.0" in text

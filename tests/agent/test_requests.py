@@ -243,7 +243,7 @@ async def _run(folder: Path, fake: FakeRuntime, api: FakeApiServer, uid: str, cp
 def test_from_the_plan_to_the_pod_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan on the agent's own node, carry it out, take it back: the command says each move, the result is a document,
     and the agent counts and tells. The same plan a second time is stale."""
-    monkeypatch.setattr("podslice.agent.daemon.sees_the_node", lambda: True)
+    monkeypatch.setattr("podslice.agent.wiring.sees_the_node", lambda: True)
     pod_file, plan_file, result_file = tmp_path / "big.yaml", tmp_path / "plan.json", tmp_path / "result.json"
     pod_file.write_text(BIG)
 
@@ -270,7 +270,7 @@ def test_from_the_plan_to_the_pod_and_back(tmp_path: Path, monkeypatch: pytest.M
         )
         assert tree.text(web, "cpuset.cpus") == "28-31"
         await until(lambda: any(event["reason"] == "PodsliceMoved" for event in api.events))
-        assert b'podslice_moves_total{result="done"} 1.0' in agent.metrics.text()
+        assert b'podslice_moves_total{result="done"} 1.0' in agent.page.text()
         stale = await run("--apply", str(plan_file), "-o", "json")
         result = read_document(stale.stdout, "DefragmentationResult")
         assert (stale.returncode, result["moves"][0]["result"]) == (1, "notBegun")

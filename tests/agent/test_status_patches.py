@@ -57,6 +57,7 @@ class Desk:
             self.rejected,
             ready=lambda: self.ready,
             moot=lambda uid: uid in self.moot or self.phase(uid) == "Failed",
+            busy=lambda uid: 0.0,
             free=self.freed.append,
             trouble=lambda what, text: self.troubles.append(text),
             marked=lambda identity, refusal: self.marked.append(identity.name),

@@ -178,7 +178,7 @@ def test_one_bad_pod_of_the_api_server_is_that_pods_failure(tmp_path: Path) -> N
         assert container.cpus
         with pytest.raises(RPCError, match="pod default/bad"):
             await fake.create_container(await fake.run_pod("bad"), "app")
-        assert 'podslice_troubles_total{kind="apiPod"} 1.0' in agent.metrics.text().decode()
+        assert 'podslice_troubles_total{kind="apiPod"} 1.0' in agent.page.text().decode()
 
     with_agent(tmp_path, test)
 

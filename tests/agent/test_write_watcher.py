@@ -67,14 +67,14 @@ def test_put_right_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         await until(
             lambda: (tree.text(path, "cpuset.cpus"), tree.text(other, "cpuset.cpus")) == (owner.cpus, shares.cpus)
         )
-        await until(lambda: len(agent.drifts) == 3)
-        assert {(one.pod, one.kind) for one in agent.drifts} == {
+        await until(lambda: len(agent.upkeep.drifts) == 3)
+        assert {(one.pod, one.kind) for one in agent.upkeep.drifts} == {
             ("default/owner", "quota"), ("default/owner", "cpus"), ("default/shares", "cpus")
         }  # fmt: skip
-        assert all(one.repaired for one in agent.drifts)
+        assert all(one.repaired for one in agent.upkeep.drifts)
         tree.write(pod, "cpu.max", "max 100000")
         tree.write(path, "cpuset.cpus", "0-31")
-        await until(lambda: len(agent.drifts) == 4)
+        await until(lambda: len(agent.upkeep.drifts) == 4)
 
     on_node(tmp_path, monkeypatch, test)
 
@@ -86,11 +86,11 @@ def test_who_insists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("podslice.agent.cgroups.write_watcher.PAUSE_SECONDS", NEVER)
         _, path = await started(agent, fake, tree, "owner")
         tree.write(path, "cpuset.cpus", "0-31")
-        await until(lambda: len(agent.drifts) == 1)
+        await until(lambda: len(agent.upkeep.drifts) == 1)
         for _ in range(50):
             tree.write(path, "cpuset.cpus", "0-31")
             await asyncio.sleep(0.01)
-        assert len(agent.drifts) == 1
+        assert len(agent.upkeep.drifts) == 1
         assert tree.text(path, "cpuset.cpus") == "0-31"
 
     on_node(tmp_path, monkeypatch, test)
@@ -105,8 +105,8 @@ def test_a_cgroup_that_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         await until(lambda: first.message.id not in agent.write_watcher.followed)
         _, path = await started(agent, fake, tree, "shares")
         tree.write(path, "cpuset.cpus", "0")
-        await until(lambda: agent.drifts)
-        assert agent.drifts[-1].pod == "default/shares"
+        await until(lambda: agent.upkeep.drifts)
+        assert agent.upkeep.drifts[-1].pod == "default/shares"
 
     on_node(tmp_path, monkeypatch, test)
 
@@ -128,7 +128,7 @@ def test_a_kernel_that_gives_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tree.write(path, "cpuset.cpus", "0-31")
         await until(lambda: troubles)
         assert "cannot be followed: No space left on device" in troubles[0]
-        assert not agent.drifts
+        assert not agent.upkeep.drifts
         assert {one.kind for one in await agent.reconcile()} == {"cpus"}
 
     on_node(tmp_path, monkeypatch, test, Scarce())
@@ -147,7 +147,7 @@ def test_a_kernel_that_could_not_keep_up(tmp_path: Path, monkeypatch: pytest.Mon
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
         _, path = await started(agent, fake, tree, "owner")
         tree.write(path, "cpuset.cpus", "0-31")
-        await until(lambda: agent.drifts)
+        await until(lambda: agent.upkeep.drifts)
 
     on_node(tmp_path, monkeypatch, test, Deaf())
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.guards.nodeguards import NodeGuards
-from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.status.metrics import Metrics
 from podslice.agent.status.report import AgentReporter
+from podslice.agent.wiring import wire_node
 from podslice.config.policy import InterferenceGuards, PodslicePolicy
 from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore
 from podslice.values.cpuset import bits_of, format_bits
@@ -49,10 +50,10 @@ class GuardedNode:
         policy = PodslicePolicy(guards=guards)
         node = make_node()
         (folder / "state").mkdir(exist_ok=True)
-        reporter = AgentReporter()
-        self.owner = Owner(folder / "state", node.machine, node.view.config, reporter=reporter, policy=policy)
+        self.metrics = Metrics()
+        reporter = AgentReporter(metrics=self.metrics)
+        self.owner = wire_node(NodeSetup(folder / "state", node.machine, node.view.config, policy), reporter).owner
         self.owner.synchronize(Listed([], []))
-        self.metrics = reporter.metrics = Metrics(self.owner)
         self.troubles: list[str] = []
         self.events: list[tuple[str, str]] = []
         store = SavedStore(folder / "state", "boot", cgroups=mount)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from prometheus_client import generate_latest
 
 from podslice.agent.exclusive import DirectoryLock
 from podslice.agent.records import PodRecord
@@ -27,7 +28,7 @@ def test_enforced_and_given_back(tmp_path: Path) -> None:
     node.owner.node.remove("u1")
     node.look()
     assert (node.text(), node.text(DEFAULT)) == ("0-31", "ffffffff")
-    page = node.metrics.text()
+    page = generate_latest(node.metrics.registry)
     assert b'podslice_guard_writes_total{guard="irq",result="restored"} 2.0' in page
 
 

@@ -43,7 +43,7 @@ def guards_of(world: World, folder: Path) -> LockedFiles:
     (folder / IRQ).write_text("0-31\n")
     files = LockedFiles(folder)
     store = SavedStore(folder, "boot", cgroups=CGROUPS)
-    world.plugin._guards = NodeGuards(world.owner, files, store, Metrics(world.owner), said=Told())
+    world.plugin._guards = NodeGuards(world.owner, files, store, Metrics(), said=Told())
     return files
 
 

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.guards.isolationmetrics import IsolationMetrics
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
 from podslice.agent.status.report import AgentReporter
+from podslice.agent.wiring import wire_node
 from podslice.config.policy import InterferenceGuards, PodslicePolicy
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.isolation.cache_counters import counting_groups
@@ -177,7 +179,7 @@ def agent(folder: Path, metrics: str) -> tuple[IsolationMetrics, FakeKernel, Own
     """A node with one container that owns four CPUs."""
     policy = PodslicePolicy(guards=InterferenceGuards(metrics=metrics))  # type: ignore[arg-type]
     made = make_node()
-    owner = Owner(folder, made.machine, made.view.config, reporter=AgentReporter(), policy=policy)
+    owner = wire_node(NodeSetup(folder, made.machine, made.view.config, policy), AgentReporter()).owner
     owner.synchronize(Listed([], []))
     assert owner.node is not None
     decision = owner.node.admit(make_pod("u1", ("app", "4")))

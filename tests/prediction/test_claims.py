@@ -21,7 +21,8 @@ from tools.prediction.node import NODE, OneNode
 
 from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra import service
-from podslice.agent.dra.driver import Driver, read_kubelet_claims
+from podslice.agent.dra.driver import Driver
+from podslice.agent.dra.reservations import read_kubelet_claims
 from podslice.agent.settings import DRASettings
 from podslice.dra.prepared import PreparedClaim
 from podslice.service.proto import dra_pb2 as api
@@ -75,11 +76,9 @@ class DriverThread:
             kubelet_state=str(kubelet / "dra_manager_state"),
             cdi=str(self._folder / "cdi"),
         )
-        desk = Desk(self._folder)
-        self.driver = Driver(settings, desk.owner, server, NODE)
-        desk.book = self.driver.book
-        desk.book.load()
-        desk.book.write_files()
+        desk = Desk(self._folder, server, Path(settings.kubelet_state))
+        quiet = lambda result, seconds: None  # noqa: E731
+        self.driver = Driver(settings, desk.owner, desk.ledger, desk.reservations, server, NODE, prepared=quiet)
         self._watch_calls()
         await self.driver.start()
         tasks = [asyncio.ensure_future(work()) for name, work in self.driver.loops() if "Slices" in name]
@@ -93,7 +92,7 @@ class DriverThread:
         await server.close()
 
     def _watch_calls(self) -> None:
-        book, read = self.driver.book, self.driver.service._prepare_read
+        book, read = self.driver.ledger, self.driver.service._prepare_read
         prepare = book.prepare
 
         def prepared(claim: PreparedClaim) -> PreparedClaim:
@@ -188,7 +187,7 @@ class Place:
 
     def held(self) -> set[str]:
         """Names of the claims that the driver has."""
-        return {claim.name for claim in self.driver.driver.book.claims.values()}
+        return {claim.name for claim in self.driver.driver.ledger.claims.values()}
 
     def listed(self) -> dict[str, frozenset[str]]:
         """UIDs of pods by that of the claim, as the kubelet has written down."""
@@ -264,7 +263,7 @@ def test_a_life(place: Place) -> None:
     before the pod is gone."""
     uid = place.run("life", 4)
     assert (place.driver.prepares[-1], place.driver.sandboxes[-1]) == ("life", 0)
-    (claim,) = place.driver.driver.book.claims.values()
+    (claim,) = place.driver.driver.ledger.claims.values()
     (container,) = place.node.runtime.of_pod(uid)
     assert f"podslice.io/claim={claim.uid}-0".encode() in container.config.SerializeToString()
     assert read_kubelet_claims(place.node.kubelet.folder / "dra_manager_state") == {claim.uid: frozenset({uid})}
@@ -340,7 +339,7 @@ def test_kubelet_and_node_restart(place: Place) -> None:
     """A kubelet that starts takes all slices away, and they come back; pods that run are not prepared again. After a
     reboot they are, with the same CDI names, and the files that were lost are there again."""
     uid = place.run("over", 4)
-    (claim,) = place.driver.driver.book.claims.values()
+    (claim,) = place.driver.driver.ledger.claims.values()
     before, asked = place.slices(), len(place.driver.prepares)
     assert before
     place.node.kubelet.stop(kill=True)
@@ -395,7 +394,7 @@ def test_beside_another_driver(place: Place) -> None:
     try:
         wait("the other driver is registered", other.registered.is_set)
         uid = place.run("both", 2, GPU)
-        (claim,) = place.driver.driver.book.claims.values()
+        (claim,) = place.driver.driver.ledger.claims.values()
         (container,) = place.node.runtime.of_pod(uid)
         told = container.config.SerializeToString()
         assert f"podslice.io/claim={claim.uid}-0".encode() in told

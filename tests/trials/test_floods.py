@@ -165,7 +165,8 @@ class Served:
     def __init__(self, world: World, folder: Path) -> None:
         self.sockets = {LIST: folder / "pr.sock", "/v1beta1.Registration/Register": folder / "plugins" / "kubelet.sock"}
         self.resources = PodResources(world.owner, dict.fromkeys(COUNTS, 0), limit=RateLimit(burst=1e9))
-        self.plugins = DevicePlugins(folder / "plugins", lambda: world.owner.node, trouble=lambda what, why: None)
+        self.plugins = DevicePlugins(folder / "plugins", lambda: world.owner.node, trouble=lambda what, why: None,
+            registered=lambda resource: None, allocated=lambda resource, seconds: None)  # fmt: skip
 
     async def __aenter__(self) -> Served:
         await self.resources.start(self.sockets[LIST])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -51,39 +52,47 @@ _MOST_REFUSALS = 100
 """Parts of one pod whose refusals are kept."""
 
 
+class NodeSetup(NamedTuple):
+    """What a node starts with. `directory` holds its state files; `real_devices`: devices come from plugins that
+    register; `move_strangers` False leaves containers alone that were created without the agent."""
+
+    directory: Path
+    machine: Machine
+    config: KubeletConfig
+    policy: PodslicePolicy = NO_POLICY
+    profile: str = "podslice"
+    boot: Boot | None = None
+    real_devices: bool = False
+    move_strangers: bool = True
+
+
 class Admitting:
-    """The store, once `open` has succeeded."""
+    """The store, once `open` has succeeded. `clock` counts seconds, `now` is Unix time."""
 
     def __init__(
         self,
-        directory: Path,
-        machine: Machine,
-        config: KubeletConfig,
-        *,
+        setup: NodeSetup,
         reporter: Reporter,
-        profile: str,
-        policy: PodslicePolicy = NO_POLICY,
-        real_devices: bool,
+        journal: NodeJournal,
+        *,
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
-        boot: Boot | None = None,
-        journal: NodeJournal | None = None,
     ) -> None:
-        self.journal = journal or NodeJournal(version="")
-        self.directory = directory
-        self.machine = machine
-        self.config = config
+        self.journal = journal
+        self.directory = setup.directory
+        self.machine = setup.machine
+        self.config = setup.config
         self.store: ResizeStore | None = None
         self.safe_mode = ""
         self.may_heal = False
-        self.files = PodFiles(directory)
+        self.files = PodFiles(setup.directory)
         self._reporter = reporter
-        self.profile = profile
-        self.policy = policy
-        self._boot = boot
+        self.profile = setup.profile
+        self.policy = setup.policy
+        self._boot = setup.boot
         self._clock = clock
         self.now = now
-        self._devices = RegisteringInventory() if real_devices else None
+        self._devices = RegisteringInventory() if setup.real_devices else None
         self._moment = 0
         self._unsaved = False
 

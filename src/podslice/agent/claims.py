@@ -7,7 +7,6 @@ better: before such a state is believed it must agree with them, or they would b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 
 from podslice.agent.kubelet.sources import ANY_CONTAINER, unit_uid
 from podslice.agent.records import SandboxRecord
@@ -28,8 +27,8 @@ def check_claims(
     sandboxes: Mapping[str, SandboxRecord],
     containers: Iterable[nri.Container],
     environment: Callable[[nri.Container], Mapping[str, str]],
-    intents: Mapping[str, Intent] = MappingProxyType({}),
-    claimed: Callable[[nri.Container], Bits | None] = lambda message: None,
+    intents: Mapping[str, Intent],
+    claimed: Callable[[nri.Container], Bits | None],
 ) -> None:
     """Raises `StateLostError` if a running container was told of CPUs that the node would not give it, nor had in one
     of the resizes that were being written. On a node that follows its machine, what it was told of may have gone, come

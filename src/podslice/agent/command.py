@@ -74,9 +74,9 @@ def agent(
             echo(style(f"warning: {remark}", fg="yellow"), err=True)
         echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
         return
-    from podslice.agent.daemon import Agent
     from podslice.agent.hotplug import MachineSource
     from podslice.agent.status.report import configure_log
+    from podslice.agent.wiring import wire
 
     configure_log(log_level)
     files = DiskFileSystem(sysfs or "/")
@@ -86,7 +86,7 @@ def agent(
     async def main() -> None:
         boot, writes = read_boot(DiskFileSystem()), _writes()
         read = partial(load_settings, config_path)
-        await Agent(
+        agent = wire(
             loaded,
             chosen,
             observe=observe,
@@ -95,7 +95,8 @@ def agent(
             writes=writes,
             read=read,
             kernel=KernelFiles(),
-        ).run()
+        )
+        await agent.run()
 
     asyncio.run(main())
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol
 
 import msgspec
 
-from podslice.agent.records import ReportedRefusal, SandboxRecord
+from podslice.agent.records import ContainerRecord, Pinning, ReportedRefusal, SandboxRecord
+from podslice.api.pod.spec import Pod
 from podslice.machine.delta import MachineConsequence
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Decision, Node
 from podslice.service.identity import Identity
+from podslice.service.listeners import Listeners
 from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import Bits
 from podslice.values.errors import PodsliceError
 
 
@@ -46,6 +49,49 @@ class MoveReport(msgspec.Struct, frozen=True):
     result: str
     text: str
     seconds: float
+
+
+class NodeEvents:
+    """The events of one node's agent. `agent.wiring` says which part hears which, and in which order."""
+
+    def __init__(self) -> None:
+        self.state_opened = Listeners[Node]()
+        """The state was opened for the pods that run: at the start, or when a failure of the disk is over."""
+        self.admissions_changed = Listeners[[]]()
+        """A pod was refused, or one that was refused may be admitted now."""
+        self.room_freed = Listeners[[]]()
+        """CPUs, memory or devices may be free now: a resize that waits may be carried out."""
+        self.policy_changed = Listeners[[]]()
+        """The node decides by another policy from now on."""
+        self.updates_due = Listeners[[]]()
+        """Running containers should have other CPUs or NUMA nodes than they were given."""
+        self.pinning_changed = Listeners[ContainerRecord]()
+        """The CPUs or NUMA nodes of this container, or those that it keeps after a notice, are others."""
+        self.change_finished = Listeners[ContainerRecord]()
+        """A resize or a move of this container is done: its file is brought up to date at once."""
+        self.claims_changed = Listeners[Bits]()
+        """A claim was prepared or given back; gets the shared pool as it was before."""
+
+
+class PodFacts(Protocol):
+    """What is known of pods and containers from outside the agent's own records."""
+
+    def find(self, identity: Identity) -> Pod | None:
+        """Return the pod's specification, None while no source has it. Raises `InputError` for one that is invalid."""
+
+    def environment(self, container: nri.Container) -> Mapping[str, str]:
+        """Return the variables that the container was given when it was created. Its own environment could come from
+        the author of its pod, so the agent's file about it counts where there is one."""
+
+    def pod_limit(self, identity: Identity) -> int | None:
+        """Return the CPU limit in the pod's cgroup in millicores, None without limit or cgroup."""
+
+    def awaited(self, uid: str) -> Identity | None:
+        """Return the pod of this UID if it is to run here, with a sandbox or without one yet."""
+
+    def runs_on(self, record: ContainerRecord) -> Pinning:
+        """Return the CPUs and NUMA nodes in the container's cgroup, which the runtime's records may not have; empty
+        where they cannot be read."""
 
 
 class Reporter(Protocol):

@@ -11,38 +11,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from podslice.agent.admitting import Admitting, refusal_of
+from podslice.agent.admitting import Admitting, NodeSetup, refusal_of
 from podslice.agent.claims import check_claims
-from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
+from podslice.agent.contract import Listed, NodeEvents, PodFacts, PodFailure, RefusedError, Reporter
 from podslice.agent.dra.cdi import read_claimed_devices
 from podslice.agent.dra.claimledger import ClaimLedger
-from podslice.agent.journal import NodeJournal
 from podslice.agent.kubelet.sources import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.placing import Placing
 from podslice.agent.records import (
     ISOLATION_ENV,
     ClaimedDevice,
     ContainerRecord,
+    NodeRecords,
     Pinning,
     PodRecord,
     ReportedRefusal,
     SandboxRecord,
 )
+from podslice.agent.resize.resize_requests import ResizeRequests
 from podslice.agent.resize.unapplied_resizes import limit_milli_cpu, resize_text
-from podslice.agent.runtime.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
+from podslice.agent.runtime.translate import add_claimed, applied_of, kept_of, limits_of, update_of
 from podslice.agent.seam import Seam
 from podslice.agent.updates import Updates
 from podslice.api.pod.claim_holder import claim_uid_of_holder, is_holder
 from podslice.api.pod.spec import Pod
-from podslice.config.kubelet import KubeletConfig
-from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.config.policy import PodslicePolicy
 from podslice.dra.prepared import annotate_claimed
-from podslice.host.boot import Boot
 from podslice.host.state.resize_store import ResizeStore
 from podslice.host.state.statefile import StateReadError
 from podslice.machine.delta import MachineConsequence
@@ -63,67 +61,38 @@ Found = Pod | ReportedRefusal | None
 
 class Owner:
     """State, ledgers and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
-    `find` knows pods. `environment` returns the variables a container was started with, read from our own files where
-    there are any, because the pod's author controls its specification. `pod_limit` reads the CPU limit of a pod's
-    cgroup, in thousandths. `awaits` knows, by UID, pods that are to run here, with a sandbox or without; `runs_on` the
-    CPUs and NUMA nodes of a container by its cgroup, which the runtime's ledgers may not know. `will_resize`: a resize
-    of the container is yet to be carried out. `on_news` hears that one was refused, or that there is room; `on_policy`
-    that the policy is another one."""
+    `admitting` decides, `records` is what the owner and its parts remember, `facts` what is known from elsewhere.
+    `claims` is None on a node without claims; `requests` knows the resizes that are yet to be carried out. `clock`
+    counts seconds."""
 
     def __init__(
         self,
-        directory: Path,
-        machine: Machine,
-        config: KubeletConfig,
-        *,
+        setup: NodeSetup,
+        admitting: Admitting,
+        records: NodeRecords,
         reporter: Reporter,
-        profile: str = "podslice",
-        policy: PodslicePolicy = NO_POLICY,
-        move_strangers: bool = True,
-        real_devices: bool = False,
-        find: Callable[[Identity], Pod | None] = lambda identity: None,
-        clock: Callable[[], float] = time.perf_counter,
-        environment: Callable[[nri.Container], Mapping[str, str]] = variables_of,
-        pod_limit: Callable[[Identity], int | None] = lambda identity: None,
-        awaits: Callable[[str], Identity | None] = lambda uid: None,
-        runs_on: Callable[[ContainerRecord], Pinning] = lambda record: Pinning(),
-        boot: Boot | None = None,
-        journal: NodeJournal | None = None,
+        events: NodeEvents,
+        facts: PodFacts,
+        *,
+        claims: ClaimLedger | None,
+        requests: ResizeRequests,
+        clock: Callable[[], float],
     ) -> None:
-        self.directory = directory
-        self.machine = machine
-        self.config = config
+        self.directory = setup.directory
+        self.machine = setup.machine
+        self.config = setup.config
         self.reporter = reporter
         self.seam = Seam(reporter)
-        self.admitting = Admitting(
-            directory,
-            machine,
-            config,
-            reporter=reporter,
-            profile=profile,
-            policy=policy,
-            real_devices=real_devices,
-            clock=clock,
-            boot=boot,
-            journal=journal,
-        )
-        self.pods: dict[str, PodRecord] = {}
+        self.admitting = admitting
+        self.pods = records.pods
         self.sandboxes: dict[str, SandboxRecord] = {}
-        self.containers: dict[str, ContainerRecord] = {}
-        self.placing = Placing(machine, self.containers, move_strangers=move_strangers)
-        self.updates = Updates(self.placing, self.containers, partial(self.contained, "update"))
-        self.on_open: Callable[[Node], None] = lambda node: None
-        self.claims: ClaimLedger | None = None
-        self._find = find
-        self._environment = environment
-        self._pod_limit = pod_limit
-        self._awaits = awaits
-        self._runs_on = runs_on
-        self.on_news: Callable[[], None] = lambda: None
-        self.on_room: Callable[[], None] = lambda: None
-        self.on_policy: Callable[[], None] = lambda: None
-        self.pending_resizes: Callable[[], int] = lambda: 0
-        self.will_resize: Callable[[ContainerRecord], bool] = lambda record: False
+        self.containers = records.containers
+        self.placing = Placing(setup.machine, self.containers, move_strangers=setup.move_strangers, claims=claims)
+        self.updates = Updates(self.placing, self.containers, partial(self.contained, "update"), events, clock)
+        self.claims = claims
+        self._events = events
+        self._facts = facts
+        self._requests = requests
 
     @property
     def store(self) -> ResizeStore | None:
@@ -162,10 +131,10 @@ class Owner:
             self._open(live, listed)
         else:
             self._take_in(live, listed)
-        self.pods = live
+        self._remember(live)
         self._list_containers(listed)
         self.updates.recheck()
-        self.on_news()
+        self._events.admissions_changed()
         return self.updates.take()
 
     def _open(self, live: dict[str, PodRecord], listed: Listed) -> None:
@@ -190,7 +159,7 @@ class Owner:
 
         def accept(node: Node, intents: Mapping[str, Intent]) -> None:
             by_claims = partial(self._cpus_of_claims, node)
-            check_claims(node, self.sandboxes, listed.containers, self._environment, intents, by_claims)
+            check_claims(node, self.sandboxes, listed.containers, self._facts.environment, intents, by_claims)
 
         try:
             store = self.admitting.open(running, accept)
@@ -202,7 +171,7 @@ class Owner:
         self.placing.node = store.node
         if store.node.rules.cpu.plugins is not None:
             store.node.rules.cpu.plugins.watch = Stopwatch(time.perf_counter)
-        self.on_open(store.node)
+        self._events.state_opened(store.node)
         self.admitting.journal.begin(store.node)
         for decision in store.refused:
             if self.claims is not None and is_holder(decision.uid):
@@ -217,22 +186,20 @@ class Owner:
         if self.claims is not None:
             self.claims.write_files()
         self._adopt_all(live.values(), listed)
-        self.pods = live
+        self._remember(live)
         self._tell_changes(store.followed)
 
-    def serve_claims(self, book: ClaimLedger) -> None:
-        """Prepared claims of devices are among the ledgers from now on."""
-        self.claims = book
-        self.placing.claimed = lambda record: book.pinning(record.claims)
-        self.placing.limits_of_claims = lambda pod, record: book.limits(pod, record.name, record.claims)
-        book.in_use = lambda uid: [one.name for one in self.containers.values() if book.is_used_by(uid, one.claims)]
-        book.changed = self._pool_may_change
+    def _remember(self, live: dict[str, PodRecord]) -> None:
+        """Replace the pods in place: other parts hold the same mapping."""
+        self.pods.clear()
+        self.pods.update(live)
 
-    def _pool_may_change(self, before: Bits) -> None:
+    def check_pool(self, before: Bits) -> None:
+        """A claim was prepared or given back: announce it where the shared pool is not `before` any more."""
         if self.placing.pool() != before:
             self.updates.pool_changed()
-            self.on_news()
-            self.on_room()
+            self._events.admissions_changed()
+            self._events.room_freed()
 
     def _cpus_of_claims(self, node: Node, message: nri.Container) -> Bits | None:
         """The CPUs that a running container has by claims, as this node has them."""
@@ -257,7 +224,7 @@ class Owner:
 
     def _awaited(self, live: dict[str, PodRecord], uid: str) -> PodRecord | None:
         """A pod that was decided about and is to have a sandbox, if it is one; it is then among the live ones."""
-        identity = self._awaits(uid)
+        identity = self._facts.awaited(uid)
         if identity is not None:
             live[uid] = PodRecord(identity)
         return live.get(uid)
@@ -284,7 +251,7 @@ class Owner:
         without containers that run is decided about at its next one, if it gets any."""
         pod.decided = pod.tolerated = True
         try:
-            spec = self._find(pod.identity)
+            spec = self._facts.find(pod.identity)
             if spec is not None:
                 self._decide(pod, spec)
             pod.tolerated = False
@@ -311,7 +278,7 @@ class Owner:
     def _list_container(self, sandbox: SandboxRecord, message: nri.Container, known: ContainerRecord | None) -> None:
         record = self._record(sandbox, message)
         record.applied = applied_of(message)
-        found = self._runs_on(record)
+        found = self._facts.runs_on(record)
         cpus, mems = found.cpus or record.applied.cpus, found.mems or record.applied.mems
         record.applied = replace(record.applied, cpus=cpus, mems=mems)
         record.started = message.state != nri.CONTAINER_CREATED
@@ -323,7 +290,7 @@ class Owner:
             self.placing.created(record)
             self._check_size(record)
             return
-        if ISOLATION_ENV not in self._environment(message):
+        if ISOLATION_ENV not in self._facts.environment(message):
             record.stranger = True
             self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
         self._place(sandbox.identity, message, record, adopt=True)
@@ -340,15 +307,15 @@ class Owner:
         self.placing.on_machine(machine)
         self._tell_changes(found)
         self.updates.machine_changed()
-        self.on_news()
+        self._events.admissions_changed()
 
     def change_policy(self, policy: PodslicePolicy) -> None:
         """Decide by another policy from now on; nobody gains or loses anything by that alone. Raises `StartError` for
         one with which the node would not start; then nothing changes."""
         self.admitting.change_policy(policy)
-        self.on_policy()
-        self.on_news()
-        self.on_room()
+        self._events.policy_changed()
+        self._events.admissions_changed()
+        self._events.room_freed()
 
     def _tell_changes(self, found: Iterable[MachineConsequence]) -> None:
         for consequence in found:
@@ -384,7 +351,7 @@ class Owner:
     def _stays(self, pod: PodRecord) -> bool:
         """True for a pod without sandbox that is to have another one: its place is nobody else's meanwhile."""
         decided = (pod.units or pod.refusals) and not pod.tolerated
-        return bool(decided) and self._awaits(pod.identity.uid) is not None
+        return bool(decided) and self._facts.awaited(pod.identity.uid) is not None
 
     def run_pod(self, sandbox: str, identity: Identity, found: Found) -> None:
         """A sandbox is about to be created. It always may: a pod the node does not take holds nothing, and its
@@ -404,7 +371,7 @@ class Owner:
         self._decide_whole(pod, found)
         after = pod.refusals.get(pod.identity.uid)
         if after is not None and after is not before and after.final:
-            self.on_news()
+            self._events.admissions_changed()
 
     def _decide_whole(self, pod: PodRecord, found: Found) -> None:
         pod.decided, pod.tolerated = False, False
@@ -464,15 +431,15 @@ class Owner:
             self.admitting.remove(unit)
         if self.placing.pool() != before:
             self.updates.pool_changed()
-        self.on_news()
-        self.on_room()
+        self._events.admissions_changed()
+        self._events.room_freed()
 
     def made_room(self) -> None:
         """A pod that stays has given something up or is elsewhere, or the machine has changed: who was refused may ask
         again."""
         self.admitting.look_again()
-        self.on_news()
-        self.on_room()
+        self._events.admissions_changed()
+        self._events.room_freed()
 
     # Containers
 
@@ -532,7 +499,7 @@ class Owner:
         record.claims = self._claims_of(identity.uid, message, adopt=adopt)
         if self.store is None:
             left = self.placing.left.pop((identity.uid, message.name), None)
-            record.kept = kept_of(message, self._environment(message)) or left
+            record.kept = kept_of(message, self._facts.environment(message)) or left
         if pod.tolerated or (adopt and identity.uid in pod.refusals):
             return
         unit = unit_uid(identity.uid, message.name)
@@ -558,7 +525,7 @@ class Owner:
         """True when the pod's containers then own no more CPUs than the pod may use: a kubelet with pod-level resources
         gives a container without limits those of its whole pod. Containers that have ended make room."""
         if pod.limit is None:
-            pod.limit = pod.identity.cpu_limit or self._pod_limit(pod.identity)
+            pod.limit = pod.identity.cpu_limit or self._facts.pod_limit(pod.identity)
         asked = limit_milli_cpu(limits_of(message))
         if pod.limit is None or asked is None or asked % 1000:
             return True
@@ -574,7 +541,7 @@ class Owner:
         pod.units.discard(unit)
         self.admitting.remove(unit)
         self.updates.pool_changed()
-        self.on_room()
+        self._events.room_freed()
 
     def _member(self, uid: str, name: str) -> str:
         """The container of the specification that stands for this one; empty for one that only shares."""
@@ -609,7 +576,8 @@ class Owner:
 
     def _check_size(self, record: ContainerRecord) -> None:
         """Tell people of a resize that is not carried out, each time another size is asked for."""
-        text = resize_text(record) if self.placing.resized(record) and not self.will_resize(record) else ""
+        waits = self.placing.resized(record) and self._requests.missed(record) is None
+        text = resize_text(record) if waits else ""
         record.resized = bool(text)
         sandbox = self.sandboxes.get(record.sandbox)
         if text and text != record.said and sandbox is not None:

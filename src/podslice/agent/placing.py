@@ -6,11 +6,12 @@ what they once got and the others share what nobody is known to own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from podslice.agent.records import ContainerRecord, Pinning
+from podslice.agent.records import ClaimedDevice, ContainerRecord, Pinning
 from podslice.agent.resize.unapplied_resizes import is_resized
 from podslice.agent.runtime.exposure import Exposed, Upcoming, exposed, plainly_exposed
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -24,12 +25,29 @@ from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, union
 
 
+class ClaimSets(Protocol):
+    """What containers have of prepared claims of devices."""
+
+    def pinning(self, devices: Iterable[ClaimedDevice]) -> Pinning | None:
+        """Return the CPUs and NUMA nodes of these devices, None where they have none."""
+
+    def limits(self, pod: Pod | None, container: str, devices: Iterable[ClaimedDevice]) -> ClaimedLimits | None:
+        """Return what these devices of a container add to its cgroup's limits, None while that is not known."""
+
+
 class Placing:
     """Reads `node`, None while the state cannot be trusted, for `containers`, the owner's ledgers. `move_strangers`
     False leaves containers alone that were created without us. It is told which containers run, for what init
-    containers own meanwhile."""
+    containers own meanwhile. `claims` is None on a node without claims."""
 
-    def __init__(self, machine: Machine, containers: Mapping[str, ContainerRecord], *, move_strangers: bool) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        containers: Mapping[str, ContainerRecord],
+        *,
+        move_strangers: bool,
+        claims: ClaimSets | None = None,
+    ) -> None:
         self.node: Node | None = None
         self.all_cpus = CPUTopology(machine).all_cpus
         self.left: dict[tuple[str, str], Pinning] = {}
@@ -40,10 +58,7 @@ class Placing:
         """The CPUs that containers, by id, are to be left with soon."""
         self.running_move: dict[str, NodeView] = {}
         """Of pods that are being moved, by the UID they were admitted under, the node where they are to be now."""
-        self.claimed: Callable[[ContainerRecord], Pinning | None] = lambda record: None
-        """What a container has by its claims, None for nothing."""
-        self.limits_of_claims: Callable[[Pod | None, ContainerRecord], ClaimedLimits | None] = lambda pod, one: NOTHING
-        """What the claims of a container of a pod are to its cgroup, None while that is not known."""
+        self._claims = claims
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
@@ -65,19 +80,21 @@ class Placing:
 
     def _of_claims(self, record: ContainerRecord) -> Pinning | None:
         """Claims for memory alone leave a container on the CPUs that it has otherwise."""
-        claimed = self.claimed(record) if record.claims and self.node is not None else None
+        if self._claims is None or not record.claims or self.node is None:
+            return None
+        claimed = self._claims.pinning(record.claims)
         if claimed is None or claimed.cpus:
             return claimed
         return replace(self._decided(record), mems=claimed.mems)
 
     def claimed_limits(self, record: ContainerRecord) -> ClaimedLimits | None:
         """What claims make of the limits that the kubelet asks for, None while that is not known."""
-        if not record.claims:
+        if not record.claims or self._claims is None:
             return NOTHING
         if self.node is None:
             return None
         active, _ = self._admitted(record)
-        return self.limits_of_claims(None if active is None else active.spec, record)
+        return self._claims.limits(None if active is None else active.spec, record.name, record.claims)
 
     def resized(self, record: ContainerRecord) -> bool:
         """True when the container owns CPUs and is asked to have another number of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.api.pod.spec import Pod
+from podslice.dra.prepared import PreparedClaim
 from podslice.service.identity import Identity
 from podslice.service.proto import nri_pb2 as nri
 from podslice.status.status import waiting_text
@@ -179,3 +180,12 @@ class PodRecord(msgspec.Struct):
     limit: int | None = None
     rejected: bool = False
     turned_away: float = 0.0
+
+
+class NodeRecords(msgspec.Struct, frozen=True):
+    """What the agent remembers of its node: pods by UID, containers by ID, and prepared claims by UID. The owner and
+    the ledger of claims change them in place; the parts that they are given to read them."""
+
+    pods: dict[str, PodRecord] = msgspec.field(default_factory=dict)
+    containers: dict[str, ContainerRecord] = msgspec.field(default_factory=dict)
+    claims: dict[str, PreparedClaim] = msgspec.field(default_factory=dict)

@@ -20,24 +20,22 @@ from podslice.values.errors import PodsliceError
 
 
 class Reloading:
-    """Of one agent that began with `loaded`. `read` reads the file again and raises `InputError`; `say` hears what
-    changed. `then` is called where the policy has changed."""
+    """Of one agent that began with `loaded`. `read` reads the file again and raises `InputError`, None where there is
+    no file; `say` hears what changed."""
 
     def __init__(
         self,
         owner: Owner,
         loaded: LoadedSettings,
-        read: Callable[[], LoadedSettings],
+        read: Callable[[], LoadedSettings] | None,
         *,
         say: Callable[[str], None],
-        then: Callable[[], None] = lambda: None,
         run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
         self._loaded = loaded
         self._read = read
         self._say = say
-        self._then = then
         self._run_in_thread = run_in_thread
         self._due = asyncio.Event()
 
@@ -55,7 +53,7 @@ class Reloading:
     async def reload(self) -> None:
         """Once."""
         try:
-            loaded = await self._run_in_thread(self._read)
+            loaded = self._loaded if self._read is None else await self._run_in_thread(self._read)
             changes = [
                 f"{one.path}: {one.before or 'unset'} -> {one.after or 'unset'}"
                 for one in policy_differences(self._loaded.policy, loaded.policy)
@@ -68,8 +66,6 @@ class Reloading:
         for text in self._texts(loaded, changes):
             self._say(text)
         self._loaded = msgspec.structs.replace(self._loaded, policy=loaded.policy)
-        if changes:
-            self._then()
 
     def _texts(self, loaded: LoadedSettings, changes: list[str]) -> Iterator[str]:
         yield f"the policy has changed: {'; '.join(changes)}" if changes else "the policy is as it was"

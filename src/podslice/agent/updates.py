@@ -9,13 +9,13 @@ later answers, a few containers at a time.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from podslice.agent.contract import NodeEvents
 from podslice.agent.placing import Placing
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.runtime.translate import same_effect, update_of
@@ -39,16 +39,22 @@ Write = Callable[[ContainerRecord, Pinning], bool]
 
 
 class Updates:
-    """What is due for the owner's `containers`. `on_due` hears that something is, `on_placed` of every container whose
-    sets change."""
+    """What is due for the owner's `containers`: announces `updates_due`, and `placed` for each container whose sets
+    change. `clock` counts seconds."""
 
-    def __init__(self, placing: Placing, containers: Mapping[str, ContainerRecord], contained: Contained) -> None:
-        self.on_due: Callable[[], None] = lambda: None
-        self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
+    def __init__(
+        self,
+        placing: Placing,
+        containers: Mapping[str, ContainerRecord],
+        contained: Contained,
+        events: NodeEvents,
+        clock: Callable[[], float],
+    ) -> None:
+        self._events = events
         self._placing = placing
         self._containers = containers
         self._contained = contained
-        self.clock: Callable[[], float] = time.monotonic
+        self.clock = clock
         self.answered_at = -math.inf
         """When the runtime was last answered with sets, which it writes after that."""
         self._changes = 0
@@ -62,7 +68,7 @@ class Updates:
         """The shared pool is another: who runs on it must get it."""
         self._due = True
         self._changes += 1
-        self.on_due()
+        self._events.updates_due()
 
     def unit_changed(self, uid: str) -> None:
         """The shared pool of the pod admitted under `uid` is another: its containers must get it."""
@@ -151,7 +157,7 @@ class Updates:
         """Its cgroup has these CPUs now, and the runtime is yet to hear of it."""
         record.applied = replace(record.applied, cpus=cpus)
         self._late[record.id] = None
-        self.on_placed(record)
+        self._events.pinning_changed(record)
 
     def _narrowing_first(self, pool: Pinning) -> list[tuple[ContainerRecord, Pinning | None]]:
         """All containers and what they should have; those that only gain CPUs come last, so that nobody is left on
@@ -196,4 +202,4 @@ class Updates:
         record.on_pool = wanted == pool and not record.stranger
         if wanted != record.applied:
             record.applied = wanted
-            self.on_placed(record)
+            self._events.pinning_changed(record)

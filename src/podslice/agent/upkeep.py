@@ -23,8 +23,35 @@ _AT_ONCE_SECONDS = 0.1
 _KEPT_DRIFTS = 200
 
 
+class UpdateWriter:
+    """Writes the sets that are due into the cgroups of the containers that run; with `observe` nothing."""
+
+    def __init__(self, owner: Owner, reconciler: Reconciler, *, observe: bool) -> None:
+        self._updates = owner.updates
+        self._write_one = reconciler.write
+        self._observe = observe
+        self._due = asyncio.Event()
+
+    def wake(self) -> None:
+        """Some containers should have other sets than they were given."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.write()
+
+    async def write(self) -> None:
+        """Give all containers the sets that are due; the agent's other work goes on in between."""
+        if not self._observe:
+            for _ in self._updates.write(self._write_one):
+                await asyncio.sleep(0)
+
+
 class Upkeep:
-    """Two loops, `place` and `run`. With `observe` differences are found and reported, and nothing is written.
+    """Looks at everything every so often. With `observe` differences are found and reported, and nothing is written.
     `machine`, `guards`: what a pass looks at besides, if the node follows it. `passed` hears of each pass, `again`
     writes what could not be written before."""
 
@@ -36,6 +63,7 @@ class Upkeep:
         write_watcher: WriteWatcher,
         reporter: AgentReporter,
         *,
+        due: UpdateWriter,
         machine: MachineWatch | None,
         guards: NodeGuards | None,
         observe: bool,
@@ -47,6 +75,7 @@ class Upkeep:
         self._vanished = vanished
         self._write_watcher = write_watcher
         self._reporter = reporter
+        self._write_due = due.write
         self._machine = machine
         self._guards = guards
         self._observe = observe
@@ -55,21 +84,6 @@ class Upkeep:
         self.drifts: deque[Drift] = deque(maxlen=_KEPT_DRIFTS)
         """The last ones that were found."""
         self._lasting: list[Drift] = []
-        self._due = asyncio.Event()
-        owner.updates.on_due = self._due.set
-
-    async def place(self) -> None:
-        """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            await self.write_updates()
-
-    async def write_updates(self) -> None:
-        """Give all containers the sets that are due; the agent's other work goes on in between."""
-        if not self._observe:
-            for _ in self._owner.updates.write(self._reconciler.write):
-                await asyncio.sleep(0)
 
     async def run(self, seconds: float, turned: Callable[[], None]) -> None:
         """A pass every so many seconds, and in between at once what somebody has written. `turned` hears of each
@@ -88,7 +102,7 @@ class Upkeep:
             await self._machine.look()
         for identity in self._vanished.run():
             self._reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
-        await self.write_updates()
+        await self._write_due()
         if self._guards is not None:
             await self._guards.look()
         found = await self._compared(_ON_THE_WAY_SECONDS)

@@ -15,10 +15,11 @@ from podslice.advise.reserve.advise import ReservationRequest, advise
 from podslice.advise.reserve.formulas import GIB, MIB, MeasuredAmounts, amounts
 from podslice.advise.reserve.measured import USAGE_FILE, SystemUsage, measured_amounts, with_minute
 from podslice.advise.reserve.usage import load_usage
+from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
-from podslice.agent.owner import Owner
 from podslice.agent.status.report import AgentReporter
 from podslice.agent.status.systemusage import SystemUsageRecorder
+from podslice.agent.wiring import wire_node
 from podslice.cli.main import cli
 from podslice.config.policy import PodslicePolicy, ReservationRules, check_policy
 from podslice.host.filesystem import MemoryFileSystem
@@ -77,7 +78,7 @@ class RecordedNode:
     def __init__(self, folder: Path, *, measure: bool = True) -> None:
         made = make_node()
         policy = PodslicePolicy(reservation=ReservationRules(measure=measure))
-        owner = Owner(folder, made.machine, made.view.config, reporter=AgentReporter(), policy=policy)
+        owner = wire_node(NodeSetup(folder, made.machine, made.view.config, policy), AgentReporter()).owner
         owner.synchronize(Listed([], []))
         self.now, self.troubles = 0.0, list[str]()
         self.cgroups = {"kubepods/cpu.stat": "usage_usec 9000000000\n", "kubepods/memory.current": "9\n"}

@@ -16,6 +16,7 @@ from podslice.agent.kubelet.sources import explain_no_pods
 from podslice.api.pod.spec import Pod
 from podslice.replica.nodestate import NodeStateStatus
 from podslice.service.identity import Identity
+from podslice.service.listeners import Listeners
 from podslice.service.listwatch import ListWatch
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import Change, KnownPod
@@ -68,8 +69,7 @@ class ApiServer(Protocol):
 class ApiSource:
     """The node's pods of the API server, a `PodSource`. `run` keeps them current for ever, whatever is answered.
 
-    `trouble`: gets failures. `on_news`: is called when a pod has come, changed or gone.
-    `cause`: the last failure, empty after a success.
+    `trouble`: gets failures. `cause`: the last failure, empty after a success.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class ApiSource:
         self.relists = 0
         self.cause = ""
         self.pods = KnownPods()
-        self.on_news: Callable[[], None] = lambda: None
+        self.pods_changed = Listeners[[]]()
+        """A pod has come, changed or gone; `agent.wiring` says what hears it."""
         self._api = api
         self._node = node
         self._trouble = trouble
@@ -130,7 +131,7 @@ class ApiSource:
         self.ready = True
         self.cause = ""
         self.changed.set()
-        self.on_news()
+        self.pods_changed()
         return listing.version
 
     def _take(self, change: Change) -> None:
@@ -138,10 +139,10 @@ class ApiSource:
             return
         if change.kind == "DELETED":
             self.pods.drop(change.pod.uid)
-            self.on_news()
+            self.pods_changed()
             return
         self.pods.put(change.pod)
         if change.pod.problem is not None:
             self._trouble("apiPod", str(change.pod.problem))
         self.changed.set()
-        self.on_news()
+        self.pods_changed()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from podslice.agent.api_server.apiserver import ApiServer, ApiSource
+from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.api_server.explaining import Explaining
 from podslice.agent.api_server.rejected import RejectedPods
 from podslice.agent.api_server.rejecting import Rejecting
@@ -38,17 +38,16 @@ class Refusals:
     def __init__(
         self,
         api: ApiServer,
-        source: ApiSource,
+        awaiting: Awaiting,
         owner: Owner,
         reporter: AgentReporter,
         *,
-        node: str,
         find: Callable[[Identity], Pod | None],
         connected: Callable[[], bool],
         early: bool,
         fail: bool,
     ) -> None:
-        self.awaiting = Awaiting(source, node)
+        self.awaiting = awaiting
         self.rejected = RejectedPods(owner.directory, trouble=reporter.trouble)
         self._owner = owner
         self._reporter = reporter
@@ -76,12 +75,10 @@ class Refusals:
             told=self._explaining,
         )
         self.wake = self._arriving.wake
-        owner.on_news = source.on_news = self.wake
 
     def start(self, loops: Supervisor) -> None:
         """Start the loops, and load what an earlier agent rejected."""
         self.rejected.load()
-        self._reporter.explains = True
         loops.start("arriving", self._arriving.run)
         loops.start("explaining", self._explaining.run)
         if self._rejecting is not None:

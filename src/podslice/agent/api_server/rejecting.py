@@ -57,7 +57,7 @@ class _Job(msgspec.Struct):
     identity: Identity
     refusal: ReportedRefusal
     due: float
-    back_off: BackOff = msgspec.field(default_factory=lambda: BackOff(0.5, 30.0))
+    back_off: BackOff
     answers: int = 0
     marks: int = 0
     marked: float = 0.0
@@ -81,10 +81,10 @@ class Rejecting:
         *,
         ready: Callable[[], bool],
         moot: Callable[[str], bool],
-        busy: Callable[[str], float] = lambda uid: 0.0,
+        busy: Callable[[str], float],
         free: Callable[[str], None],
         trouble: Callable[[str, str], None],
-        marked: Callable[[Identity, ReportedRefusal], None] = lambda identity, refusal: None,
+        marked: Callable[[Identity, ReportedRefusal], None],
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -124,7 +124,7 @@ class Rejecting:
         denied = max(self._denied_until, self._hopeless.get(identity.uid, 0.0))
         if self._clock() < denied or len(self._jobs) >= MOST_WAITING:
             return False
-        self._jobs[identity.uid] = _Job(identity, refusal, self._clock())
+        self._jobs[identity.uid] = _Job(identity, refusal, self._clock(), BackOff(0.5, 30.0))
         self._due.set()
         return True
 

@@ -153,7 +153,7 @@ class Reconciler:
     def _memory(self, path: str, limit: int | None, found: CgroupValues, hopeless: str = "") -> Difference:
         if not hopeless and limit is not None and self._tree.memory_current(path) > limit:
             hopeless = _IN_USE
-        write = lambda: self._tree.write_memory_max(path, limit)  # noqa: E731
+        write = partial(self._tree.write_memory_max, path, limit)
         return Difference("memory", _text(limit), _text(found.memory_max), write, hopeless)
 
     def _pod(self, pod: PodRecord) -> Iterator[Drift]:
@@ -217,12 +217,6 @@ class Reconciler:
             self._owner.reporter.resized(pod.identity, "", pod_resize_text(found))
         return True
 
-    def pod_limit(self, identity: Identity) -> int | None:
-        """The CPU limit in a pod's cgroup, in thousandths."""
-        path = cgroup_path(identity.cgroup_parent)
-        found = None if path is None else self._tree.read(path)
-        return None if found is None or found.quota is None else found.quota * 1000 // found.period
-
     def _annotated_limits(self, pod: PodRecord, *, quota_off: bool) -> dict[str, int]:
         """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""
         node = self._owner.node
@@ -260,6 +254,13 @@ def pinned_in(tree: CgroupTree, record: ContainerRecord) -> Pinning:
     """The CPUs and NUMA nodes that a container's cgroup has, whoever wrote them; nothing where that is not known."""
     path = cgroup_path(record.cgroups_path)
     return Pinning() if path is None else Pinning(cpus=tree.cpus(path) or 0, mems=tree.mems(path) or 0)
+
+
+def cpu_limit_in(tree: CgroupTree, identity: Identity) -> int | None:
+    """Return the CPU limit in a pod's cgroup in millicores, None without limit or cgroup."""
+    path = cgroup_path(identity.cgroup_parent)
+    found = None if path is None else tree.read(path)
+    return None if found is None or found.quota is None else found.quota * 1000 // found.period
 
 
 def pod_path(identity: Identity) -> str | None:

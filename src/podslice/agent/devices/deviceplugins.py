@@ -163,8 +163,8 @@ class DevicePlugins:
         node: Callable[[], Node | None],
         *,
         trouble: Callable[[str, str], None],
-        registered: Callable[[str], None] = lambda resource: None,
-        allocated: Callable[[str, float], None] = lambda resource, seconds: None,
+        registered: Callable[[str], None],
+        allocated: Callable[[str, float], None],
         budget: CallBudget | None = None,
     ) -> None:
         self.listed: dict[str, tuple[Device, ...]] = {}

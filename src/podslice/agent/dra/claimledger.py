@@ -16,7 +16,7 @@ from podslice.agent.admitting import Admitting
 from podslice.agent.contract import RefusedError, Reporter
 from podslice.agent.dra.cdi import CDIFiles, short
 from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
-from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
+from podslice.agent.records import ClaimedDevice, NodeRecords, Pinning, ReportedRefusal
 from podslice.api.pod.claim_holder import holder_cpu_class
 from podslice.api.pod.spec import Pod
 from podslice.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
@@ -28,8 +28,11 @@ from podslice.values.cpuset import Bits, bits_of, format_bits, union
 
 
 class ClaimLedger:
-    """Prepared claims by UID. `in_use`: returns the containers that run on a claim's CPUs, by the claim's UID.
-    `changed`: is called with the old shared pool when that changes."""
+    """Prepared claims by UID, kept among the node's `records`.
+
+    `users`: returns the UIDs of the pods that may use a claim, by the claim's UID. `changed`: is called with the shared
+    pool as it was before a claim was prepared or given back.
+    """
 
     def __init__(
         self,
@@ -37,14 +40,17 @@ class ClaimLedger:
         files: ClaimFiles,
         cdi: CDIFiles,
         reporter: Reporter,
+        records: NodeRecords,
+        *,
+        users: Callable[[str], frozenset[str]],
+        changed: Callable[[Bits], None],
     ) -> None:
-        self.claims: dict[str, PreparedClaim] = {}
-        self.in_use: Callable[[str], list[str]] = lambda uid: []
-        self.users: Callable[[str], frozenset[str]] = lambda uid: frozenset()
-        """Returns the UIDs of the pods that may use a claim, as far as is known."""
+        self.claims = records.claims
         self.kubelet_adds: bool | None = None
         """Whether the kubelet counts claims in its cgroups itself; None while its version is not known."""
-        self.changed: Callable[[Bits], None] = lambda before: None
+        self._users = users
+        self._containers = records.containers
+        self._changed = changed
         self._admitting = admitting
         self._files = files
         self._cdi = cdi
@@ -55,8 +61,7 @@ class ClaimLedger:
 
     def load(self) -> list[Pod]:
         """Load the claims that were prepared before. Return the pods that hold their CPUs, for a node that starts.
-        Raises
-        `OSError`."""
+        Raises `OSError`."""
         claims, problems = self._files.load()
         for problem in problems:
             self._reporter.trouble("claims", problem)
@@ -147,7 +152,7 @@ class ClaimLedger:
             self._admitting.hold(pod)
         except RefusedError as error:
             raise self._refusal(claim, error.refusal) from None
-        self.changed(before)
+        self._changed(before)
 
     def _refusal(self, claim: PreparedClaim, refusal: ReportedRefusal) -> ClaimError:
         """Return the error for a claim that got no CPUs: the amount, the place, the free CPUs and the owners of the
@@ -190,7 +195,7 @@ class ClaimLedger:
             if claim is not None:
                 before = self._shared_pool()
                 self._admitting.release(claim.holder)
-                self.changed(before)
+                self._changed(before)
             self._files.drop(uid)
         except OSError as error:
             raise ClaimError(f"claim {claim or uid} cannot be given back: {error.strerror or error}") from None
@@ -206,6 +211,10 @@ class ClaimLedger:
     def of_pod(self, pod: str) -> list[PreparedClaim]:
         """Return the claims that a pod may use."""
         return [claim for claim in self.claims.values() if pod in claim.pods]
+
+    def in_use(self, uid: str) -> list[str]:
+        """Return the names of the containers that run on the CPUs of the claim of this UID."""
+        return [one.name for one in self._containers.values() if self.is_used_by(uid, one.claims)]
 
     def is_used_by(self, uid: str, devices: Iterable[ClaimedDevice]) -> bool:
         """Whether one of the devices is the claim's."""
@@ -230,7 +239,7 @@ class ClaimLedger:
     def _pass_on(self, claim: PreparedClaim, pod: str) -> bool:
         """Give a claim to the next pod that may use it, which the kubelet does not report for a claim that it keeps
         prepared. Return whether the pod may use it."""
-        if self.in_use(claim.uid) or pod not in self.users(claim.uid):
+        if self.in_use(claim.uid) or pod not in self._users(claim.uid):
             return False
         self._attempt(f"claim {claim}", partial(self._prepare_again, claim, replace(claim, pods=(pod,))))
         return True

@@ -11,12 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
-from podslice.agent.dra.cdi import CDIFiles
-from podslice.agent.dra.claimfiles import ClaimFiles
 from podslice.agent.dra.claimledger import ClaimLedger
 from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
+from podslice.agent.dra.reservations import Reservations, read_kubelet_claims
 from podslice.agent.dra.service import DRAService
 from podslice.agent.dra.statuses import ClaimStatuses, ClaimStatusServer
 from podslice.agent.owner import Owner
@@ -24,7 +21,7 @@ from podslice.agent.settings import DRASettings, NUMAOrder
 from podslice.dra.cgroups import kubelet_adds
 from podslice.dra.devices import ClaimableAmounts
 from podslice.dra.names import device_name, numa_part, pool_name
-from podslice.dra.prepared import ClaimError, NodeDevices, node_devices, reserved_pods
+from podslice.dra.prepared import ClaimError, NodeDevices, node_devices
 from podslice.dra.slices import machine_slices
 from podslice.machine.model import cpu_topology
 from podslice.node.node import Node
@@ -36,39 +33,12 @@ from podslice.values.cpuset import Bits, CPUSet, format_bits
 CLEAN_SECONDS = 60.0
 STALE_SECONDS = 600.0
 VERSION_SECONDS = 20.0
-_LARGEST_CHECKPOINT = 64 << 20
 
 
 class ClaimsServer(ClaimStatusServer, SliceServer, Protocol):
     """The calls that the driver makes to an API server. Every call may raise `ApiError`."""
 
     async def kubelet_version(self, node: str) -> str: ...
-
-
-class _KubeletsClaim(msgspec.Struct):
-    uid: str = msgspec.field(default="", name="ClaimUID")
-    pods: dict[str, Any] | None = msgspec.field(default=None, name="PodUIDs")
-
-
-class _ClaimList(msgspec.Struct):
-    claims: list[_KubeletsClaim] | None = msgspec.field(default=None, name="ClaimInfoStateList")
-
-
-class _CheckpointFile(msgspec.Struct):
-    data: str = msgspec.field(default="", name="Data")
-
-
-def read_kubelet_claims(path: Path) -> dict[str, frozenset[str]] | None:
-    """Return the claims that the kubelet has prepared, with the UIDs of their pods, from its checkpoint; None where
-    that cannot be read (cluster-integration A.5)."""
-    try:
-        if path.stat().st_size > _LARGEST_CHECKPOINT:
-            return None
-        file = msgspec.json.decode(path.read_bytes(), type=_CheckpointFile)
-        data = msgspec.json.decode(file.data, type=_ClaimList)
-    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
-    return {one.uid: frozenset(one.pods or ()) for one in data.claims or ()}
 
 
 def claimable_amounts(node: Node, order: NUMAOrder = "numaNode") -> ClaimableAmounts | None:
@@ -110,16 +80,18 @@ class _Offer(NamedTuple):
 
 
 class Driver:
-    """The DRA driver of this node, for claims of CPUs and memory."""
+    """The DRA driver of this node, for claims of CPUs and memory, which are kept in `ledger`."""
 
     def __init__(
         self,
         settings: DRASettings,
         owner: Owner,
+        ledger: ClaimLedger,
+        reservations: Reservations,
         api: ClaimsServer,
         node: str,
         *,
-        prepared: Callable[[str, float], None] = lambda result, seconds: None,
+        prepared: Callable[[str, float], None],
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -131,16 +103,11 @@ class Driver:
         self._sleep = sleep
         self._unknown_since: dict[str, float] = {}
         self._offer: _Offer | None = None
-        self._reserved: dict[str, frozenset[str]] = {}
-        self._unread: set[str] = set()
-        self._asked = asyncio.Event()
-        cdi = CDIFiles(Path(settings.cdi))
-        self.book = ClaimLedger(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
-        self.book.users = self._find_users
-        owner.serve_claims(self.book)
+        self.ledger = ledger
+        self._reservations = reservations
         self.statuses = ClaimStatuses(api, node, trouble=trouble, sleep=sleep)
         self.service = DRAService(
-            self.book,
+            self.ledger,
             api,
             node,
             own=self._own_devices,
@@ -148,13 +115,13 @@ class Driver:
             trouble=trouble,
             prepared=prepared,
             tell=self.statuses.tell,
+            on_registered=self._on_registered,
         )
         self.publisher = Publisher(
             api, node, self._desired_slices, trouble=trouble, accounting=settings.accounting, sleep=sleep
         )
         self._api = api
         self._new_kubelet = asyncio.Event()
-        self.service.on_registered = self._on_registered
 
     async def start(self) -> None:
         """Serve, then register with the kubelet. Raises `OSError`."""
@@ -170,7 +137,7 @@ class Driver:
         yield "resourceSlices watch", self.publisher.follow
         yield "claims", self.clean
         yield "devices of claims", self.follow_devices
-        yield "claims that pass from pod to pod", self.follow_reservations
+        yield "claims that pass from pod to pod", self._reservations.run
         yield "the kubelet's version", self.follow_kubelet
         yield "conditions of claims", self.statuses.run
 
@@ -197,38 +164,6 @@ class Driver:
         topology = cpu_topology(self._owner.machine) if node is None else node.view.topology
         return node_devices(numa_nodes, topology, {} if classes is None else classes.parts)
 
-    def _find_users(self, uid: str) -> frozenset[str]:
-        """Return the pods that may use a claim, by the kubelet's checkpoint; where that cannot be read, by the last
-        read of the claim, which is then read again for the runtime's next try."""
-        known = read_kubelet_claims(Path(self.settings.kubelet_state))
-        if known is not None:
-            return known.get(uid, frozenset())
-        self._unread.add(uid)
-        self._asked.set()
-        return self._reserved.get(uid, frozenset())
-
-    async def follow_reservations(self) -> None:
-        """Read the reservations of claims when they are needed, for ever."""
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            while self._unread:
-                await self._read_reservation(self._unread.pop())
-            await self._sleep(LOOK_SECONDS)
-
-    async def _read_reservation(self, uid: str) -> None:
-        self._reserved = {one: pods for one, pods in self._reserved.items() if one in self.book.claims}
-        known = self.book.claims.get(uid)
-        if known is None:
-            return
-        try:
-            claim = await self._api.read_claim(known.namespace, known.name)
-        except ApiError as error:
-            self._owner.reporter.trouble("claims", f"claim {known} cannot be read: {error}")
-            return
-        found = claim is not None and claim.metadata.uid == uid
-        self._reserved[uid] = reserved_pods(claim) if found and claim is not None else frozenset()
-
     def _devices(self) -> Iterator[tuple[str, str, str]]:
         """Yield pool, name and problem of each device; the problem is empty for a healthy one."""
         offer, pool = self._current_offer(), pool_name(self._node)
@@ -244,7 +179,7 @@ class Driver:
     def _offline_cpus(self, view: NodeView) -> dict[str, Bits]:
         """Return the offline CPUs of claims, by device."""
         lost: dict[str, Bits] = {}
-        for claim in self.book.claims.values():
+        for claim in self.ledger.claims.values():
             held = view.owners.get(claim.holder, {})
             for place, device in enumerate(claim.devices):
                 cpus = held.get(claim.container(place), 0) & view.offline
@@ -270,7 +205,7 @@ class Driver:
         # The Node has the version of a new kubelet only some time after that has registered us.
         while True:
             try:
-                self.book.kubelet_adds = kubelet_adds(await self._api.kubelet_version(self._node))
+                self.ledger.kubelet_adds = kubelet_adds(await self._api.kubelet_version(self._node))
             except ApiError as error:
                 self._owner.reporter.trouble("claims", f"the kubelet's version is not known: {error}")
                 await self._sleep(VERSION_SECONDS)
@@ -291,16 +226,16 @@ class Driver:
         """Unprepare claims that the kubelet has not prepared and no container has used for ten minutes; none where the
         kubelet's checkpoint cannot be read."""
         known = read_kubelet_claims(Path(self.settings.kubelet_state))
-        stale = set() if known is None else {uid for uid in self.book.claims if uid not in known}
+        stale = set() if known is None else {uid for uid in self.ledger.claims if uid not in known}
         # A container may run on after its claim was deleted by force, and still uses the CPUs.
-        stale -= {uid for uid in stale if self.book.in_use(uid)}
+        stale -= {uid for uid in stale if self.ledger.in_use(uid)}
         now = self._now()
         self._unknown_since = {uid: self._unknown_since.get(uid, now) for uid in stale}
         for uid, since in list(self._unknown_since.items()):
             if now - since >= STALE_SECONDS:
-                claim = self.book.claims[uid]
+                claim = self.ledger.claims[uid]
                 try:
-                    self.book.unprepare(uid)
+                    self.ledger.unprepare(uid)
                     self._owner.reporter.trouble(
                         "claims", f"claim {claim} was given back: the kubelet does not know it"
                     )

@@ -49,12 +49,13 @@ class DRAService:
 
     `own`: returns the devices that can have been allocated to claims. `devices`: returns pool, name and problem of each
     device that is offered. `prepared`: gets the result (`prepared`, `refused`) and the seconds of every claim.
-    `tell`: gets claims that were read, each with the error if it can never be prepared.
+    `tell`: gets claims that were read, each with the error if it can never be prepared. `on_registered`: is called
+    when a kubelet registers the driver; one that has just started may have deleted the slices.
     """
 
     def __init__(
         self,
-        book: ClaimLedger,
+        ledger: ClaimLedger,
         claims: ClaimReader,
         node: str,
         *,
@@ -63,14 +64,14 @@ class DRAService:
         trouble: Callable[[str, str], None],
         prepared: Callable[[str, float], None],
         tell: Callable[[ResourceClaim, ImpossibleClaimError | None], None],
+        on_registered: Callable[[], None],
         now: Callable[[], float] = time.time,
     ) -> None:
         self.registered = False
         self.why_not = "the kubelet has not asked yet"
-        self.on_registered: Callable[[], None] = lambda: None
-        """Is called when a kubelet registers the driver; one that has just started may have deleted the slices."""
+        self._on_registered = on_registered
         self._endpoint = ""
-        self._book = book
+        self._ledger = ledger
         self._claims = claims
         self._node = node
         self._own = own
@@ -132,7 +133,7 @@ class DRAService:
         self.registered = request.plugin_registered
         self.why_not = "" if self.registered else request.error[:_LONGEST_MESSAGE]
         if self.registered:
-            self.on_registered()
+            self._on_registered()
         else:
             self._trouble("dra", f"the kubelet does not register the driver: {self.why_not}")
         return api.RegistrationStatusResponse()
@@ -169,19 +170,19 @@ class DRAService:
         """Read a claim from the API server and prepare it; one that was prepared before needs no API server. Raises
         `ClaimError`."""
         who = f"claim {asked.namespace}/{asked.name}"
-        known = self._book.claims.get(asked.uid)
+        known = self._ledger.claims.get(asked.uid)
         try:
             claim = await self._claims.read_claim(asked.namespace, asked.name)
         except ApiError as error:
             if known is not None:
-                return self._book.prepare(known)
+                return self._ledger.prepare(known)
             raise ClaimError(f"{who} cannot be read: {error}") from None
         if claim is None:
             raise ClaimError(f"{who} is not there")
         users = () if known is None else known.pods
         try:
             wanted = prepare(claim, uid=asked.uid, node=self._node, devices=self._own(), users=users)
-            prepared = self._book.prepare(wanted)
+            prepared = self._ledger.prepare(wanted)
         except ImpossibleClaimError as error:
             self._tell(claim, error)
             raise
@@ -197,7 +198,7 @@ class DRAService:
 
     def _unprepare(self, asked: api.Claim) -> api.NodeUnprepareResourceResponse:
         try:
-            self._book.unprepare(asked.uid)
+            self._ledger.unprepare(asked.uid)
             return api.NodeUnprepareResourceResponse()
         except Exception as error:
             return api.NodeUnprepareResourceResponse(error=self._fail(str(error)[:_LONGEST_MESSAGE]))

@@ -97,9 +97,9 @@ class Arriving:
         *,
         find: Callable[[Identity], Pod | None],
         connected: Callable[[], bool],
-        early: bool = True,
-        reject: Callable[[Identity, ReportedRefusal], bool] = lambda identity, refusal: False,
-        rejected: Callable[[str], ReportedRefusal | None] = lambda uid: None,
+        early: bool,
+        reject: Callable[[Identity, ReportedRefusal], bool],
+        rejected: Callable[[str], ReportedRefusal | None],
         told: Judged,
     ) -> None:
         self._owner = owner

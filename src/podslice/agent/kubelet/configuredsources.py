@@ -18,11 +18,11 @@ Trouble = Callable[[str, str], None]
 
 
 class ConfiguredSources:
-    """Makes the configured sources. `api`, `api_source`: None without an API server. An `api` that is given takes the
-    place of the configured one. Raises `InputError` for a configuration that cannot be used."""
+    """Makes the configured sources. `api`, `api_source`: None without an API server. Raises `InputError` for a
+    configuration that cannot be used."""
 
     def __init__(self, sources: SourceSettings, node: str, *, api: ApiServer | None, trouble: Trouble) -> None:
-        self.api = api if api is not None else HTTPApiServer() if sources.api_server else None
+        self.api = api
         self.api_source = None if self.api is None else ApiSource(self.api, node, trouble=trouble)
         self._manifests = ManifestSource(Path(sources.manifests), node) if sources.manifests else None
         self._pods_api = _pods_api(sources, trouble)

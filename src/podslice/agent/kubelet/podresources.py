@@ -53,7 +53,7 @@ class PodResources:
         devices: Callable[[], Mapping[str, tuple[Device, ...]]] = dict,
         limit: RateLimit | None = None,
         kubelet: KubeletResources | None = None,
-        trouble: Callable[[str, str], None] = lambda what, why: None,
+        trouble: Callable[[str, str], None] | None = None,
     ) -> None:
         self._owner = owner
         self._devices = devices
@@ -126,7 +126,7 @@ class PodResources:
         except UpstreamError as error:
             if count is not None:
                 self._counts[count] += 1
-            if error.code is grpc.StatusCode.UNAVAILABLE:
+            if error.code is grpc.StatusCode.UNAVAILABLE and self._trouble is not None:
                 self._trouble("podResources", error.details)
             await context.abort(error.code, error.details)
             raise AssertionError("abort raises") from None

@@ -56,7 +56,7 @@ class PlanExecutor:
         self._moved: deque[float] = deque()
         self.last: DefragmentationResult | None = None
 
-    async def carry_out(self, request: MoveRequest, tell: Tell = lambda progress: None) -> DefragmentationResult:
+    async def carry_out(self, request: MoveRequest, tell: Tell | None = None) -> DefragmentationResult:
         """One plan at a time, move by move, up to the first surprise. Raises `MovesRefusedError`."""
         if self._busy:
             raise MovesRefusedError("another plan is being carried out")
@@ -127,7 +127,7 @@ class PlanExecutor:
             done = f", of which {len(self._moved)} are made" if self._moved else ""
             raise MovesRefusedError(f"the plan moves {count} containers, defrag.maxMovesPerHour is {most}{done}")
 
-    async def _all(self, request: MoveRequest, tell: Tell) -> tuple[list[MoveOutcome], str]:
+    async def _all(self, request: MoveRequest, tell: Tell | None) -> tuple[list[MoveOutcome], str]:
         """What became of each move, and what stopped them."""
         outcomes, problem, expected = list[MoveOutcome](), "", self._digest()
         for number, move in enumerate(request.moves, 1):
@@ -144,6 +144,8 @@ class PlanExecutor:
             self._moved.extend([self._clock()] * (count if outcome.result == "done" else 0))
             outcomes.append(outcome)
             problem = outcome.problem
+            if tell is None:
+                continue
             try:
                 tell(MoveProgress(number, len(request.moves), move_text(move), outcome.result, problem))
             except ConnectionError:

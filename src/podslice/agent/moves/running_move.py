@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from podslice.advise.defrag.moves import MoveOutcome, Result, lent_cpus, move_text, problem_with_lent
 from podslice.advise.defrag.plan import Lent, Move, apply_move
-from podslice.agent.contract import MoveReport
+from podslice.agent.contract import MoveReport, NodeEvents
 from podslice.agent.moves.memory_moves import MemoryMoves, RunInThread
 from podslice.agent.moves.move_rules import Threads, ledger_problem, permission_problem, pinned_problem
 from podslice.agent.owner import Owner
@@ -94,6 +94,7 @@ class MoveRunner:
     def __init__(
         self,
         owner: Owner,
+        events: NodeEvents,
         resizing: Resizing,
         cgroups: Cgroups,
         memory: MemoryMoves,
@@ -105,6 +106,7 @@ class MoveRunner:
         run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
+        self._events = events
         self._resizing = resizing
         self._cgroups = cgroups
         self._memory = memory
@@ -116,7 +118,6 @@ class MoveRunner:
         self._run_in_thread = run_in_thread
         self._stuck: dict[str, RunningMove] = {}
         self.stopping = asyncio.Event()
-        resizing.is_moving = lambda unit: unit in owner.placing.running_move
 
     @property
     def _store(self) -> ResizeStore:
@@ -277,17 +278,17 @@ class MoveRunner:
         )
         if not seconds:
             return
-        placing, updates = self._owner.placing, self._owner.updates
+        placing = self._owner.placing
         at = self._owner.admitting.now() + seconds
         for record, _, after in running_move.steps:
             placing.upcoming[record.id] = Upcoming(after.exclusive or after.cpus, at)
-            updates.on_placed(record)
+            self._events.pinning_changed(record)
         try:
             await self._resizing.actuator.until(self.stopping, seconds)
         finally:
             for record, _, _ in running_move.steps:
                 placing.upcoming.pop(record.id, None)
-                updates.on_placed(record)
+                self._events.pinning_changed(record)
         if self.stopping.is_set():
             raise MoveConflictError("the agent is being stopped")
 
@@ -345,7 +346,7 @@ class MoveRunner:
         owner.placing.running_move.pop(running_move.unit, None)
         for record in self._resizing.actuator.records(running_move.unit):
             owner.updates.write_started(record, self._cgroups.write)
-            self._resizing.actuator.tell(record)
+            self._events.change_finished(record)
         try:
             self._store.end_resize(running_move.unit)
         except StateWriteError as error:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from podslice.agent.contract import ResizeReport
+from podslice.agent.contract import NodeEvents, ResizeReport
 from podslice.agent.moves.memory_moves import RunInThread
 from podslice.agent.moves.move_rules import Threads
 from podslice.agent.owner import Owner
@@ -21,6 +21,7 @@ from podslice.agent.records import ContainerRecord
 from podslice.agent.resize.cgroup_writes import Cgroups, CPUEvacuator
 from podslice.agent.resize.memory_migration import MemoryMigration
 from podslice.agent.resize.resize_in_progress import CPUsLostError, ResizeInProgress, ResizeRefusedError
+from podslice.agent.resize.resize_requests import ResizeRequests
 from podslice.agent.runtime.exposure import Upcoming
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
@@ -36,12 +37,13 @@ LONGEST_CALL = 2.0
 
 
 class Actuator:
-    """Carries out the resizes of one node. `clock` counts seconds, `sleep` waits for them. `tell` brings a container's
-    file up to date."""
+    """Carries out the resizes of one node. `clock` counts seconds, `sleep` waits for them."""
 
     def __init__(
         self,
         owner: Owner,
+        events: NodeEvents,
+        requests: ResizeRequests,
         cgroups: Cgroups,
         *,
         memory: MemoryMigration | None = None,
@@ -51,6 +53,8 @@ class Actuator:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._owner = owner
+        self._events = events
+        self._requests = requests
         self._cgroups = cgroups
         self._leaving = CPUEvacuator(owner, cgroups)
         self._memory = memory
@@ -58,9 +62,8 @@ class Actuator:
         self._run_in_thread = run_in_thread
         self._clock = clock
         self._sleep = sleep
-        self.in_progress: dict[str, ResizeInProgress] = {}
+        self.in_progress = requests.in_progress
         """By unit."""
-        self.tell: Callable[[ContainerRecord], None] = lambda record: None
 
     async def carry_out(self, ongoing: ResizeInProgress) -> None:
         """Raises `ResizeRefusedError`."""
@@ -144,14 +147,14 @@ class Actuator:
             after = ongoing.intent.after.assignments.get(record.member)
             if after is not None and after != ongoing.intent.before.assignments.get(record.member):
                 self._owner.placing.upcoming[record.id] = Upcoming(after, self._owner.admitting.now() + seconds)
-                self._owner.updates.on_placed(record)
+                self._events.pinning_changed(record)
         try:
             await self.until(ongoing.hurry, seconds)
         finally:
             ongoing.waiting = False
             for record in self.records(ongoing.unit):
                 if self._owner.placing.upcoming.pop(record.id, None):
-                    self._owner.updates.on_placed(record)
+                    self._events.pinning_changed(record)
 
     def delay_of(self, pod: Pod, intent: Intent) -> float:
         """How long the slowest of the containers that give back CPUs is waited for."""
@@ -191,7 +194,7 @@ class Actuator:
                 self._owner.carried_out(record)
             if record.id != ongoing.hook or ongoing.gives:
                 self._owner.updates.write_started(record, self._cgroups.write)
-            self.tell(record)
+            self._events.change_finished(record)
         self._owner.updates.unit_changed(ongoing.unit)
         self._owner.updates.pool_changed()
         if ongoing.hook and not ongoing.gives:
@@ -259,20 +262,16 @@ class Actuator:
     @property
     def store(self) -> ResizeStore:
         """The state. Raises `ResizeRefusedError` where it cannot be trusted."""
-        store = self._owner.store
-        if store is None:
-            raise ResizeRefusedError("deferred", f"the state cannot be trusted: {self._owner.safe_mode}")
-        return store
+        return self._requests.store
 
     @property
     def policy(self) -> ExclusiveResize:
         """What the node's policy says about resizes by now."""
-        return self._owner.admitting.policy.resize
+        return self._requests.policy
 
     def active(self, unit: str) -> AdmissionPod | None:
         """The pod that was admitted under this unit, None for one that is gone."""
-        node = self._owner.node
-        return None if node is None else node.view.pods.get(unit)
+        return self._requests.active(unit)
 
 
 def error_text(error: Exception) -> str:

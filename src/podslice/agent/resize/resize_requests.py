@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from podslice.agent.admitting import Admitting
 from podslice.agent.kubelet.sources import unit_uid
-from podslice.agent.owner import Owner
-from podslice.agent.records import ContainerRecord, Limits, PodRecord
-from podslice.agent.resize.actuator import Actuator
+from podslice.agent.records import ContainerRecord, Limits, NodeRecords, PodRecord
+from podslice.agent.resize.resize_in_progress import ResizeInProgress, ResizeRefusedError
 from podslice.agent.resize.unapplied_resizes import limit_milli_cpu
 from podslice.agent.resize.update_calls import apply_container_update, apply_pod_update, is_intermediate
 from podslice.agent.runtime.translate import limits_of
+from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
+from podslice.config.policy import ExclusiveResize
+from podslice.host.state.resize_store import ResizeStore
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
 from podslice.service.proto import nri_pb2 as nri
 from podslice.values.errors import InputError
@@ -27,13 +30,43 @@ class Specifications(Protocol):
         """Give them time to tell about a pod, until this holds."""
 
 
-class ResizeRequests:
-    """Of one node, whose resizes are carried out by `actuator`."""
+class NoSpecifications:
+    """For a node without `Resizing`: no resize is carried out, and each is reported."""
 
-    def __init__(self, owner: Owner, specifications: Specifications, actuator: Actuator) -> None:
-        self._owner = owner
+    def find(self, identity: Identity) -> Pod | None:
+        return None
+
+    async def wait_until(self, identity: Identity, holds: Callable[[], bool]) -> None:
+        return None
+
+
+class ResizeRequests:
+    """Of one node, which decides by `admitting`."""
+
+    def __init__(self, admitting: Admitting, records: NodeRecords, specifications: Specifications) -> None:
+        self.in_progress: dict[str, ResizeInProgress] = {}
+        """Resizes that are being carried out, by the UID their pod was admitted under."""
+        self._admitting = admitting
+        self._pods = records.pods
         self._specifications = specifications
-        self._actuator = actuator
+
+    @property
+    def store(self) -> ResizeStore:
+        """The state. Raises `ResizeRefusedError` where it cannot be trusted."""
+        store = self._admitting.store
+        if store is None:
+            raise ResizeRefusedError("deferred", f"the state cannot be trusted: {self._admitting.safe_mode}")
+        return store
+
+    @property
+    def policy(self) -> ExclusiveResize:
+        """What the node's policy says about resizes by now."""
+        return self._admitting.policy.resize
+
+    def active(self, unit: str) -> AdmissionPod | None:
+        """The pod that was admitted under this unit, None for one that is gone."""
+        store = self._admitting.store
+        return None if store is None else store.node.view.pods.get(unit)
 
     def of_container(self, record: ContainerRecord, resources: nri.LinuxResources) -> Pod | None:
         """The pod once a container has what a call asks for; None where that is nothing new."""
@@ -51,10 +84,10 @@ class ResizeRequests:
 
     def target(self, unit: str) -> Pod | None:
         """What a pod has or is about to have; None for one that has no CPUs to resize."""
-        active = self._actuator.active(unit)
-        if not self._actuator.policy.exclusive or active is None or not active.guaranteed:
+        active = self.active(unit)
+        if not self.policy.exclusive or active is None or not active.guaranteed:
             return None
-        ongoing = self._actuator.in_progress.get(unit)
+        ongoing = self.in_progress.get(unit)
         return active.spec if ongoing is None else ongoing.desired
 
     async def container(self, pod: PodRecord, wish: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> Pod:
@@ -72,7 +105,7 @@ class ResizeRequests:
         found = self.find(pod.identity) if unit == pod.identity.uid else None
         if found is None or target is None:
             return wish
-        gates = self._actuator.store.node.rules.gates
+        gates = self.store.node.rules.gates
         if says(found):
             return found
         if is_intermediate(wish, found, target, gates):
@@ -91,15 +124,15 @@ class ResizeRequests:
             found = self._specifications.find(identity)
         except InputError:
             return None
-        return None if found is None else default_pod(found, self._actuator.store.node.rules.gates)
+        return None if found is None else default_pod(found, self.store.node.rules.gates)
 
     def newcomer(self, identity: Identity, message: nri.Container) -> ContainerRecord | None:
         """A container that is about to be created in a pod that was admitted with it, None for others."""
-        pod, own = self._owner.pods.get(identity.uid), unit_uid(identity.uid, message.name)
+        pod, own = self._pods.get(identity.uid), unit_uid(identity.uid, message.name)
         if pod is None or pod.rejected or RESOURCES_ANNOTATION in identity.annotations:
             return None
         unit = identity.uid if identity.uid in pod.units else own if own in pod.units else ""
-        active = self._actuator.active(unit)
+        active = self.active(unit)
         if active is None or message.name not in {one.name for one in active.containers}:
             return None
         limits = limits_of(message)
@@ -110,7 +143,7 @@ class ResizeRequests:
     def missed(self, record: ContainerRecord) -> Pod | None:
         """A resize that the runtime carried out and we did not, because nobody was asked or there was no room: as the
         specification says it."""
-        pod, nothing = self._owner.pods.get(record.pod_uid), nri.LinuxResources()
+        pod, nothing = self._pods.get(record.pod_uid), nri.LinuxResources()
         if pod is None or record.unit != record.pod_uid or record.limits is None or record.limits.quota is None:
             return None
         found = None if self.of_container(record, nothing) is None else self.find(pod.identity)
@@ -120,7 +153,7 @@ class ResizeRequests:
         """The same of a call for a pod as a whole."""
         target = self.target(pod.identity.uid)
         milli = limit_milli_cpu(Limits().updated(resources))
-        if target is None or milli is None or not self._owner.placing.has_bubble(pod.identity.uid):
+        if target is None or milli is None or pod.identity.uid not in self.store.node.view.bubbles:
             return None
         return apply_pod_update(target, milli)
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.agent.contract import ResizeReport
+from podslice.agent.contract import NodeEvents, ResizeReport
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
 from podslice.agent.resize.actuator import Actuator
 from podslice.agent.resize.resize_in_progress import ResizeInProgress, ResizeRefusedError
-from podslice.agent.resize.resize_requests import ResizeRequests, Specifications, restarts
+from podslice.agent.resize.resize_requests import ResizeRequests, restarts
 from podslice.agent.resize.update_calls import requests_same
 from podslice.agent.runtime.translate import update_of
 from podslice.agent.seam import failure_of
@@ -58,23 +58,20 @@ class Resizing:
     def __init__(
         self,
         owner: Owner,
-        specifications: Specifications,
+        events: NodeEvents,
+        requests: ResizeRequests,
         actuator: Actuator,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._owner = owner
         self.actuator = actuator
-        self._requests = ResizeRequests(owner, specifications, actuator)
+        self._events = events
+        self._requests = requests
         self._clock = clock
         self._refused: dict[str, _Refused] = {}
         self._wanted: dict[str, _Wanted] = {}
         self._room = asyncio.Event()
-        self.is_moving: Callable[[str], bool] = lambda unit: False
-        owner.on_room = self._room.set
-        owner.on_policy = self._policy_changed
-        owner.pending_resizes = lambda: self.pending
-        owner.will_resize = lambda record: self._requests.missed(record) is not None
 
     @property
     def pending(self) -> int:
@@ -95,7 +92,7 @@ class Resizing:
         for unit in store.open_resizes:
             if unit not in self.actuator.in_progress:
                 for record in self.actuator.records(unit):
-                    self.actuator.tell(record)
+                    self._events.change_finished(record)
                 self.actuator.end(store, unit)
         for unit, desired in store.take_waiting().items():
             self._want(unit, desired)
@@ -196,7 +193,7 @@ class Resizing:
             self._want(unit, known.desired)
             raise known.error
         self._refused.pop(unit, None)
-        if self.is_moving(unit):
+        if unit in self._owner.placing.running_move:
             raise self._refuse(pod, desired, "deferred", "the pod is being moved")
         ongoing = self._decided(pod, active.spec, desired)
         if ongoing is None:
@@ -294,6 +291,10 @@ class Resizing:
             self._room.clear()
             await self.retry()
 
+    def room_freed(self) -> None:
+        """Have the resizes that wait tried again."""
+        self._room.set()
+
     def _look_again(self) -> None:
         """Resizes that the kubelet thinks are done, and that are not, are wanted."""
         for record in self._owner.containers.values():
@@ -302,7 +303,7 @@ class Resizing:
         if self._wanted:
             self._room.set()
 
-    def _policy_changed(self) -> None:
+    def policy_changed(self) -> None:
         """What was refused may be granted now, and what the policy did not let us carry out is carried out."""
         self._refused.clear()
         self._look_again()

@@ -59,10 +59,10 @@ class AgentPlugin:
         files: ContainerFiles,
         timer: Timer,
         *,
-        settle: Callable[[str], None] = lambda uid: None,
-        write: Write = lambda record, wanted: False,
-        ended: Callable[[Identity], bool] = lambda identity: False,
-        resizing: Resizing | None = None,
+        settle: Callable[[str], None],
+        write: Write,
+        ended: Callable[[Identity], bool],
+        resizing: Resizing | None,
         guards: RequiredGuards | None = None,
         observe: bool = False,
     ) -> None:
@@ -80,9 +80,6 @@ class AgentPlugin:
         self.warnings: list[str] = []
         self._outdated: dict[str, ContainerRecord] = {}
         self._unwritten: dict[str, ContainerRecord] = {}
-        owner.updates.on_placed = self._outdate
-        if resizing is not None and not observe:
-            resizing.actuator.tell = self._write
 
     def configure(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
@@ -108,7 +105,7 @@ class AgentPlugin:
         updates = self._owner.synchronize(Listed(sandboxes, valid))
         self._files.keep_only(set(self._owner.containers))
         for record in self._owner.containers.values():
-            self._outdate(record)
+            self.queue_file(record)
         if self._resizing is not None:
             self._resizing.resume()
         self._timer.hook("Synchronize", time.perf_counter() - started)
@@ -284,7 +281,7 @@ class AgentPlugin:
         adjust = nri.ContainerAdjustment()
         if self._observe:
             return CreateAnswer(adjust)
-        self._write(record)
+        self.write_file(record)
         record.applied.write(adjust.linux.resources)
         shares = container.linux.resources.cpu.shares.value
         add_claimed(self._owner.placing.claimed_limits(record), shares, adjust.linux.resources)
@@ -369,7 +366,7 @@ class AgentPlugin:
 
     # Container files are written after the answer, a few at a time, so that no call waits for them
 
-    def _outdate(self, record: ContainerRecord) -> None:
+    def queue_file(self, record: ContainerRecord) -> None:
         if self._observe:
             return
         if not self._outdated:
@@ -379,17 +376,17 @@ class AgentPlugin:
     def write_again(self) -> None:
         """Files that could not be written are tried once more."""
         while self._unwritten:
-            self._outdate(self._unwritten.popitem()[1])
+            self.queue_file(self._unwritten.popitem()[1])
 
     def _write_some(self) -> None:
         for container_id in list(self._outdated)[:_FILES_PER_TURN]:
             record = self._outdated.pop(container_id)
             if container_id in self._owner.containers:
-                self._owner.contained("file", record, partial(self._write, record))
+                self._owner.contained("file", record, partial(self.write_file, record))
         if self._outdated:
             asyncio.get_running_loop().call_soon(self._write_some)
 
-    def _write(self, record: ContainerRecord) -> None:
+    def write_file(self, record: ContainerRecord) -> None:
         self._outdated.pop(record.id, None)
         try:
             placing = self._owner.placing

@@ -277,7 +277,7 @@ class TTRPCServer:
         connection: int,
         handlers: Mapping[tuple[str, str], Handler],
         *,
-        crashed: Callable[[Exception], None] = lambda error: None,
+        crashed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._crashed = crashed
         self._mux = mux
@@ -342,7 +342,8 @@ class TTRPCServer:
             self._answer(stream, b"", INVALID_ARGUMENT, f"the payload cannot be decoded: {error}")
         else:
             self._answer(stream, b"", INTERNAL, f"{type(error).__name__}: {error}")
-            self._crashed(error)
+            if self._crashed is not None:
+                self._crashed(error)
 
     def _answer(self, stream: int, payload: bytes, code: int = OK, message: str = "") -> None:
         try:

@@ -52,7 +52,7 @@ def live_node(
     name: str,
     devices: Mapping[str, tuple[Device, ...]],
     machine: Mapping[str, Any],
-    find: Callable[[Identity], Pod | None] = lambda identity: None,
+    find: Callable[[Identity], Pod | None],
 ) -> dict[str, Any]:
     """Return the document: machine, configuration, pods, state files and plugin devices.
 

@@ -11,7 +11,7 @@ import functools
 import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import get_args
+from typing import Protocol, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -109,13 +109,12 @@ def _outcome_count(counts: Mapping[PlanOutcome, int], fate: PlanOutcome) -> floa
 
 
 class Metrics:
-    """The metrics of an agent, in a registry of their own."""
+    """Counters, histograms and gauges of an agent, in a registry of their own; `MetricsPage` adds the gauges of the
+    node. `profile` is the node's: `kubelet-1.36` has no metrics that v1.36.2 has not."""
 
-    def __init__(self, owner: Owner, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, profile: str = "podslice") -> None:
         # The client library adds a `_created` series to every counter, which the kubelet does not have.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._owner = owner
-        self._clock = clock
         self.registry = CollectorRegistry()
         self.hooks = self._histogram(
             "podslice_hook_duration_seconds", "Our part of a call of the runtime.", _HOOK_BUCKETS, "hook"
@@ -124,14 +123,12 @@ class Metrics:
         self.connected = self._gauge("podslice_nri_connected", "1 while registered with the runtime.")
         self.troubles = self._counter("podslice_troubles", "Things that went wrong, by kind.", "kind")
         self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)
-        self.isolation: Callable[[], str] = str
-        self._of_admissions()
+        self._of_admissions(profile)
         self._of_drift()
         self._of_resizes()
         self._of_guards()
         self._of_devices()
-        self._of_the_node()
-        self._of_the_journal()
+        self._of_machine_changes()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -139,13 +136,10 @@ class Metrics:
     def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str, read: Callable[[], float] | None = None) -> Gauge:
-        gauge = Gauge(name, text, labels, registry=self.registry)
-        if read is not None:
-            gauge.set_function(read)
-        return gauge
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
-    def _of_admissions(self) -> None:
+    def _of_admissions(self, profile: str) -> None:
         self.admission_ms = self._histogram(
             "kubelet_topology_manager_admission_duration_ms",
             "Duration in milliseconds to serve a pod admission request.",
@@ -153,7 +147,7 @@ class Metrics:
         )
         self.admission: Histogram | None = None
         self.pod_pinning_errors: Counter | None = None
-        if self._owner.admitting.profile != "kubelet-1.36":
+        if profile != "kubelet-1.36":
             self._of_the_kep()
         self.rejections = self._counter("kubelet_admission_rejections", "Pods refused, by reason.", "reason")
         self.rejected = self._counter("podslice_pods_rejected", "Refused pods that were marked Failed.")
@@ -187,11 +181,6 @@ class Metrics:
         )
         self.resize_seconds = self._histogram(
             "podslice_resize_seconds", "From the kubelet's call until all is written.", _RESIZE_BUCKETS
-        )
-        self._gauge(
-            "podslice_resize_pending",
-            "Resizes that wait for room or time.",
-            read=lambda: float(self._owner.pending_resizes()),
         )
         self.moves = self._counter("podslice_moves", "Moves of running containers, by what became of them.", "result")
         for result in ("done", "failed", "notBegun"):
@@ -228,13 +217,68 @@ class Metrics:
             "result",
         )
 
-    def _of_the_node(self) -> None:
-        owner = self._owner
+    def _of_machine_changes(self) -> None:
         self.machine_changes = self._counter(
             "podslice_machine_changes", "What followed from CPUs, memory and NUMA nodes that came and went.", "kind"
         )
         for change in get_args(ConsequenceKind):
             self.machine_changes.labels(change)
+
+    def runtime_connected(self) -> None:
+        """Count a registration with the runtime."""
+        self.connected.set(1)
+        self.connections.inc()
+
+    def claim_prepared(self, result: str, seconds: float) -> None:
+        """Count a claim that was `prepared` or `refused`."""
+        self.claim_prepares.labels(result).observe(seconds)
+
+    def plugin_registered(self, resource: str) -> None:
+        """Count a registration of a device plugin."""
+        self.plugin_registrations.labels(resource).inc()
+
+    def plugin_allocated(self, resource: str, seconds: float) -> None:
+        """Count an answer of a device plugin to Allocate."""
+        self.plugin_allocations.labels(resource).observe(seconds)
+
+
+class PendingResizes(Protocol):
+    """The number of resizes that wait for room or for their delay; `resize.resizing.Resizing` has it."""
+
+    @property
+    def pending(self) -> int: ...
+
+
+class IsolationText(Protocol):
+    """Implemented by `guards.isolationmetrics.IsolationMetrics`."""
+
+    def text(self) -> str: ...
+
+
+class MetricsPage:
+    """The page of `/metrics`: the metrics of `metrics`, and gauges that are read from the node for every page.
+
+    `isolation`: the metrics of the containers' isolation, None where it is not measured.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        owner: Owner,
+        *,
+        resizes: PendingResizes,
+        isolation: IsolationText | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._metrics = metrics
+        self._owner = owner
+        self._isolation = isolation
+        self._clock = clock
+        self._gauge(
+            "podslice_resize_pending",
+            "Resizes that wait for room or time.",
+            read=lambda: float(resizes.pending),
+        )
         self._gauge(
             "podslice_degraded_containers", "Containers that own CPUs which are offline.", read=self._count_degraded
         )
@@ -244,11 +288,9 @@ class Metrics:
         self._gauge("podslice_state_age_seconds", "Time since the state files last changed.", read=self._state_age)
         self._gauge("podslice_pods", "Pods on the node.", read=lambda: float(len(owner.pods)))
         containers = self._gauge("podslice_containers", "Containers on the node.", "isolation")
-        for isolation in ("container", "mixed", "pod", "host"):
-            containers.labels(isolation).set_function(functools.partial(self._count, isolation))
-
-    def _of_the_journal(self) -> None:
-        journal = self._owner.admitting.journal
+        for kind in ("container", "mixed", "pod", "host"):
+            containers.labels(kind).set_function(functools.partial(self._count, kind))
+        journal = owner.admitting.journal
         self._gauge(
             "podslice_cluster_streams",
             "Replicas of the cluster's service that follow.",
@@ -257,6 +299,12 @@ class Metrics:
         plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
         for fate in get_args(PlanOutcome)[1:]:
             plans.labels(fate).set_function(functools.partial(_outcome_count, journal.binding_outcomes, fate))
+
+    def _gauge(self, name: str, text: str, *labels: str, read: Callable[[], float] | None = None) -> Gauge:
+        gauge = Gauge(name, text, labels, registry=self._metrics.registry)
+        if read is not None:
+            gauge.set_function(read)
+        return gauge
 
     def _count(self, isolation: str) -> float:
         return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))
@@ -280,11 +328,12 @@ class Metrics:
         running = ((record.unit, record.member) for record in self._owner.containers.values())
         texts = [manager_metrics(node, running), memory_overcommitment(node)] if node is not None else []
         served: dict[str, dict[Labels, float]] = {}
-        for key, value in self.pod_resources.items():
+        for key, value in self._metrics.pod_resources.items():
             name, _, version = key.partition("/")
             served.setdefault(name, {})[("server_api_version", version or "v1"),] = value
         texts += [_family(f"kubelet_pod_resources_endpoint_{name}", "counter", one) for name, one in served.items()]
-        return generate_latest(self.registry) + "".join([*texts, self.isolation()]).encode()
+        texts += [] if self._isolation is None else [self._isolation.text()]
+        return generate_latest(self._metrics.registry) + "".join(texts).encode()
 
 
 _POD_RESOURCES = (

@@ -104,16 +104,23 @@ class NoEvents:
 
 
 class AgentReporter:
-    """Implements `owner.Reporter` and `plugin.Timer`. `metrics` is set once the owner exists."""
+    """Implements `contract.Reporter` and `plugin.Timer`. With `explains`, refusals of whole pods become events later,
+    with what would help."""
 
-    def __init__(self, events: EventSink | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        events: EventSink | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        metrics: Metrics | None = None,
+        explains: bool = False,
+    ) -> None:
         self._clock = clock
         self._troubles: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self.metrics: Metrics | None = None
+        self.metrics = metrics
         self.events: EventSink = events or NoEvents()
         self.log = structlog.get_logger()
-        self.explains = False
-        """Events about refused pods are sent later, with what would help."""
+        self._explains = explains
         self._failures: OrderedDict[tuple[str, PodFailure], None] = OrderedDict()
 
     def decided(self, seconds: float) -> None:
@@ -159,7 +166,7 @@ class AgentReporter:
             if self.metrics.pod_pinning_errors is not None and pod_level and reason == TOPOLOGY_AFFINITY:
                 self.metrics.pod_pinning_errors.inc()
         self.log.warning("refused", pod=str(identity), uid=identity.uid, reason=reason, message=message, why=why)
-        if not (self.explains and refusal.final and refusal.of == identity.uid):
+        if not (self._explains and refusal.final and refusal.of == identity.uid):
             self.events.emit(identity, "Warning", reason, event_text(refusal, ""))
 
     def explained(self, identity: Identity, refusal: ReportedRefusal, fix: str) -> None:
@@ -256,6 +263,11 @@ class AgentReporter:
         while len(self._troubles) > _REMEMBERED:
             self._troubles.popitem(last=False)
         self.log.error("trouble", what=what, message=message[:LONGEST_MESSAGE])
+
+    def policy_read(self, text: str) -> None:
+        """Report what has changed in the policy, or that nothing has."""
+        self.log.info("policy", text=text)
+        self.events.emit_node("Normal", "PodslicePolicyRead", text)
 
     def event(self, reason: str, message: str) -> None:
         """Send a warning about the node."""

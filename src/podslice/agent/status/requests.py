@@ -55,7 +55,7 @@ async def serve_local(
     status: Callable[[], AgentStatus],
     handlers: Mapping[str, Handler],
     *,
-    trouble: Callable[[str, str], None] = lambda what, message: None,
+    trouble: Callable[[str, str], None] | None = None,
 ) -> asyncio.Server:
     """Serve until closed. An unexpected error is sent as an answer and reported to `trouble`. Raises `OSError`."""
 
@@ -68,7 +68,8 @@ async def serve_local(
             raise
         except Exception as error:
             failure = str(failure_of("request", error))
-            trouble("request", failure)
+            if trouble is not None:
+                trouble("request", failure)
             return {"error": failure}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
