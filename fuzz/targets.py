@@ -20,7 +20,7 @@ from podslice import PodsliceError
 from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import pod_from_annotation, pod_from_container
 from podslice.agent.runtime.protobuf_pods import known_from, pod_message
-from podslice.agent.runtime.translate import applied_of, claimed_of, limits_of, variables_of
+from podslice.agent.runtime.translate import applied_pinning, claimed_pinning, limits_of, variables_of
 from podslice.agent.runtime.ttrpc import (
     FrameDecoder,
     MessageDecoder,
@@ -132,7 +132,12 @@ def _call(body: bytes) -> None:
 
 def _created(request: nri_pb2.CreateContainerRequest) -> None:
     """What the agent reads of a container before it decides anything."""
-    for read in (applied_of, limits_of, check_container, lambda container: claimed_of(variables_of(container))):
+    for read in (
+        applied_pinning,
+        limits_of,
+        check_container,
+        lambda container: claimed_pinning(variables_of(container)),
+    ):
         with contextlib.suppress(InputError):
             read(request.container)
     with contextlib.suppress(InputError):

@@ -282,7 +282,7 @@ class Elastic:
         for record in self.owner.containers.values():
             wanted = self.owner.placing.wanted(record)
             assert self.cpus(record.id) == format_bits(wanted.cpus), record.id
-        left = self.reconciler.looking().run()
+        left = self.reconciler.read_only_copy().run()
         assert left == [], left
         assert self.owner.placing.withheld == {}
         assert self.owner.placing.running_move == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.moves.automatic_defrag import LATELY, AutomaticDefrag
+from podslice.agent.moves.automatic_defrag import WANTED_SECONDS, AutomaticDefrag
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import Pod
 from podslice.config.policy import Defragmentation, PodslicePolicy
@@ -58,7 +58,7 @@ def test_a_pod_that_was_not_aligned_gets_room(tmp_path: Path) -> None:
 
     async def test(world: Elastic, automatic: AutomaticDefrag, watch: Watch) -> None:
         await refused(world, BIG)
-        result = await automatic.look()
+        result = await automatic.make_room()
         assert result is not None
         assert (result.problem, world.cpus("web-app")) == ("", "28-31")
         assert world.moving.last == result
@@ -66,7 +66,7 @@ def test_a_pod_that_was_not_aligned_gets_room(tmp_path: Path) -> None:
         await world.run(BIG)
         assert world.owned("big") == "2-15"
         world.agrees()
-        assert await automatic.look() is None
+        assert await automatic.make_room() is None
 
     fragmented(tmp_path, test)
 
@@ -84,15 +84,15 @@ def test_in_vain_is_tried_once(tmp_path: Path) -> None:
 
         counting = AutomaticDefrag(world.owner, world.moving, clock=watch, run_in_thread=run_in_thread)
         for _ in range(3):
-            assert await counting.look() is None
+            assert await counting.make_room() is None
         await world.run(make_pod("t", ("app", "1")))
-        assert await counting.look() is None
+        assert await counting.make_room() is None
         assert len(planned) == len(set(planned)) == 2
 
     fragmented(tmp_path, test)
 
 
-@pytest.mark.parametrize(("pod", "ahead"), [(BIG, LATELY + 1), (make_pod("big", ("app", None)), 0.0)])
+@pytest.mark.parametrize(("pod", "ahead"), [(BIG, WANTED_SECONDS + 1), (make_pod("big", ("app", None)), 0.0)])
 def test_only_for_pods_refused_lately_for_topology(tmp_path: Path, pod: Pod, ahead: float) -> None:
     """A refusal of more than a minute ago, and a pod that was not refused, move nobody."""
 
@@ -102,7 +102,7 @@ def test_only_for_pods_refused_lately_for_topology(tmp_path: Path, pod: Pod, ahe
         else:
             await world.run(pod)
         watch.ahead = ahead
-        assert await automatic.look() is None
+        assert await automatic.make_room() is None
         assert world.cpus("web-app") == "2-5"
 
     fragmented(tmp_path, test)
@@ -113,7 +113,7 @@ def test_the_hour_bounds_it(tmp_path: Path) -> None:
 
     async def test(world: Elastic, automatic: AutomaticDefrag, watch: Watch) -> None:
         await refused(world, BIG)
-        assert await automatic.look() is None
+        assert await automatic.make_room() is None
         assert world.notes.troubles == []
 
     fragmented(tmp_path, test, replace(RULES, max_moves_per_hour=0))

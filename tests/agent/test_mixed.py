@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from podslice.agent.kubelet.podresources import container_resources
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.runtime.container_file import ContainerFiles, mixed_variables
-from podslice.agent.runtime.exposure import plainly_exposed
-from podslice.agent.runtime.translate import claimed_of
+from podslice.agent.runtime.exposure import describe_pinning
+from podslice.agent.runtime.translate import claimed_pinning
 from podslice.api.pod.spec import Pod
 from podslice.config.policy import MixedCPUs, PodslicePolicy
 from podslice.values.cpuset import format_bits, parse_bits
@@ -173,7 +173,7 @@ def test_a_state_that_is_gone(tmp_path: Path) -> None:
 
     async def test(world: Elastic) -> None:
         await world.run(mixed("a"))
-        claim = claimed_of(world.environment["a-c0"])
+        claim = claimed_pinning(world.environment["a-c0"])
         assert claim is not None
         assert (claim.isolation, claim.owned, claim.cpus) == ("mixed", parse_bits("2-6"), parse_bits("0-31"))
 
@@ -200,7 +200,7 @@ def test_variables_of_other_products() -> None:
 def test_assigned_is_what_is_exclusive(isolation: str) -> None:
     """`assigned.cpuset` is empty exactly where a container has no exclusive CPUs."""
     own = parse_bits("2-3") if isolation == "mixed" else 0
-    facts = plainly_exposed(Pinning(cpus=parse_bits("0-3"), isolation=isolation, own=own))
+    facts = describe_pinning(Pinning(cpus=parse_bits("0-3"), isolation=isolation, own=own))
     assert bool(facts.assigned.cpuset) == (isolation in ("container", "mixed"))
 
 
@@ -227,7 +227,7 @@ def test_the_file_is_never_half_written(life: list[tuple[str, str]]) -> None:
             isolation = "mixed" if shared else "container"
             changes += (own, shared) != last
             last = own, shared
-            files.write(record, plainly_exposed(Pinning(cpus=cpus, own=parse_bits(own), isolation=isolation)))
+            files.write(record, describe_pinning(Pinning(cpus=cpus, own=parse_bits(own), isolation=isolation)))
             assert seen[-1]["generation"] == changes
             assert seen[-1]["cpus"] == format_bits(cpus)
     generations = [one["generation"] for one in seen if one is not None]

@@ -378,7 +378,7 @@ def test_a_resize_that_is_not_written_yet_comes_first(tmp_path: Path) -> None:
         world.source.add(make_pod("a", ("app", "6")))
         await world.update("a-app", 6000)
         result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-25")))
-        assert (ends(result), result.problem) == (["notBegun"], "a resize of the pod waits or is on its way")
+        assert (ends(result), result.problem) == (["notBegun"], "a resize of the pod is waiting or running")
         await asyncio.sleep(0.1)
         assert ends(await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-25")))) == ["done"]
 
@@ -446,7 +446,7 @@ def test_others_come_meanwhile(tmp_path: Path) -> None:
         result = await during(world, request, comes)
         await world.settle()
         assert (ends(result), world.cpus("a-app")) == (["done", "notBegun"], "20-23")
-        assert result.problem == "somebody else's CPUs or memory changed meanwhile"
+        assert result.problem == "CPUs or memory of another pod changed meanwhile"
         assert "next" not in world.container_file("a-app")
         world.agrees()
 
@@ -507,7 +507,7 @@ def test_a_resize_waits_for_the_move(tmp_path: Path) -> None:
         result = await during(world, asking(world, moved(world, "a", "app", "20-23")), grows)
         assert ends(result) == ["done"]
         refused = await world.moving.carry_out(asking(world, moved(world, "a", "app", "2-5")))
-        assert (ends(refused), refused.problem) == (["notBegun"], "a resize of the pod waits or is on its way")
+        assert (ends(refused), refused.problem) == (["notBegun"], "a resize of the pod is waiting or running")
         await world.resizing.retry()
         await world.settle()
         assert world.owned("a") == "16-17,20-23"
@@ -577,7 +577,7 @@ def test_who_asked_has_gone(tmp_path: Path) -> None:
 
         request = asking(world, moved(world, "a", "app", "20-23"), moved(world, "b", "app", "24-27"))
         result = await world.moving.carry_out(request, gone)
-        assert (ends(result), result.problem) == (["done", "notBegun"], "whoever asked has gone")
+        assert (ends(result), result.problem) == (["done", "notBegun"], "the client has disconnected")
 
     in_moving(tmp_path, test)
 
@@ -676,7 +676,7 @@ def test_only_pods_that_allow_it(tmp_path: Path) -> None:
     [
         (ThreadMasks((CPUSet.parse("2-3").bits,)), "true", (6, 6), "a thread of container app is bound to CPUs 2-3"),
         (ThreadMasks((CPUSet.parse("2-5").bits,)), "true", (6, 6), ""),
-        (ThreadMasks(seen=False), "true", (6, 6), "nobody can see whether threads of container app"),
+        (ThreadMasks(seen=False), "true", (6, 6), "it cannot be seen whether threads of container app"),
         (ThreadMasks(seen=False), "pinned-too", (6, 6), ""),
         (ThreadMasks((CPUSet.parse("2-3").bits,)), "pinned-too", (6, 2), ""),
         (ThreadMasks(), "pinned-too", (5, 15), "container app is pinned-too, which needs Linux 6.2"),

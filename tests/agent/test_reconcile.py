@@ -62,11 +62,11 @@ def test_a_new_pods_quota_is_no_drift(tmp_path: Path) -> None:
         own = (await world.run(make_pod("a", ("app", "4"))))["app"]
         loop, fake = reconciler(world, tmp_path)
         parent = own.message.linux.cgroups_path.strip("/").rpartition("/")[0]
-        assert loop.looking().run()
+        assert loop.read_only_copy().run()
         assert fake.text(parent, "cpu.max") == "400000 100000"
         loop.settle("a")
         assert fake.text(parent, "cpu.max") == "max 100000"
-        assert not loop.looking().run()
+        assert not loop.read_only_copy().run()
         assert loop.run() == []
 
     in_world(tmp_path, test)

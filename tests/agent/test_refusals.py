@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.runtime.runtimes import warnings_of
+from podslice.agent.runtime.runtimes import known_bugs_of
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.status.local import pod_statuses
 from podslice.values.cpuset import parse_bits
@@ -180,7 +180,7 @@ def test_too_large_a_pod_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_known_bugs_of_runtimes(version: str, bugs: int) -> None:
     """A runtime that is known to leak, hang or miss pods is named with what fixes it."""
-    found = warnings_of("containerd", version)
+    found = known_bugs_of("containerd", version)
     assert len(found) == bugs
     assert all(f"containerd {version}: " in line and "update to" in line for line in found)
-    assert warnings_of("cri-o", version) == []
+    assert known_bugs_of("cri-o", version) == []

@@ -91,7 +91,7 @@ def test_finished_pods_hold_nothing_after_a_restart(tmp_path: Path) -> None:
         await world.kill()
         world.fake.containers.clear()
         shutil.rmtree(tree.root / "kubepods/poddone/pause")
-        world.ended = lambda identity: VanishedSandboxes(world.owner, CgroupTree(tree.root)).ended(identity)
+        world.ended = lambda identity: VanishedSandboxes(world.owner, CgroupTree(tree.root)).has_ended(identity)
         await world.start()
         assert set(world.owner.pods) == {"alive"}
         assert world.owner.placing.exclusive().bit_count() == 4

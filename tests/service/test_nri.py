@@ -86,7 +86,7 @@ class Recorder:
         if container.name == "crash":
             raise KeyError("nobody foresaw this")
 
-    def crashed(self, error: Exception) -> None:
+    def on_crash(self, error: Exception) -> None:
         self.calls.append(f"crashed {error}")
 
 
@@ -288,6 +288,6 @@ def test_runtime_that_never_synchronizes_is_left(monkeypatch: pytest.MonkeyPatch
                 await super()._introduce()
 
     async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
-        assert losses == ["registered, but never told what runs"]
+        assert losses == ["registered, but the runtime sent no list of pods and containers"]
 
     with_runtime(test, Mute)

@@ -34,7 +34,7 @@ from podslice.agent.records import (
 )
 from podslice.agent.resize.resize_requests import ResizeRequests
 from podslice.agent.resize.unapplied_resizes import limit_milli_cpu, resize_text
-from podslice.agent.runtime.translate import add_claimed, applied_of, kept_of, limits_of, update_of
+from podslice.agent.runtime.translate import add_claimed, applied_pinning, limits_of, restored_pinning, update_of
 from podslice.agent.seam import Seam
 from podslice.agent.updates import Updates
 from podslice.api.pod.claim_holder import claim_uid_of_holder, is_holder
@@ -277,7 +277,7 @@ class Owner:
 
     def _list_container(self, sandbox: SandboxRecord, message: nri.Container, known: ContainerRecord | None) -> None:
         record = self._record(sandbox, message)
-        record.applied = applied_of(message)
+        record.applied = applied_pinning(message)
         found = self._facts.runs_on(record)
         cpus, mems = found.cpus or record.applied.cpus, found.mems or record.applied.mems
         record.applied = replace(record.applied, cpus=cpus, mems=mems)
@@ -499,7 +499,7 @@ class Owner:
         record.claims = self._claims_of(identity.uid, message, adopt=adopt)
         if self.store is None:
             left = self.placing.left.pop((identity.uid, message.name), None)
-            record.kept = kept_of(message, self._facts.environment(message)) or left
+            record.kept = restored_pinning(message, self._facts.environment(message)) or left
         if pod.tolerated or (adopt and identity.uid in pod.refusals):
             return
         unit = unit_uid(identity.uid, message.name)
@@ -576,7 +576,7 @@ class Owner:
 
     def _check_size(self, record: ContainerRecord) -> None:
         """Tell people of a resize that is not carried out, each time another size is asked for."""
-        waits = self.placing.resized(record) and self._requests.missed(record) is None
+        waits = self.placing.resized(record) and self._requests.unapplied(record) is None
         text = resize_text(record) if waits else ""
         record.resized = bool(text)
         sandbox = self.sandboxes.get(record.sandbox)

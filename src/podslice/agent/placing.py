@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from podslice.agent.records import ClaimedDevice, ContainerRecord, Pinning
 from podslice.agent.resize.unapplied_resizes import is_resized
-from podslice.agent.runtime.exposure import Exposed, Upcoming, exposed, plainly_exposed
+from podslice.agent.runtime.exposure import ContainerResources, Upcoming, describe_container, describe_pinning
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.memory_demand import container_memory
 from podslice.api.pod.spec import Pod
@@ -134,13 +134,13 @@ class Placing:
             siblings=view.hidden_siblings(active.uid, container.name) if active.hides_smt and entitled else 0,
         )
 
-    def exposed(self, record: ContainerRecord) -> Exposed:
+    def describe_container(self, record: ContainerRecord) -> ContainerResources:
         """What is said of the container inside it."""
         placement = self.wanted(record)
         active, container = self._admitted(record)
         if self.node is None or active is None or container is None or placement == Pinning():
-            return plainly_exposed(placement)
-        return exposed(self.node.view, active, container, placement, self.upcoming.get(record.id))
+            return describe_pinning(placement)
+        return describe_container(self.node.view, active, container, placement, self.upcoming.get(record.id))
 
     def created(self, record: ContainerRecord) -> bool:
         """A container will run: the plain init containers before it have ended. True if the pod's shared pool is

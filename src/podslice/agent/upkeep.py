@@ -90,7 +90,7 @@ class Upkeep:
         round."""
         while True:
             turned()
-            async with contextlib.aclosing(self._write_watcher.during(seconds)) as news:
+            async with contextlib.aclosing(self._write_watcher.watch(seconds)) as news:
                 async for written in news:
                     found = await self._compared(_AT_ONCE_SECONDS, written)
                     self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]
@@ -114,7 +114,7 @@ class Upkeep:
 
     async def _compared(self, on_the_way: float, only: Container[str] | None = None) -> list[Drift]:
         """What differs after so many seconds as well, put right and reported."""
-        found = await _between_other_work(self._reconciler.looking().steps(only))
+        found = await _between_other_work(self._reconciler.read_only_copy().steps(only))
         if found and not self._observe:
             await asyncio.sleep(on_the_way)
             found = await _between_other_work(self._reconciler.steps(only))

@@ -251,7 +251,7 @@ def wire(
 
     # Who is answered
     plugin = wire_plugin(
-        node, sources, files, reporter, settle=reconciler.settle, write=reconciler.write, ended=vanished.ended,
+        node, sources, files, reporter, settle=reconciler.settle, write=reconciler.write, ended=vanished.has_ended,
         resizing=resizing, guards=guards, observe=observe,
     )  # fmt: skip
     refusals = None if written is None or awaiting is None else Refusals(

@@ -1,7 +1,7 @@
-"""Trust nothing, read back: what every container should have against what its cgroup says.
+"""Compares the cgroup of every container and pod with what it should have, and repairs it.
 
-A runtime may lose an update, an administrator may write a cpuset, another agent may disagree. One pass compares every
-container and every pod, writes what differs into the cgroup, and says what it found.
+A runtime may lose an update, an administrator may write a cpuset, another agent may disagree. One pass reads every
+cgroup back, writes what differs and reports it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ _LEFT = "limits are only reported"
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What differs, as text, and how to put it right. `hopeless` says why writing would be of no use or do harm."""
+    """A value that differs, as text, and the write that repairs it. `skip_reason`: why the write would have no effect
+    or do harm; empty where it is safe."""
 
     kind: str
     wanted: str
     found: str
     write: Callable[[], None]
-    hopeless: str = ""
+    skip_reason: str = ""
 
 
 class Reconciler:
-    """Compares and repairs below one cgroup root; `repair` False only reports, `repair_limits` False only reports what
-    the kubelet, not we, ask for: a container's quota and memory limit."""
+    """Compares and repairs below one cgroup root. `repair` False: only reports. `repair_limits` False: only reports
+    quotas and memory limits, which the kubelet sets."""
 
     def __init__(self, owner: Owner, tree: CgroupTree, *, repair: bool = True, repair_limits: bool = True) -> None:
         self._owner = owner
@@ -54,49 +55,51 @@ class Reconciler:
         self._repair_limits = repair_limits
         self._gates = FeatureGates.from_overrides(owner.config.feature_gates)
 
-    def looking(self) -> Reconciler:
-        """One that finds the same and writes nothing."""
+    def read_only_copy(self) -> Reconciler:
+        """Return a reconciler that finds the same differences and writes nothing."""
         return Reconciler(self._owner, self._tree, repair=False, repair_limits=self._repair_limits)
 
     def settle(self, uid: str) -> None:
-        """Bring the cgroup of a new pod, as the kubelet made it, to what the pod should have. No drift: nobody has set
-        it before."""
+        """Write the values of a new pod into the cgroup that the kubelet made. Not reported as drift: these are first
+        values."""
         pod = self._owner.pods.get(uid)
         if pod is not None:
             list(self._pod(pod))
 
     def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
-        """Bring the cgroup of a running container to what it should have from now on. No drift; False if there is no
-        cgroup to write, or the runtime is still making it."""
+        """Write the new values of a running container. Not reported as drift. Return False where there is no cgroup to
+        write, or the runtime is still creating it."""
         path = cgroup_path(record.cgroups_path)
         if path is None or not record.started or (found := self._tree.read(path)) is None:
             return False
         differences = [*self._sets(path, wanted, found)]
         if wanted.quota_off and found.quota is not None:
             differences.append(self._quota(path, None, found.period, found))
-        written = [self._mend("", "", one).repaired or one.hopeless for one in differences]
+        written = [self._repair_difference("", "", one).repaired or one.skip_reason for one in differences]
         return all(written)
 
     def run(self) -> list[Drift]:
-        """One pass over every container and pod; containers not started or without cgroup are on their way in or
-        out."""
+        """Compare all containers and pods once. Those not started or without cgroup are skipped."""
         return [drift for step in self.steps() for drift in step]
 
     def steps(self, only: Container[str] | None = None) -> Iterator[list[Drift]]:
-        """The same pass a container or pod at a time, for who has other work to do in between; what comes or goes
-        meanwhile is seen as it then is. `only` are ids of containers and UIDs of pods."""
+        """Do the same pass in steps of one container or pod, so that other work can run between them.
+
+        Each step reads the current state. `only`: container ids and pod UIDs to compare; None for all.
+        """
         for record in list(self._owner.containers.values()):
             if only is not None and record.id not in only:
                 continue
             if self._owner.containers.get(record.id) is record:
-                yield self._owner.contained("reconcile", record, partial(self._listed, self._container, record)) or []
+                yield self._owner.contained("reconcile", record, partial(self._collect, self._container, record)) or []
+        # A copy, looked up again: between two steps the runtime's calls add and remove pods.
         for uid in list(self._owner.pods):
             pod = self._owner.pods.get(uid)
             if pod is not None and (only is None or uid in only):
-                found = self._owner.seam.attempt("reconcile", pod.identity, partial(self._listed, self._pod, pod))
+                found = self._owner.seam.attempt("reconcile", pod.identity, partial(self._collect, self._pod, pod))
                 yield [] if isinstance(found, PodFailure) else found
 
-    def _listed(self, look: Callable[[T], Iterator[Drift]], what: T) -> list[Drift]:
+    def _collect(self, look: Callable[[T], Iterator[Drift]], what: T) -> list[Drift]:
         return list(look(what))
 
     def _container(self, record: ContainerRecord) -> Iterator[Drift]:
@@ -109,10 +112,11 @@ class Reconciler:
         limits = _with_claims(record.limits, claimed, found)
         weight = self._weight(path, claimed)
         for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, limits, found), *weight):
-            yield self._mend(str(pod.identity), record.name, difference)
+            yield self._repair_difference(str(pod.identity), record.name, difference)
 
     def _weight(self, path: str, claimed: ClaimedLimits | None) -> Iterator[Difference]:
-        """Runtimes make a weight of shares in two ways; what is below both is too little for CPUs of claims."""
+        """Compare `cpu.weight` with the CPUs of claims. Runtimes convert shares into a weight in two ways; only a value
+        below both is too small."""
         if claimed is None or not claimed.shares:
             return
         want, found = shares_to_runtime_weight(claimed.shares), self._tree.weight(path)
@@ -120,7 +124,7 @@ class Reconciler:
             yield Difference("weight", str(want), str(found), partial(self._tree.write_weight, path, want))
 
     def _sets(self, path: str, wanted: Pinning, found: CgroupValues) -> Iterator[Difference]:
-        """CPUs and memory nodes. What counts is what is effective, if the kernel says it."""
+        """Compare CPUs and memory nodes. The effective set counts where the kernel reports it."""
         for kind, want, given, effective, write in (
             ("cpus", wanted.cpus, found.cpus, found.cpus_effective, self._tree.write_cpus),
             ("mems", wanted.mems, found.mems, found.mems_effective, self._tree.write_mems),
@@ -131,7 +135,7 @@ class Reconciler:
                 yield Difference(kind, format_bits(want), format_bits(seen), partial(write, path, want), why)
 
     def _limits(self, path: str, wanted: Pinning, limits: Limits | None, found: CgroupValues) -> Iterator[Difference]:
-        """CFS quota, off where the CPUs are the container's own, and the memory limit."""
+        """Compare the CFS quota, which is off for exclusive CPUs, and the memory limit."""
         left = "" if self._repair_limits else _LEFT
         if wanted.quota_off:
             if found.quota is not None:
@@ -141,28 +145,31 @@ class Reconciler:
         if limits is not None and _pages(found.memory_max) != _pages(limits.memory):
             yield self._memory(path, limits.memory, found, left)
 
-    def _quota(self, path: str, quota: int | None, period: int, found: CgroupValues, hopeless: str = "") -> Difference:
+    def _quota(
+        self, path: str, quota: int | None, period: int, found: CgroupValues, skip_reason: str = ""
+    ) -> Difference:
         def write() -> None:
             self._tree.write_quota(path, quota, period)
 
         seen = _text(found.quota)
         if quota is not None and found.quota is not None and found.period != period:
-            return Difference("quota", f"{quota} {period}", f"{seen} {found.period}", write, hopeless)
-        return Difference("quota", _text(quota), seen, write, hopeless)
+            return Difference("quota", f"{quota} {period}", f"{seen} {found.period}", write, skip_reason)
+        return Difference("quota", _text(quota), seen, write, skip_reason)
 
-    def _memory(self, path: str, limit: int | None, found: CgroupValues, hopeless: str = "") -> Difference:
-        if not hopeless and limit is not None and self._tree.memory_current(path) > limit:
-            hopeless = _IN_USE
+    def _memory(self, path: str, limit: int | None, found: CgroupValues, skip_reason: str = "") -> Difference:
+        # The kernel reclaims at the write of a limit below the usage, and kills where that does not suffice.
+        if not skip_reason and limit is not None and self._tree.memory_current(path) > limit:
+            skip_reason = _IN_USE
         write = partial(self._tree.write_memory_max, path, limit)
-        return Difference("memory", _text(limit), _text(found.memory_max), write, hopeless)
+        return Difference("memory", _text(limit), _text(found.memory_max), write, skip_reason)
 
     def _pod(self, pod: PodRecord) -> Iterator[Drift]:
-        """The pod's own cgroup: no quota where all is exclusive, and the limits its annotation asks for."""
+        """Compare the pod's own cgroup: no quota where all its CPUs are exclusive, and the limits of its annotation."""
         path = pod_path(pod.identity)
         if path is None or (found := self._tree.read(path)) is None:
             return
         for difference in self._pod_limits(pod, path, found):
-            yield self._mend(str(pod.identity), "", difference)
+            yield self._repair_difference(str(pod.identity), "", difference)
 
     def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
         placing = self._owner.placing
@@ -170,7 +177,7 @@ class Reconciler:
         owns = quota_off or placing.has_bubble(pod.identity.uid)
         if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
             return
-        limits = self._annotated_limits(pod, quota_off=quota_off)
+        limits = self._limits_by_annotation(pod, quota_off=quota_off)
         quota, memory = limits.get("cpuQuota"), limits.get("memory") or self._claimed_memory(pod)
         if quota_off and found.quota is not None:
             yield self._quota(path, None, found.period, found)
@@ -182,8 +189,10 @@ class Reconciler:
             yield self._memory(path, memory, found)
 
     def _could_exceed(self, pod: PodRecord) -> bool:
-        """True for a pod nobody knows whose sharing containers, without its cgroup's limit, could take more than it
-        asked for: those of pod-level resources have no limits of their own but the pod's."""
+        """Return whether an unknown pod's sharing containers could exceed its request without a pod quota.
+
+        Containers of a pod with pod-level resources have no limits of their own.
+        """
         if pod.identity.uid in pod.units or pod.limit is None:
             return False
         mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
@@ -192,7 +201,7 @@ class Reconciler:
         return placing.owned_by(pod.units).bit_count() * 1000 + sum(shared) > pod.limit
 
     def _on_claims(self, pod: PodRecord) -> bool:
-        """True where a container runs on the CPUs of claims and each other one has such, or a limit of its own."""
+        """Return whether a container runs on CPUs of claims and every other one does so too or has a limit."""
         mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
         if not any(record.claims for record in mine):
             return False
@@ -200,7 +209,8 @@ class Reconciler:
         return bool(free) and all(record in free or limit_milli_cpu(record.limits) for record in mine)
 
     def _resized(self, pod: PodRecord, found: int) -> bool:
-        """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""
+        """Return whether the kubelet changed the limit of a pod with exclusive CPUs. The limit then stays, and the
+        resize is reported."""
         if pod.resize:
             return True
         uid = pod.identity.uid
@@ -217,8 +227,8 @@ class Reconciler:
             self._owner.reporter.resized(pod.identity, "", pod_resize_text(found))
         return True
 
-    def _annotated_limits(self, pod: PodRecord, *, quota_off: bool) -> dict[str, int]:
-        """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""
+    def _limits_by_annotation(self, pod: PodRecord, *, quota_off: bool) -> dict[str, int]:
+        """Return the limits of a pod whose pod-level resources come from its annotation, unknown to the kubelet."""
         node = self._owner.node
         active = None if node is None else node.view.pods.get(pod.identity.uid)
         if active is None or RESOURCES_ANNOTATION not in pod.identity.annotations or not active.pod_level:
@@ -227,8 +237,10 @@ class Reconciler:
         return {name: value for name, value in msgspec.to_builtins(cgroup).items() if isinstance(value, int)}
 
     def _claimed_memory(self, pod: PodRecord) -> int | None:
-        """The limit of a pod with what its claims add, None where they add nothing. Pod-level
-        resources contain them."""
+        """Return the pod's memory limit with what its claims add; None where they add nothing.
+
+        Pod-level resources already contain it.
+        """
         node, book = self._owner.node, self._owner.claims
         active = None if node is None else node.view.pods.get(pod.identity.uid)
         if active is None or book is None or active.pod_level:
@@ -237,12 +249,12 @@ class Reconciler:
         limit = pod_cgroup(active.spec, self._gates).memory if added else None
         return limit and limit + added
 
-    def _mend(self, pod: str, container: str, difference: Difference) -> Drift:
+    def _repair_difference(self, pod: str, container: str, difference: Difference) -> Drift:
         drift = Drift(pod, container, difference.kind, difference.wanted, difference.found)
         if not self._repair:
             return drift
-        if difference.hopeless:
-            return msgspec.structs.replace(drift, why=difference.hopeless)
+        if difference.skip_reason:
+            return msgspec.structs.replace(drift, why=difference.skip_reason)
         try:
             difference.write()
         except OSError as error:
@@ -251,7 +263,7 @@ class Reconciler:
 
 
 def pinned_in(tree: CgroupTree, record: ContainerRecord) -> Pinning:
-    """The CPUs and NUMA nodes that a container's cgroup has, whoever wrote them; nothing where that is not known."""
+    """Return the CPUs and NUMA nodes in a container's cgroup; an empty pinning where it cannot be read."""
     path = cgroup_path(record.cgroups_path)
     return Pinning() if path is None else Pinning(cpus=tree.cpus(path) or 0, mems=tree.mems(path) or 0)
 
@@ -264,20 +276,20 @@ def cpu_limit_in(tree: CgroupTree, identity: Identity) -> int | None:
 
 
 def pod_path(identity: Identity) -> str | None:
-    """The cgroup that is this pod's alone, where there is one."""
+    """Return the cgroup that belongs to this pod alone, None where there is none."""
     path = cgroup_path(identity.cgroup_parent)
     return path if path is not None and identity.uid in path.replace("_", "-") else None
 
 
 def _quota_differs(limits: Limits, found: CgroupValues) -> bool:
-    """Without limit on both sides the period says nothing."""
+    """Return whether the quota differs. Without a limit on both sides the period has no meaning."""
     if limits.quota is None and found.quota is None:
         return False
     return (limits.quota, limits.period) != (found.quota, found.period)
 
 
 def _with_claims(limits: Limits | None, claimed: ClaimedLimits | None, found: CgroupValues) -> Limits | None:
-    """Limits with the memory of claims; while that is not known, with what is there."""
+    """Return the limits with the memory of claims; while that is unknown, with the present value."""
     memory = found.memory_max if claimed is None else claimed.memory
     if limits is None or (claimed is not None and memory is None):
         return limits
@@ -285,7 +297,7 @@ def _with_claims(limits: Limits | None, claimed: ClaimedLimits | None, found: Cg
 
 
 def _pages(limit: int | None) -> int | None:
-    """A memory limit as the kernel keeps it, in whole pages."""
+    """Return a memory limit as the kernel rounds it, in whole pages."""
     return None if limit is None else limit // _PAGE
 
 

@@ -1,8 +1,8 @@
-"""Who writes into the cgroups of pods beside us: found at once, not at the next pass.
+"""Detects writes of other programs into the cgroups of pods at once, not only with the next pass.
 
-systemd, where it is the driver of cgroups, restores at every `daemon-reload` and at some changes of a unit what it was
-told of that unit. It was told by kubelet and runtime, not by us: the quota of a pod whose containers own CPUs comes
-back, and a container that we moved off CPUs which are owned by now is put back on them.
+systemd as cgroup driver restores the properties it knows of a unit at every `daemon-reload` and at some changes of the
+unit. It knows the values of kubelet and runtime, not ours: the quota of a pod with exclusive CPUs comes back, and a
+container that was moved off CPUs which another one owns now is put back on them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from podslice.host.kernel.filewrites import LOST, FileWrites
 from podslice.service.pacing import wait_at_most
 
 FOLLOW_SECONDS = 1.0
-"""So often it is looked whether there are other cgroups than before."""
+"""Seconds between two checks for new or removed cgroups."""
 PAUSE_SECONDS = 1.0
-"""Between two answers, so that somebody who insists is not answered without end."""
+"""Seconds between two reactions, so that a program that writes again and again is not answered endlessly."""
 
 
 class WriteWatcher:
-    """Follows the CPU sets and quotas of all containers that run, and the quotas of pods. Without `writes` nobody is
-    ever found; then only the passes over everything find what differs."""
+    """Watches CPU sets and quotas of all running containers, and the quotas of pods. Without `writes` it reports
+    nothing; only the periodic passes then find differences."""
 
     def __init__(
         self, owner: Owner, tree: CgroupTree, writes: FileWrites | None, *, trouble: Callable[[str, str], None]
@@ -39,9 +39,9 @@ class WriteWatcher:
         self._written: set[int] = set()
         self._changed = asyncio.Event()
 
-    async def during(self, seconds: float) -> AsyncGenerator[frozenset[str]]:
-        """The containers by id and pods by UID whose cgroups were written, whenever that happens; ours are among
-        them. Ends after so many seconds."""
+    async def watch(self, seconds: float) -> AsyncGenerator[frozenset[str]]:
+        """Yield the container ids and pod UIDs whose cgroups were written, our own writes included. Ends after
+        `seconds`."""
         if self._writes is None:
             await asyncio.sleep(seconds)
             return
@@ -53,7 +53,7 @@ class WriteWatcher:
             while (left := end - loop.time()) > 0:
                 await wait_at_most(self._changed, min(left, FOLLOW_SECONDS))
                 if self._written:
-                    yield self._taken()
+                    yield self._take_changed()
                     await asyncio.sleep(min(PAUSE_SECONDS, max(0.0, end - loop.time())))
                 files = dict(self._files())
                 if files.keys() != self._numbers.keys():
@@ -66,21 +66,21 @@ class WriteWatcher:
         if self._written:
             self._changed.set()
 
-    def _taken(self) -> frozenset[str]:
+    def _take_changed(self) -> frozenset[str]:
         written, self._written = self._written, set()
         self._changed.clear()
+        # The queue of inotify overflowed: any of the files may have been written.
         if LOST in written:
             return self.followed
         return frozenset(self._whose[number] for number in written if number in self._whose)
 
     @property
     def followed(self) -> frozenset[str]:
-        """The containers and pods of which a file is followed."""
+        """Container ids and pod UIDs of which at least one file is watched."""
         return frozenset(self._whose.values())
 
     def _follow(self, writes: FileWrites, files: dict[str, str]) -> None:
-        """These files, as far as they are there, and no others. A cgroup that was made again has other files with the
-        same names."""
+        """Watch exactly these files, as far as they exist. A recreated cgroup has new files with the old names."""
         for path in self._numbers.keys() - files.keys():
             writes.forget(self._numbers.pop(path))
         for path, whose in files.items():
@@ -97,7 +97,7 @@ class WriteWatcher:
         self._whose = {number: whose for number, whose in self._whose.items() if number in kept}
 
     def _files(self) -> Iterator[tuple[str, str]]:
-        """With whose they are."""
+        """Yield each file to watch with the id or UID of its container or pod."""
         root = self._tree.root
         for record in self._owner.containers.values():
             path = cgroup_path(record.cgroups_path)

@@ -1,6 +1,6 @@
-"""Memory that follows a container to other NUMA nodes.
+"""Memory migration of a container that moves to other NUMA nodes.
 
-On cgroup v2 a write of `cpuset.mems` moves pages, and lasts until they are moved; so it happens beside the event loop.
+On cgroup v2 a write of `cpuset.mems` migrates the pages and returns only when they have moved; so it runs in a thread.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
 from podslice.host.kernel_text import kilobytes
 from podslice.values.cpuset import Bits, format_bits, iter_bits
 
-LARGEST_FOLLOWING = 4 << 30
-"""Bytes of one container that are moved at most."""
-LONGEST_FOLLOWING = 30.0
+MOST_MIGRATED_BYTES = 4 << 30
+"""Largest memory of one container that is migrated, in bytes."""
+LONGEST_MIGRATION = 30.0
 FreeBytes = Callable[[int], int | None]
-"""The free bytes of a NUMA node, None where nothing says."""
+"""Returns the free bytes of a NUMA node, None where unknown."""
 RunInThread = Callable[..., Awaitable[Any]]
-"""Calls a function with its arguments beside the event loop, as `asyncio.to_thread`."""
+"""Runs a function with its arguments outside the event loop, as `asyncio.to_thread` does."""
 
 
-class Following(Protocol):
-    """A container, what it had and what it is to have."""
+class MemoryStep(Protocol):
+    """A container with its pinning before and after the move."""
 
     @property
     def record(self) -> ContainerRecord: ...
@@ -43,32 +43,33 @@ class _Change(NamedTuple):
 
 
 class MemoryMoves:
-    """Below a cgroup root."""
+    """Migrates memory of containers below one cgroup root."""
 
     def __init__(self, tree: CgroupTree, free: FreeBytes, *, run_in_thread: RunInThread = asyncio.to_thread) -> None:
         self._tree = tree
         self._free = free
         self._run_in_thread = run_in_thread
 
-    async def widen(self, steps: Iterable[Following]) -> None:
-        """Containers may take memory from both places. Raises `OSError`, also where it cannot follow."""
+    async def widen(self, steps: Iterable[MemoryStep]) -> None:
+        """Allow memory on the old and the new nodes. Raises `OSError`, also where the new nodes have no room."""
         for change in _changes(steps):
             self._check_room(change)
             await self._bind(change.path, change.before | change.after)
 
-    async def follow(self, steps: Iterable[Following]) -> str:
-        """Their memory is where it is to be; else what is not. Raises `OSError`."""
+    async def follow(self, steps: Iterable[MemoryStep]) -> str:
+        """Restrict memory to the new nodes; return what is still being migrated, empty if all is done. Raises
+        `OSError`."""
         late = []
         for change in _changes(steps):
             try:
-                async with asyncio.timeout(LONGEST_FOLLOWING):
+                async with asyncio.timeout(LONGEST_MIGRATION):
                     await self._bind(change.path, change.after)
             except TimeoutError:
                 late.append(change.name)
-        return f"the memory of container {late[0]} still moves after {LONGEST_FOLLOWING:.0f} s" if late else ""
+        return f"the memory of container {late[0]} still moves after {LONGEST_MIGRATION:.0f} s" if late else ""
 
-    async def back(self, steps: Iterable[Following]) -> None:
-        """Their memory is where it was. Raises `OSError`; a cgroup that is gone needs nothing."""
+    async def restore(self, steps: Iterable[MemoryStep]) -> None:
+        """Restrict memory to the old nodes again; a cgroup that has gone is skipped. Raises `OSError`."""
         for change in _changes(steps):
             if self._tree.exists(change.path):
                 await self._bind(change.path, change.before)
@@ -80,19 +81,19 @@ class MemoryMoves:
             raise OSError(error.errno, error.strerror, f"{path}/cpuset.mems") from None
 
     def _check_room(self, change: _Change) -> None:
-        """Raises `OSError`."""
-        bytes_ = bytes_on(self._tree, change.path, change.before & ~change.after)
+        """Check that the memory fits on the new nodes. Raises `OSError`."""
+        bytes_ = bytes_used_on(self._tree, change.path, change.before & ~change.after)
         nodes = change.after & ~change.before
-        room = room_on(self._free, nodes)
+        room = free_bytes_on(self._free, nodes)
         place = f"{change.path}/memory.numa_stat"
-        if bytes_ > LARGEST_FOLLOWING:
-            raise OSError(0, f"{bytes_} bytes would have to move, at most {LARGEST_FOLLOWING} are moved", place)
+        if bytes_ > MOST_MIGRATED_BYTES:
+            raise OSError(0, f"{bytes_} bytes would have to move, at most {MOST_MIGRATED_BYTES} are moved", place)
         if room is not None and bytes_ >= room:
             text = f"{bytes_} bytes would have to move, on NUMA {format_bits(nodes)} {room} are free"
             raise OSError(0, text, place)
 
 
-def _changes(steps: Iterable[Following]) -> Iterator[_Change]:
+def _changes(steps: Iterable[MemoryStep]) -> Iterator[_Change]:
     for step in steps:
         path = cgroup_path(step.record.cgroups_path)
         before, after = step.before.mems, step.after.mems
@@ -100,20 +101,20 @@ def _changes(steps: Iterable[Following]) -> Iterator[_Change]:
             yield _Change(step.record.name, path, before, after)
 
 
-def bytes_on(tree: CgroupTree, path: str, nodes: Bits) -> int:
-    """Bytes that a cgroup uses on NUMA nodes; none where the kernel does not say."""
+def bytes_used_on(tree: CgroupTree, path: str, nodes: Bits) -> int:
+    """Return the bytes that a cgroup uses on NUMA nodes; 0 where the kernel does not report them."""
     here = tree.memory_by_node(path)
     return sum(here.get(node, 0) for node in iter_bits(nodes))
 
 
-def room_on(free: FreeBytes, nodes: Bits) -> int | None:
-    """Free bytes of NUMA nodes together, None where nothing says of one of them."""
+def free_bytes_on(free: FreeBytes, nodes: Bits) -> int | None:
+    """Return the free bytes of the NUMA nodes together, None where that of one is unknown."""
     found = [free(node) for node in iter_bits(nodes)]
     return None if None in found else sum(one or 0 for one in found)
 
 
 def free_memory(files: FileSystem, node: int) -> int | None:
-    """Free bytes of a NUMA node, None where nothing says; `files` has `/sys` at its root."""
+    """Return the free bytes of a NUMA node, None where unknown. The root of `files` is `/sys`."""
     try:
         return kilobytes(files.read(f"devices/system/node/node{node}/meminfo"), "MemFree")
     except OSError:

@@ -1,9 +1,8 @@
-"""One move of running containers, on its way: what is written in which order, read back, and taken back.
+"""One move of running containers: the order of its writes, how they are verified, and how they are rolled back.
 
-While it lasts the pod owns the CPUs that it leaves and those that it is to have, in the ledgers and on the disk, so at
-every moment a CPU is effective for one owner's containers at most, or for the shared ones. Until the ledgers say that
-it is done everything can be taken back, and is at the first surprise; a process killed anywhere starts with the move
-done or never begun.
+While it runs the pod owns both its old and its new CPUs, in the node's state and on disk, so at every moment a CPU is
+effective for the containers of one owner at most, or for the shared ones. Until the state is committed everything can
+be rolled back, and is at the first deviation; a process killed anywhere starts with the move done or never begun.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from podslice.values.errors import InputError, PodsliceError
 
 
 class MoveConflictError(Exception):
-    """Something is not as the plan has it."""
+    """Something differs from what the plan expects."""
 
 
 class MoveStep(NamedTuple):
-    """A container that goes from what it had to what it is to have."""
+    """A container and its pinning before and after the move."""
 
     record: ContainerRecord
     before: Pinning
@@ -54,8 +53,10 @@ class MoveStep(NamedTuple):
 
 
 class RunningMove(NamedTuple):
-    """A move on its way: the node as it was and as it is to be, and who goes; `known` are all
-    containers of the pod, `promised` is the digest of the state it leads to."""
+    """A move that has begun: the node before and after it, and the containers that move.
+
+    `known`: ids of all containers of the pod. `promised`: digest of the state after the move.
+    """
 
     move: Move
     identity: Identity
@@ -69,18 +70,18 @@ class RunningMove(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The UID under which the pod was admitted."""
+        """UID under which the pod was admitted."""
         return self.move.uid
 
     @property
     def takes(self) -> Bits:
-        """CPUs that nobody may run on before it comes."""
+        """CPUs that have to be free of all other containers before the pod comes."""
         had, gets = self.intent.sides
         return gets.cpus & ~had.cpus
 
 
 class MoveRecord(NamedTuple):
-    """What became of a move, the digest of the state it was to lead to, and how many containers went."""
+    """The outcome of a move, the digest of the state it leads to, and the number of containers that moved."""
 
     outcome: MoveOutcome
     promised: str
@@ -88,8 +89,8 @@ class MoveRecord(NamedTuple):
 
 
 class MoveRunner:
-    """Makes moves on one node, one after the other. `find` knows what pods say now; `threads` the affinities of a
-    container's; `kernel` is its release. Once `stopping` is set the delay of a move is cut short."""
+    """Executes moves on one node, one at a time. `find` returns the latest specification of a pod, `threads` the
+    affinities of a container's threads; `kernel` is the release. Setting `stopping` cuts the delay of a move short."""
 
     def __init__(
         self,
@@ -110,13 +111,13 @@ class MoveRunner:
         self._resizing = resizing
         self._cgroups = cgroups
         self._memory = memory
-        self._leaving = CPUEvacuator(owner, cgroups)
+        self._evacuator = CPUEvacuator(owner, cgroups)
         self._find = find
         self._threads = threads
         self._kernel = kernel
         self._clock = clock
         self._run_in_thread = run_in_thread
-        self._stuck: dict[str, RunningMove] = {}
+        self._unfinished_rollbacks: dict[str, RunningMove] = {}
         self.stopping = asyncio.Event()
 
     @property
@@ -126,22 +127,22 @@ class MoveRunner:
             raise MoveConflictError("the state cannot be trusted")
         return store
 
-    async def release_stuck(self) -> None:
-        """Take back what could not be taken back before."""
-        for running_move in list(self._stuck.values()):
-            await self._taken_back(running_move)
+    async def retry_rollbacks(self) -> None:
+        """Retry rollbacks that failed earlier."""
+        for running_move in list(self._unfinished_rollbacks.values()):
+            await self._roll_back(running_move)
 
     async def one(self, move: Move, lent: Lent | None) -> MoveRecord:
-        """Make it, or leave everything as it was."""
+        """Execute a move, or leave everything as it was."""
         started, record = self._clock(), self._owner.pods.get(move.uid.partition("/")[0])
         identity = Identity(move.uid, move.namespace, move.name, {}) if record is None else record.identity
         had = lent_cpus(self._store.node.state.cpu.of_pod(move.uid))
         result: Result = "notBegun"
         promised, problem, count = "", "", 0
         try:
-            running_move = await self._begun(identity, move, lent)
+            running_move = await self._begin(identity, move, lent)
             promised, count = running_move.promised, len(running_move.steps)
-            result, problem = await self._through(running_move)
+            result, problem = await self._execute(running_move)
         except (MoveConflictError, StateWriteError, InputError) as error:
             problem = str(error)
         seconds = self._clock() - started
@@ -149,15 +150,16 @@ class MoveRunner:
         self._owner.reporter.moved(identity, MoveReport(result, text, seconds))
         return MoveRecord(MoveOutcome(move, result, problem, int(seconds * 1000), had), promised, count)
 
-    async def _begun(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
-        """A move that nothing stands in the way of, in the ledgers. Raises `MoveConflictError`, `StateWriteError`."""
-        running_move = self._planned(identity, move, lent)
+    async def _begin(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
+        """Check a move and record it in the state and on disk. Raises `MoveConflictError`, `StateWriteError`."""
+        running_move = self._plan(identity, move, lent)
         pod = self._pod(move)
         for step in running_move.steps:
             too = container_movability(self._owner.admitting.policy, pod).get(step.record.member) == "pinned-too"
             threads = await self._run_in_thread(self._threads, step.record)
-            _surprise(pinned_problem(step.record, step.before.cpus, threads, too=too, kernel=self._kernel))
-        running_move = self._planned(identity, move, lent)
+            _raise_conflict(pinned_problem(step.record, step.before.cpus, threads, too=too, kernel=self._kernel))
+        # Planned again: reading the threads awaited, and the node may have changed.
+        running_move = self._plan(identity, move, lent)
         self._owner.placing.running_move[move.uid] = running_move.before
         try:
             self._store.begin_move(move.uid, running_move.intent)
@@ -167,15 +169,15 @@ class MoveRunner:
         self._owner.admitting.journal.moved()
         return running_move
 
-    def _planned(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
-        """Raises `MoveConflictError`."""
+    def _plan(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
+        """Check a move and derive its steps. Raises `MoveConflictError`."""
         store = self._store
         if move.uid in self._owner.placing.running_move:
-            raise MoveConflictError("an earlier move of the pod is not undone yet")
-        _surprise(ledger_problem(store.node.view, move))
-        _surprise(permission_problem(self._owner.admitting.policy, self._pod(move), move))
+            raise MoveConflictError("an earlier move of the pod is not rolled back yet")
+        _raise_conflict(ledger_problem(store.node.view, move))
+        _raise_conflict(permission_problem(self._owner.admitting.policy, self._pod(move), move))
         if self._resizing.waits(move.uid) or move.uid in store.open_resizes:
-            raise MoveConflictError("a resize of the pod waits or is on its way")
+            raise MoveConflictError("a resize of the pod is waiting or running")
 
         def place(node: Node) -> None:
             apply_move(node, move, lent=lent)
@@ -189,7 +191,7 @@ class MoveRunner:
         before = store.node.view
         intent = store.plan_move(move.uid, lambda node: apply_move(node, move))
         if lent is not None:
-            _surprise(problem_with_lent(*intent.sides, lent))
+            _raise_conflict(problem_with_lent(*intent.sides, lent))
         intent = store.plan_move(move.uid, place_and_look)
         after, promised = seen[0]
         steps = tuple(self._steps(move.uid, before, after))
@@ -201,11 +203,11 @@ class MoveRunner:
         return running_move
 
     def _pod(self, move: Move) -> Pod:
-        """What the pod says by now, as far as it can be known."""
+        """Return the pod's latest known specification."""
         return movable_now(self._owner, self._store.node.view.pods[move.uid].spec, self._find)
 
     def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[MoveStep]:
-        """Its containers that run and get other sets."""
+        """Return the running containers whose pinning changes."""
         placing, records = self._owner.placing, self._resizing.actuator.records(unit)
         wanted = []
         for view in (before, after):
@@ -216,49 +218,51 @@ class MoveRunner:
         return [one for one in steps if one.before != one.after]
 
     def _check_running(self, running_move: RunningMove) -> None:
-        """Who is to go is where the ledgers say. Raises `MoveConflictError`."""
+        """Check that the moving containers run where the state says. Raises `MoveConflictError`."""
         for record, before, _ in running_move.steps:
             found = self._cgroups.effective(record) if record.started else None
             if found is None:
-                raise MoveConflictError(f"container {record.name} is being made, or its cgroup cannot be seen")
+                raise MoveConflictError(f"container {record.name} is being created, or its cgroup is not visible")
             if found != before.cpus:
                 raise MoveConflictError(
                     f"container {record.name} runs on CPUs {format_bits(found)}, the ledger says {before.cpu_list}"
                 )
 
-    # RunningMove
+    # Execution
 
-    async def _through(self, running_move: RunningMove) -> tuple[Result, str]:
-        """What became of it: the result, and what was the matter."""
+    async def _execute(self, running_move: RunningMove) -> tuple[Result, str]:
+        """Write, verify and commit a move, or roll it back; return the result and the problem or remark."""
         try:
-            remark = await self._cross(running_move)
-            self._check_still(running_move)
+            remark = await self._write_cgroups(running_move)
+            self._check_unchanged(running_move)
             self._store.commit_move(running_move.unit, running_move.place)
         except Exception as error:
-            problem = self._said(running_move, error)
-            left = await self._taken_back(running_move)
+            problem = self._describe(running_move, error)
+            left = await self._roll_back(running_move)
             return "failed", f"{problem}; {left}" if left else problem
         except asyncio.CancelledError:
-            await self._taken_back(running_move)
+            await self._roll_back(running_move)
             raise
-        self._settle(running_move)
+        self._finish(running_move)
         return "done", remark
 
-    def _said(self, running_move: RunningMove, error: Exception) -> str:
-        """What is wrong; an error that nobody expects is this pod's failure."""
+    def _describe(self, running_move: RunningMove, error: Exception) -> str:
+        """Return an error as text; one that is not expected is reported as a failure of this pod."""
         if isinstance(error, (OSError, PodsliceError, MoveConflictError)):
             return error_text(error)
         self._owner.reporter.failed(running_move.identity, failure_of("move", error))
         return f"{type(error).__name__}: {error}"
 
-    async def _cross(self, running_move: RunningMove) -> str:
-        """All writes up to the ledgers; what is to be said of it besides. Raises `OSError`, `MoveConflictError`."""
+    async def _write_cgroups(self, running_move: RunningMove) -> str:
+        """Do all writes before the commit; return a remark about memory that still migrates. Raises `OSError`,
+        `MoveConflictError`."""
+        # During the delay the runtime may apply an older answer, so `_check_free` looks again just before the write.
         owner = self._owner
-        await self._leaving.leave(running_move.takes, owner.containers.values())
+        await self._evacuator.evacuate(running_move.takes, owner.containers.values())
         await self._announce(running_move)
-        await self._answers_written()
+        await self._wait_until_written()
         await self._memory.widen(running_move.steps)
-        self._check_still(running_move)
+        self._check_unchanged(running_move)
         self._check_free(running_move)
         owner.placing.running_move[running_move.unit] = running_move.after
         for record, before, after in running_move.steps:
@@ -268,11 +272,11 @@ class MoveRunner:
                 raise MoveConflictError(f"container {record.name} has no cgroup any more")
             owner.updates.narrowed(record, after.cpus)
         for record, _, after in running_move.steps:
-            await self._on(record, after.cpus)
+            await self._wait_until_on(record, after.cpus)
         return await self._memory.follow(running_move.steps)
 
     async def _announce(self, running_move: RunningMove) -> None:
-        """Containers that are to go are told where, and left time."""
+        """Announce the coming CPUs to the containers that move, and wait for the delay."""
         seconds = self._resizing.actuator.delay_of(
             running_move.before.pods[running_move.unit].spec, running_move.intent
         )
@@ -292,17 +296,16 @@ class MoveRunner:
         if self.stopping.is_set():
             raise MoveConflictError("the agent is being stopped")
 
-    async def _answers_written(self) -> None:
-        """The runtime has written what it was answered before all this, which says other sets. Raises
-        `MoveConflictError`."""
+    async def _wait_until_written(self) -> None:
+        """Wait until the runtime has applied earlier answers, which name the old sets. Raises `MoveConflictError`."""
         updates = self._owner.updates
         while (seconds := updates.answered_at + LONGEST_CALL - updates.clock()) > 0:
             await self._resizing.actuator.until(self.stopping, seconds)
             if self.stopping.is_set():
                 raise MoveConflictError("the agent is being stopped")
 
-    def _check_still(self, running_move: RunningMove) -> None:
-        """The pod, its containers and its CPUs are those that the move began with. Raises `MoveConflictError`."""
+    def _check_unchanged(self, running_move: RunningMove) -> None:
+        """Check that pod, containers and CPUs are those the move began with. Raises `MoveConflictError`."""
         node = self._store.node
         if running_move.unit not in node.view.pods:
             raise MoveConflictError("the pod has gone")
@@ -320,7 +323,7 @@ class MoveRunner:
             raise MoveConflictError("memory of the node was given to others or freed meanwhile")
 
     def _check_free(self, running_move: RunningMove) -> None:
-        """By the kernel's word nobody is left on the CPUs that it is to have. Raises `MoveConflictError`."""
+        """Check that the kernel lets no other container run on the new CPUs. Raises `MoveConflictError`."""
         going = {step.record.id for step in running_move.steps}
         for record in self._owner.containers.values():
             if record.id not in going and (found := (self._cgroups.effective(record) or 0) & running_move.takes):
@@ -328,8 +331,8 @@ class MoveRunner:
                     f"container {record.name} runs again on CPUs {format_bits(found)}, which it had left"
                 )
 
-    async def _on(self, record: ContainerRecord, cpus: Bits) -> None:
-        """Returns when the kernel says that a container runs on these CPUs. Raises `OSError`, `MoveConflictError`."""
+    async def _wait_until_on(self, record: ContainerRecord, cpus: Bits) -> None:
+        """Wait until the kernel reports these CPUs for the container. Raises `OSError`, `MoveConflictError`."""
         patience = LONGEST_LEAVING
         while (found := self._cgroups.effective(record)) != cpus:
             if found is None:
@@ -340,8 +343,8 @@ class MoveRunner:
             patience -= POLL_SECONDS
             await asyncio.sleep(POLL_SECONDS)
 
-    def _settle(self, running_move: RunningMove) -> None:
-        """The ledgers say that it is done: its containers are told, and the others may have what it left."""
+    def _finish(self, running_move: RunningMove) -> None:
+        """Rewrite the containers' files, remove the intent, and release the CPUs that were left."""
         owner = self._owner
         owner.placing.running_move.pop(running_move.unit, None)
         for record in self._resizing.actuator.records(running_move.unit):
@@ -351,19 +354,21 @@ class MoveRunner:
             self._store.end_resize(running_move.unit)
         except StateWriteError as error:
             owner.reporter.trouble("stateWrite", str(error))
-        self._open_up(running_move.unit)
+        self._announce_room(running_move.unit)
 
-    def _open_up(self, unit: str) -> None:
+    def _announce_room(self, unit: str) -> None:
         self._owner.admitting.journal.moved()
         self._owner.updates.unit_changed(unit)
         self._owner.updates.pool_changed()
         self._owner.made_room()
 
-    # The way back
+    # Rollback
 
-    async def _taken_back(self, running_move: RunningMove) -> str:
-        """Everything is as it was; else what is not. Then nobody else gets the CPUs, and it is tried again before the
-        next plan."""
+    async def _roll_back(self, running_move: RunningMove) -> str:
+        """Undo a move; return why that is not possible, empty where it is.
+
+        After a failed rollback the pod keeps both sets of CPUs, and the rollback is retried before the next plan.
+        """
         owner = self._owner
         owner.placing.running_move[running_move.unit] = running_move.before
         try:
@@ -373,29 +378,29 @@ class MoveRunner:
                     owner.updates.narrowed(record, before.cpus)
             live = [step.record for step in running_move.steps if owner.containers.get(step.record.id) is step.record]
             await wait_until_vacated(self._cgroups, [(record, running_move.takes) for record in live])
-            await self._memory.back(running_move.steps)
+            await self._memory.restore(running_move.steps)
         except OSError as error:
-            self._stuck[running_move.unit] = running_move
+            self._unfinished_rollbacks[running_move.unit] = running_move
             text = (
                 f"it could not be undone: {error_text(error)}; CPUs {format_bits(running_move.takes)} stay its own too"
             )
             owner.reporter.trouble("move", f"{running_move.identity}: {text}")
             return text
-        self._stuck.pop(running_move.unit, None)
+        self._unfinished_rollbacks.pop(running_move.unit, None)
         owner.placing.running_move.pop(running_move.unit, None)
         if running_move.unit in self._store.node.view.pods:
             try:
                 self._store.undo_move(running_move.unit)
             except StateWriteError as error:
                 owner.reporter.trouble("stateWrite", str(error))
-        self._open_up(running_move.unit)
+        self._announce_room(running_move.unit)
         return ""
 
     def _is_on(self, record: ContainerRecord, cpus: Bits) -> bool:
-        """True for a container that has not been written elsewhere."""
+        """Return whether nothing else was written into the container's cgroup."""
         return record.applied.cpus == cpus == self._cgroups.effective(record)
 
 
-def _surprise(problem: str) -> None:
+def _raise_conflict(problem: str) -> None:
     if problem:
         raise MoveConflictError(problem)

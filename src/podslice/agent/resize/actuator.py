@@ -1,8 +1,8 @@
-"""Carrying out one resize: what is written, in which order, and how it is taken back (docs/resize.md, In the agent).
+"""Carries out one resize: what is written in which order, and how it is rolled back (docs/resize.md, In the agent).
 
-At every moment a CPU is effective for one owner's containers at most, or for the shared ones: whoever loses CPUs leaves
-them, and the kernel says so, before they are anybody else's. What is about to change is on disk before it changes, so a
-process killed anywhere starts with the old CPUs or with the new ones.
+At every moment a CPU is effective for the containers of one owner at most, or for the shared ones: a container that
+loses CPUs leaves them, confirmed by the kernel, before another one gets them. Every change is on disk before it
+happens, so a process killed anywhere starts with the old CPUs or with the new ones.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from podslice.node.cpu.state import Intent
 from podslice.values.cpuset import format_bits
 
 LONGEST_CALL = 2.0
-"""Seconds after which a runtime that does not say so has written what it was answered."""
+"""Seconds after which a runtime that sends no PostUpdateContainer has surely applied our answer."""
 
 
 class Actuator:
-    """Carries out the resizes of one node. `clock` counts seconds, `sleep` waits for them."""
+    """Carries out the resizes of one node. `clock` returns seconds, `sleep` waits for them. `tell` rewrites a
+    container's resource file."""
 
     def __init__(
         self,
@@ -56,17 +57,17 @@ class Actuator:
         self._events = events
         self._requests = requests
         self._cgroups = cgroups
-        self._leaving = CPUEvacuator(owner, cgroups)
+        self._evacuator = CPUEvacuator(owner, cgroups)
         self._memory = memory
         self._threads = threads
         self._run_in_thread = run_in_thread
         self._clock = clock
         self._sleep = sleep
         self.in_progress = requests.in_progress
-        """By unit."""
+        """Running resizes by unit."""
 
     async def carry_out(self, ongoing: ResizeInProgress) -> None:
-        """Raises `ResizeRefusedError`."""
+        """Carry out a resize and clean up after it, whatever its result. Raises `ResizeRefusedError`."""
         try:
             await self._carry_out(ongoing)
         finally:
@@ -76,26 +77,28 @@ class Actuator:
             ongoing.done.set()
 
     async def _carry_out(self, ongoing: ResizeInProgress) -> None:
-        """All steps but the answer to a container that waits in its call. Raises `ResizeRefusedError` where it was
-        undone; a pod that is gone ends it."""
+        """Perform all steps but the answer to the container whose call waits.
+
+        Stops early when the pod has gone. Raises `ResizeRefusedError` after rolling back.
+        """
         store, unit = self.store, ongoing.unit
         try:
             if ongoing.operation != "keep":
                 store.begin_resize(unit, ongoing.intent)
             if ongoing.gives:
                 self._owner.admitting.files.replace(ongoing.desired)
-                await self._answered(ongoing)
-                await self._delay(ongoing)
-                await self._count_bound(ongoing)
+                await self._wait_until_written(ongoing)
+                await self._announce(ongoing)
+                await self._count_bound_threads(ongoing)
                 self._owner.placing.withheld[unit] = ongoing.changed
-                await self._leaving.leave(ongoing.gives, self.records(unit))
+                await self._evacuator.evacuate(ongoing.gives, self.records(unit))
             if self.active(unit) is None:
                 return
             self._commit(store, ongoing)
-            await self._left(store, ongoing)
+            await self._evacuate_others(store, ongoing)
             if self._memory is not None and (ongoing.gives or not ongoing.hook):
                 records = self.records(unit)
-                await self._memory.leave([(record, self._owner.placing.wanted(record)) for record in records])
+                await self._memory.migrate([(record, self._owner.placing.wanted(record)) for record in records])
         except (OSError, StateWriteError, CPUsLostError) as error:
             self._undo(store, ongoing)
             raise self._failed(ongoing, error_text(error)) from None
@@ -106,39 +109,43 @@ class Actuator:
         if self.active(unit) is not None:
             self._settle(store, ongoing)
 
-    async def _count_bound(self, ongoing: ResizeInProgress) -> None:
-        """Look at the containers' threads while they still have what they are about to give back; only that they are
-        there is told, nobody's affinity is set."""
+    async def _count_bound_threads(self, ongoing: ResizeInProgress) -> None:
+        """Count threads that are bound to released CPUs only, before the CPUs are taken away.
+
+        The number is only reported; no thread's affinity is set.
+        """
         for record in self.records(ongoing.unit) if self._threads is not None else ():
             if record.started and record.applied.cpus & ongoing.gives:
                 masks = (await self._run_in_thread(self._threads, record)).masks
                 ongoing.bound += sum(1 for mask in masks if mask and not mask & ~ongoing.gives)
 
-    async def _left(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
-        """Nobody else is on what the pod has now, also where the machine changed meanwhile. Raises `OSError`, and
-        `CPUsLostError` where CPUs went that it was to get."""
+    async def _evacuate_others(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
+        """Take all other containers off the pod's new CPUs, again where the machine changed meanwhile.
+
+        Raises `OSError`, and `CPUsLostError` where CPUs that the pod was to get went offline.
+        """
         machine, due = None, ongoing.changed
         while machine is not self._owner.machine:
             machine = self._owner.machine
-            await self._leaving.leave(due, self._owner.containers.values())
+            await self._evacuator.evacuate(due, self._owner.containers.values())
             if gone := ongoing.takes & store.node.state.cpu.offline:
                 raise CPUsLostError(f"CPUs {format_bits(gone)} went offline meanwhile")
             due = ongoing.changed | store.node.state.of_pod(ongoing.unit).cpus
 
-    async def _answered(self, ongoing: ResizeInProgress) -> None:
-        """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""
+    async def _wait_until_written(self, ongoing: ResizeInProgress) -> None:
+        """Wait until the runtime has applied our answer: its write sets the CPUs of the answer, and may be late."""
         if ongoing.hook:
             await self.until(ongoing.applied, LONGEST_CALL)
 
     async def until(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait for the event, but no longer than that by our own sleep."""
+        """Wait for the event, at most `seconds` measured by this actuator's `sleep`."""
         waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._sleep(seconds))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
 
-    async def _delay(self, ongoing: ResizeInProgress) -> None:
-        """Containers that give back CPUs are told, and left time."""
+    async def _announce(self, ongoing: ResizeInProgress) -> None:
+        """Announce the coming CPUs to containers that release some, and wait for the delay."""
         seconds = self.delay_of(ongoing.before, ongoing.intent)
         if not seconds:
             return
@@ -149,7 +156,7 @@ class Actuator:
                 self._owner.placing.upcoming[record.id] = Upcoming(after, self._owner.admitting.now() + seconds)
                 self._events.pinning_changed(record)
         try:
-            await self.until(ongoing.hurry, seconds)
+            await self.until(ongoing.skip_delay, seconds)
         finally:
             ongoing.waiting = False
             for record in self.records(ongoing.unit):
@@ -157,7 +164,7 @@ class Actuator:
                     self._events.pinning_changed(record)
 
     def delay_of(self, pod: Pod, intent: Intent) -> float:
-        """How long the slowest of the containers that give back CPUs is waited for."""
+        """Return the longest delay, in seconds, among the containers that release CPUs."""
         delays = requested_resize(self._owner.admitting.policy, pod).delays
         before, after = intent.before.assignments, intent.after.assignments
         running = {record.member for record in self.records(pod.metadata.uid)}
@@ -167,13 +174,13 @@ class Actuator:
         return max((delays.get(name, rule) for name in giving), default=whole)
 
     def _commit(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
-        """The state says what is to be. Raises `OSError`, `StateWriteError`."""
+        """Write the resized pod into the state. Raises `OSError`, `StateWriteError`."""
         self._owner.placing.withheld[ongoing.unit] = ongoing.changed
         state = store.node.state
         before = state.of_pod(ongoing.unit)
-        ongoing.stays = ongoing.stays or self.memory_stays(ongoing.unit, ongoing.intent)
-        decision = store.resize(ongoing.desired, memory_stays=bool(ongoing.stays))
-        if ongoing.stays:
+        ongoing.memory_stays = ongoing.memory_stays or self.reason_memory_stays(ongoing.unit, ongoing.intent)
+        decision = store.resize(ongoing.desired, memory_stays=bool(ongoing.memory_stays))
+        if ongoing.memory_stays:
             self._owner.admitting.journal.settle()
         else:
             self._owner.admitting.journal.resized(state, ongoing.desired, decision)
@@ -186,7 +193,7 @@ class Actuator:
             self._owner.admitting.files.replace(ongoing.desired)
 
     def _settle(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
-        """Nobody is in the way: the pod's containers get what is theirs, everybody else what is left."""
+        """Give the pod's containers their CPUs and all others what is left, then report the resize."""
         active = self.active(ongoing.unit)
         for record in self.records(ongoing.unit):
             if active is not None:
@@ -209,7 +216,8 @@ class Actuator:
             self._owner.made_room()
 
     def end(self, store: ResizeStore, unit: str) -> None:
-        """No call waits for this: until it is written, the next process finds the resize done."""
+        """Remove the resize intent from disk. No call waits for it: until it is written, a restart finds the resize
+        done."""
         ongoing = self.in_progress.get(unit)
         if ongoing is not None and not ongoing.committed:
             return
@@ -219,7 +227,7 @@ class Actuator:
             self._owner.reporter.trouble("stateWrite", str(error))
 
     def _allow(self, record: ContainerRecord, active: AdmissionPod) -> None:
-        """Limit and weight of what a container has now; the runtime's call says them too, sooner or later."""
+        """Set limit and weight of a resized container; the runtime's own call repeats them sooner or later."""
         container = next((one for one in active.containers if one.name == record.member), None)
         limit = None if container is None else (container.spec.resources.limits or {}).get("cpu")
         record.created = None
@@ -234,7 +242,7 @@ class Actuator:
             self._owner.reporter.trouble("resize", error_text(error))
 
     def _undo(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
-        """Everything is as it was: ledgers, files, and, with the next writes, cgroups."""
+        """Restore the state and pod file of before; cgroups follow with the next updates."""
         self._owner.placing.withheld.pop(ongoing.unit, None)
         try:
             if self.active(ongoing.unit) is not None:
@@ -248,34 +256,35 @@ class Actuator:
         self._owner.updates.pool_changed()
 
     def _failed(self, ongoing: ResizeInProgress, text: str) -> ResizeRefusedError:
+        """Report the failed resize and return its error."""
         self._owner.reporter.resize_answered(ongoing.identity, ResizeReport(ongoing.operation, "failed", text))
         return ResizeRefusedError("failed", text)
 
-    def memory_stays(self, unit: str, intent: Intent) -> str:
-        """Why a pod's memory has to stay on NUMA nodes that it is to leave; empty where it need not."""
-        return "" if self._memory is None else self._memory.stays(intent, self.records(unit))
+    def reason_memory_stays(self, unit: str, intent: Intent) -> str:
+        """Return why a pod's memory has to stay on nodes that the resize would leave; empty where it may move."""
+        return "" if self._memory is None else self._memory.reason_to_stay(intent, self.records(unit))
 
     def records(self, unit: str) -> list[ContainerRecord]:
-        """The containers of a unit."""
+        """Return the containers of a unit."""
         return [record for record in self._owner.containers.values() if record.unit == unit]
 
     @property
     def store(self) -> ResizeStore:
-        """The state. Raises `ResizeRefusedError` where it cannot be trusted."""
+        """The node's state. Raises `ResizeRefusedError` in safe mode."""
         return self._requests.store
 
     @property
     def policy(self) -> ExclusiveResize:
-        """What the node's policy says about resizes by now."""
+        """The resize rules of the policy in force."""
         return self._requests.policy
 
     def active(self, unit: str) -> AdmissionPod | None:
-        """The pod that was admitted under this unit, None for one that is gone."""
+        """Return the pod admitted under this unit, None where it has gone."""
         return self._requests.active(unit)
 
 
 def error_text(error: Exception) -> str:
-    """One line with the file, where there is one."""
+    """Return an error as one line that names the file, where there is one."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error} (errno {error.errno})"

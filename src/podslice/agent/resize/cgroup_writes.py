@@ -1,4 +1,4 @@
-"""What a resize writes into cgroups and reads back."""
+"""Cgroup files that a resize writes and reads back."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from podslice.values.cpuset import Bits, format_bits
 
 POLL_SECONDS = 0.005
 LONGEST_LEAVING = 0.2
-"""Seconds in which the kernel must show that nobody is left on CPUs that change hands: a tenth of what a runtime gives
-a call."""
+"""Seconds within which the kernel must report that released CPUs are free: a tenth of the time a runtime gives one
+call."""
 
 
 class Cgroups(Protocol):
     """The cgroups of containers. Methods raise `OSError` for a file that cannot be written."""
 
     def narrow(self, record: ContainerRecord, cpus: Bits) -> bool:
-        """Set the CPUs of a running container; False where it has no cgroup that we know."""
+        """Set the CPUs of a running container; return False where its cgroup is unknown."""
 
     def effective(self, record: ContainerRecord) -> Bits | None:
-        """The CPUs it can run on by the kernel's word, None where the kernel does not say."""
+        """Return the CPUs the kernel lets it run on (`cpuset.cpus.effective`), None where that cannot be read."""
 
     def weigh(self, record: ContainerRecord, milli: int) -> None:
-        """Set its weight for a request of so many thousandths of CPUs."""
+        """Set `cpu.weight` for a request of `milli` thousandths of a CPU."""
 
     def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
-        """Bring it to what it should have; False where that cannot be done now."""
+        """Write all that the container should have; return False where that is not possible now."""
 
 
 class NoCgroups:
-    """Where nothing is written: in a dry run, and beside a runtime whose cgroups cannot be seen."""
+    """Writes nothing: for a dry run, and for a runtime whose cgroups are not visible."""
 
     def narrow(self, record: ContainerRecord, cpus: Bits) -> bool:
         return False
@@ -53,7 +53,7 @@ class NoCgroups:
 
 
 class TreeCgroups:
-    """Those below a cgroup root. `write` is the reconcile loop's."""
+    """Cgroups below a cgroup root. `write` is that of the reconcile loop."""
 
     def __init__(self, tree: CgroupTree, write: Callable[[ContainerRecord, Pinning], bool]) -> None:
         self._tree = tree
@@ -87,15 +87,17 @@ class TreeCgroups:
 
 
 class CPUEvacuator:
-    """Takes containers off CPUs that are not theirs any more."""
+    """Takes containers off CPUs that they no longer hold."""
 
     def __init__(self, owner: Owner, cgroups: Cgroups) -> None:
         self._owner = owner
         self._cgroups = cgroups
 
-    async def leave(self, cpus: Bits, records: Iterable[ContainerRecord]) -> None:
-        """Containers that should not run on some of these CPUs are narrowed; returns when the kernel says that they
-        have left them. Raises `OSError` with the file."""
+    async def evacuate(self, cpus: Bits, records: Iterable[ContainerRecord]) -> None:
+        """Narrow every container that should not run on `cpus`, and wait until the kernel reports that it left them.
+
+        Raises `OSError` with the file.
+        """
         left = []
         placing, updates = self._owner.placing, self._owner.updates
         pool = Pinning(cpus=placing.pool())
@@ -116,7 +118,7 @@ class CPUEvacuator:
 
 
 async def wait_until_vacated(cgroups: Cgroups, left: Iterable[tuple[ContainerRecord, Bits]]) -> None:
-    """Returns when the kernel says that containers are off these CPUs. Raises `OSError` with the file."""
+    """Wait until the kernel reports that each container is off its CPUs. Raises `OSError` with the file."""
     patience = LONGEST_LEAVING
     for record, gone in left:
         while (cgroups.effective(record) or 0) & gone:

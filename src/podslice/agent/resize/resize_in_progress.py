@@ -1,4 +1,4 @@
-"""A resize on its way: what a pod had, what it is to have, and what of that is done."""
+"""A resize while it is carried out: the CPUs before and after it, and which steps are done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podslice.values.errors import PodsliceError
 
 
 class ResizeRefusedError(Exception):
-    """A resize is not carried out: `result` is `deferred`, `infeasible` or `failed`."""
+    """The resize was refused; `result` is `deferred`, `infeasible` or `failed`."""
 
     def __init__(self, result: str, message: str) -> None:
         self.result = result
@@ -20,15 +20,19 @@ class ResizeRefusedError(Exception):
 
 
 class CPUsLostError(PodsliceError):
-    """CPUs that were to change hands went offline meanwhile."""
+    """CPUs that the resize was to hand over went offline."""
 
 
 class ResizeInProgress:
-    """Of the pod admitted under `unit`: `before` is the specification it was granted last, `desired` the one it is to
-    have. `waiting`: nothing is written yet but that it is to come; `hurry` ends that. `hook` is the container by whose
-    call it came: it gets CPUs with the answer, and loses them once that is `applied`, which would set them again. On
-    `lost` CPUs nobody runs. `stays`: why memory is not to leave NUMA nodes. `bound` counts threads
-    whose own affinity has nothing but CPUs that are given back: the kernel then lets them run on all that is left."""
+    """A resize of the pod admitted under `unit`, from the specification `before` to `desired`.
+
+    `gives`, `takes`: CPUs that the pod releases and gets. `waiting`: the delay runs and nothing but the announcement is
+    written; setting `skip_delay` ends it. `hook`: id of the container whose update call started the resize; the answer
+    gives it new CPUs, and CPUs are taken from it only after `applied`, because the runtime's late write would restore
+    them. `lost`: CPUs that are offline, so no evacuation is needed. `memory_stays`: reason why memory keeps its NUMA
+    nodes. `bound`: number of threads whose own affinity contains only released CPUs; the kernel then lets them run on
+    all remaining ones.
+    """
 
     def __init__(
         self, identity: Identity, before: Pod, desired: Pod, intent: Intent, *, since: float, lost: Bits = 0
@@ -38,19 +42,19 @@ class ResizeInProgress:
         self.desired = desired
         self.since = since
         self.lost = lost
-        self.stays = ""
+        self.memory_stays = ""
         self.bound = 0
         self.waiting = False
         self.committed = False
         self.hook = ""
-        self.hurry = asyncio.Event()
+        self.skip_delay = asyncio.Event()
         self.applied = asyncio.Event()
         self.done = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.plan(intent)
 
     def plan(self, intent: Intent) -> None:
-        """These CPUs are to change."""
+        """Set the intended CPUs, and derive which are released and which are taken."""
         self.intent = intent
         self.gives = _moves(intent.before, intent.after) & ~self.lost
         self.takes = _moves(intent.after, intent.before)
@@ -61,18 +65,18 @@ class ResizeInProgress:
 
     @property
     def changed(self) -> Bits:
-        """CPUs that come, go or move within the pod."""
+        """CPUs that are added, removed or moved within the pod."""
         return self.gives | self.takes
 
     @property
     def operation(self) -> str:
-        """`grow`, `shrink`, `move` for both at once, `keep` where no CPU changes."""
+        """The kind of change: `grow`, `shrink`, `move` for both at once, `keep` where no CPU changes."""
         if self.gives and self.takes:
             return "move"
         return "grow" if self.takes else "shrink" if self.gives else "keep"
 
     def text(self) -> str:
-        """What changes, by container, for people."""
+        """Return the changed CPU sets by container, as one line for logs and events."""
         before, after = _sets(self.intent.before), _sets(self.intent.after)
         moved = [name for name in after | before if before.get(name) != after.get(name)]
         changed = [
@@ -83,16 +87,16 @@ class ResizeInProgress:
         if self.bound:
             threads = "1 thread was" if self.bound == 1 else f"{self.bound} threads were"
             changed.append(f"{threads} bound to nothing but CPUs that are given back")
-        return "; ".join([*changed, self.stays] if self.stays else changed)
+        return "; ".join([*changed, self.memory_stays] if self.memory_stays else changed)
 
 
 def _sets(had: PodCPUs) -> dict[str, Bits]:
-    """CPUs by container, the whole pod's under the empty name."""
+    """Return the CPUs by container; those of the whole pod are under the empty name."""
     return dict(had.assignments) | ({"": had.bubble} if had.bubble else {})
 
 
 def _moves(one: PodCPUs, other: PodCPUs) -> Bits:
-    """CPUs that somebody has in `one` and not in `other`."""
+    """Return the CPUs that a container or the pod has in `one` and not in `other`."""
     sets = _sets(other)
     moved = 0
     for name, cpus in _sets(one).items():

@@ -1,4 +1,4 @@
-"""What the runtime's calls and the specifications of pods ask for a pod that runs, and which of them counts."""
+"""Resizes that the runtime's calls and the pods' specifications ask for, and which of the two counts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from podslice.values.errors import InputError
 
 
 class Specifications(Protocol):
-    """Who knows pods' specifications."""
+    """Source of pod specifications."""
 
     def find(self, identity: Identity) -> Pod | None: ...
     async def wait_until(self, identity: Identity, holds: Callable[[], bool]) -> None:
-        """Give them time to tell about a pod, until this holds."""
+        """Wait a bounded time until `holds` returns True for the pod."""
 
 
 class NoSpecifications:
@@ -41,7 +41,7 @@ class NoSpecifications:
 
 
 class ResizeRequests:
-    """Of one node, which decides by `admitting`."""
+    """Reads the resizes requested for the pods of one node; `actuator` carries them out."""
 
     def __init__(self, admitting: Admitting, records: NodeRecords, specifications: Specifications) -> None:
         self.in_progress: dict[str, ResizeInProgress] = {}
@@ -69,7 +69,7 @@ class ResizeRequests:
         return None if store is None else store.node.view.pods.get(unit)
 
     def of_container(self, record: ContainerRecord, resources: nri.LinuxResources) -> Pod | None:
-        """The pod once a container has what a call asks for; None where that is nothing new."""
+        """Return the pod with the resources a call asks for; None where the call changes nothing."""
         target = self.target(record.unit)
         if target is None or not record.member or record.limits is None:
             return None
@@ -77,57 +77,69 @@ class ResizeRequests:
             target, record.member, record.limits.updated(resources), resources.cpu.shares.value
         )
 
-    def says(self, spec: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
-        """True when a specification asks for a container what the call does."""
+    def agrees(self, spec: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
+        """Return whether a specification asks for the same resources as the call."""
         asked = (record.limits or Limits()).updated(resources)
         return apply_container_update(spec, record.member, asked, resources.cpu.shares.value) is None
 
     def target(self, unit: str) -> Pod | None:
-        """What a pod has or is about to have; None for one that has no CPUs to resize."""
+        """Return the specification that a pod has or is being resized to; None for a pod that cannot be resized."""
         active = self.active(unit)
         if not self.policy.exclusive or active is None or not active.guaranteed:
             return None
         ongoing = self.in_progress.get(unit)
         return active.spec if ongoing is None else ongoing.desired
 
-    async def container(self, pod: PodRecord, wish: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> Pod:
-        """What a pod is to have whose container was asked about: its specification, if that is new enough, else what
-        the call says."""
-        return await self._settled(pod, record.unit, wish, lambda spec: self.says(spec, record, resources))
+    async def container(
+        self, pod: PodRecord, requested: Pod, record: ContainerRecord, resources: nri.LinuxResources
+    ) -> Pod:
+        """Return the specification to resize to after a call for one container.
 
-    async def pod(self, pod: PodRecord, wish: Pod, resources: nri.LinuxResources) -> Pod:
-        """The same where the pod as a whole was asked about."""
+        It is the pod's own specification if that agrees with the call, else what the call says.
+        """
+        return await self._choose_specification(
+            pod, record.unit, requested, lambda spec: self.agrees(spec, record, resources)
+        )
+
+    async def pod(self, pod: PodRecord, requested: Pod, resources: nri.LinuxResources) -> Pod:
+        """Return the specification to resize to after a call for the pod cgroup."""
         milli = limit_milli_cpu(Limits().updated(resources)) or 0
-        return await self._settled(pod, pod.identity.uid, wish, lambda spec: apply_pod_update(spec, milli) is None)
+        return await self._choose_specification(
+            pod, pod.identity.uid, requested, lambda spec: apply_pod_update(spec, milli) is None
+        )
 
-    async def _settled(self, pod: PodRecord, unit: str, wish: Pod, says: Callable[[Pod], bool]) -> Pod:
+    async def _choose_specification(
+        self, pod: PodRecord, unit: str, requested: Pod, agrees: Callable[[Pod], bool]
+    ) -> Pod:
+        """Return the pod's specification where it `agrees` with the call, `requested` otherwise."""
         target = self.target(unit)
         found = self.find(pod.identity) if unit == pod.identity.uid else None
         if found is None or target is None:
-            return wish
+            return requested
         gates = self.store.node.rules.gates
-        if says(found):
+        if agrees(found):
             return found
-        if is_intermediate(wish, found, target, gates):
-            return wish
-        await self._specifications.wait_until(pod.identity, lambda: self._holds(pod.identity, says))
+        # The kubelet writes a resize in several calls; waiting for the specification would delay each of them.
+        if is_intermediate(requested, found, target, gates):
+            return requested
+        await self._specifications.wait_until(pod.identity, lambda: self._holds(pod.identity, agrees))
         found = self.find(pod.identity)
-        return found if found is not None and says(found) else wish
+        return found if found is not None and agrees(found) else requested
 
-    def _holds(self, identity: Identity, says: Callable[[Pod], bool]) -> bool:
+    def _holds(self, identity: Identity, agrees: Callable[[Pod], bool]) -> bool:
         found = self.find(identity)
-        return found is not None and says(found)
+        return found is not None and agrees(found)
 
     def find(self, identity: Identity) -> Pod | None:
-        """The pod's specification with defaults, None where nobody knows it."""
+        """Return the pod's specification with defaults; None where no source has it."""
         try:
             found = self._specifications.find(identity)
         except InputError:
             return None
         return None if found is None else default_pod(found, self.store.node.rules.gates)
 
-    def newcomer(self, identity: Identity, message: nri.Container) -> ContainerRecord | None:
-        """A container that is about to be created in a pod that was admitted with it, None for others."""
+    def new_container(self, identity: Identity, message: nri.Container) -> ContainerRecord | None:
+        """Return a record for a container that is being created in an admitted pod; None for other containers."""
         pod, own = self._pods.get(identity.uid), unit_uid(identity.uid, message.name)
         if pod is None or pod.rejected or RESOURCES_ANNOTATION in identity.annotations:
             return None
@@ -140,17 +152,20 @@ class ResizeRequests:
             message.id, message.name, identity.uid, "", unit=unit, member=message.name, limits=limits
         )
 
-    def missed(self, record: ContainerRecord) -> Pod | None:
-        """A resize that the runtime carried out and we did not, because nobody was asked or there was no room: as the
-        specification says it."""
+    def unapplied(self, record: ContainerRecord) -> Pod | None:
+        """Return the specification of a resize that the runtime applied and the agent did not; None where there is
+        none.
+
+        This happens while the agent is down, or where there was no room.
+        """
         pod, nothing = self._pods.get(record.pod_uid), nri.LinuxResources()
         if pod is None or record.unit != record.pod_uid or record.limits is None or record.limits.quota is None:
             return None
         found = None if self.of_container(record, nothing) is None else self.find(pod.identity)
-        return found if found is not None and self.says(found, record, nothing) else None
+        return found if found is not None and self.agrees(found, record, nothing) else None
 
     def of_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> Pod | None:
-        """The same of a call for a pod as a whole."""
+        """Return the pod with the pod-level resources a call asks for; None where the call changes nothing."""
         target = self.target(pod.identity.uid)
         milli = limit_milli_cpu(Limits().updated(resources))
         if target is None or milli is None or pod.identity.uid not in self.store.node.view.bubbles:
@@ -159,7 +174,7 @@ class ResizeRequests:
 
 
 def restarts(spec: Pod, record: ContainerRecord) -> bool:
-    """True when the container wants to be restarted where one of its resources changes."""
+    """Return whether the container's resize policy restarts it when one of its resources changes."""
     containers = (*spec.spec.init_containers, *spec.spec.containers)
     policies = next((one.resize_policy for one in containers if one.name == record.member), ())
     return any(one.restart_policy == "RestartContainer" for one in policies)

@@ -1,8 +1,9 @@
-"""In-place resizes of exclusive CPUs, asked for by the kubelet beside the agent (docs/resize.md): whether, and when
-again.
+"""In-place resizes of exclusive CPUs that the kubelet beside the agent asks for (docs/resize.md): decisions and
+retries.
 
-The kubelet has granted the resize by its own ledgers before it calls the runtime; here the node's CPUs decide. A growth
-is done within the runtime's call, which may be refused; a shrink is answered at once and follows.
+The kubelet has granted the resize from its own accounting before it calls the runtime; here the node's CPUs decide. A
+growth is completed within the runtime's call, which may be refused; a shrink is answered at once and carried out
+afterwards.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from podslice.values.errors import PodsliceError
 from podslice.values.quantity import ZERO
 
 REMEMBERED = 5.0
-"""Seconds for which a refusal is repeated without another look."""
+"""Seconds for which a refusal is repeated without a new decision."""
 ASKED_LATELY = 300.0
-"""Seconds after which nobody is known to want a resize that the kubelet has not asked for again."""
-LONGEST_LANDING = 0.3
-"""Seconds that a call waits for another resize of its pod. With those for a specification, and for shared containers
-to leave, a call takes less than the two that a runtime gives it."""
+"""Seconds after which a waiting resize that the kubelet has not repeated is dropped."""
+LONGEST_OTHER = 0.3
+"""Seconds that a call waits for another resize of its pod. With the waits for a specification and for the evacuation of
+shared containers, a call stays below the two seconds that a runtime gives it."""
 
 
 class _Refused(NamedTuple):
@@ -46,14 +47,14 @@ class _Refused(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A resize that waits for room; `at` is when it was asked for last."""
+    """A resize that waits for room; `at` is the time of the latest request."""
 
     desired: Pod
     at: float
 
 
 class Resizing:
-    """Of one node, whose resizes are carried out by `actuator`; `clock` counts seconds."""
+    """Decides about the resizes of one node, which `actuator` carries out; `clock` returns seconds."""
 
     def __init__(
         self,
@@ -75,17 +76,20 @@ class Resizing:
 
     @property
     def pending(self) -> int:
-        """Resizes that wait for room or for their delay."""
+        """Number of resizes that wait for room, wait for their delay or run."""
         return len(self._wanted) + len(self.actuator.in_progress)
 
     def waits(self, unit: str) -> bool:
-        """True when a resize of a pod waits or is on its way."""
+        """Return whether a resize of the pod waits or runs."""
         return unit in self._wanted or unit in self.actuator.in_progress
 
     # The runtime's calls
 
     def resume(self) -> None:
-        """What an earlier process was writing is in the ledgers, as done or as never begun; the containers are told."""
+        """Finish resizes that an earlier process began, and queue those that waited.
+
+        The state holds each of them as done or as never begun, so only the containers' files are rewritten.
+        """
         store = self._owner.store
         if store is None:
             return
@@ -96,12 +100,14 @@ class Resizing:
                 self.actuator.end(store, unit)
         for unit, desired in store.take_waiting().items():
             self._want(unit, desired)
-        self._look_again()
+        self._queue_unapplied()
 
     def concerns_new(self, identity: Identity, message: nri.Container) -> bool:
-        """True when a container that is about to be created asks for other resources than it had: its resize policy
-        wants it restarted, or it ended while its resize waited."""
-        record = self._requests.newcomer(identity, message)
+        """Return whether a container that is being created asks for other resources than it had.
+
+        Either its resize policy restarts it, or it ended while its resize waited.
+        """
+        record = self._requests.new_container(identity, message)
         if record is None or self._requests.of_container(record, message.linux.resources) is None:
             return False
         if record.unit != identity.uid:
@@ -109,20 +115,20 @@ class Resizing:
         found = self._requests.find(identity)
         if found is None:
             return False
-        return self._requests.says(found, record, message.linux.resources) or restarts(found, record)
+        return self._requests.agrees(found, record, message.linux.resources) or restarts(found, record)
 
     async def new(self, identity: Identity, message: nri.Container) -> None:
-        """The container gets what it asks for as it is created; where it cannot, it begins with what it had, and the
+        """Resize the pod before its container is created; where that fails, the container starts as it was and the
         resize waits."""
-        record, resources = self._requests.newcomer(identity, message), message.linux.resources
+        record, resources = self._requests.new_container(identity, message), message.linux.resources
         if record is None:
             return
         try:
-            await self._landed(record.unit)
-            if (wish := self._requests.of_container(record, resources)) is None:
+            await self._wait_for_other(record.unit)
+            if (requested := self._requests.of_container(record, resources)) is None:
                 return
             pod = self._owner.pods[identity.uid]
-            desired = await self._requests.container(pod, wish, record, resources)
+            desired = await self._requests.container(pod, requested, record, resources)
             await self.resize(pod, desired)
             if (ongoing := self.actuator.in_progress.get(record.unit)) is not None:
                 await ongoing.done.wait()
@@ -130,41 +136,45 @@ class Resizing:
             return
 
     def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
-        """True when a call asks for something that `container` has to decide."""
+        """Return whether `container` has to decide about a call."""
         return self._requests.of_container(record, resources) is not None or record.unit in self.actuator.in_progress
 
     async def container(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
-        """The answer to an update of a container. Raises `ResizeRefusedError`."""
+        """Answer an update of a container. Raises `ResizeRefusedError`."""
         pod = self._owner.pods[record.pod_uid]
-        await self._landed(record.unit)
-        if (wish := self._requests.of_container(record, resources)) is not None:
-            desired = await self._requests.container(pod, wish, record, resources)
+        await self._wait_for_other(record.unit)
+        if (requested := self._requests.of_container(record, resources)) is not None:
+            desired = await self._requests.container(pod, requested, record, resources)
             await self.resize(pod, desired, hook=record.id)
         return self._answer(record, resources)
 
     def applied(self, container: str) -> None:
-        """The runtime has written what it was answered for a container."""
+        """Note that the runtime has applied the answer for a container (PostUpdateContainer)."""
         for ongoing in self.actuator.in_progress.values():
             if ongoing.hook == container:
                 ongoing.applied.set()
 
     async def pod(self, pod: PodRecord, resources: nri.LinuxResources) -> None:
-        """An update of what a pod may use as a whole. Raises `ResizeRefusedError`."""
+        """Handle an update of the pod cgroup. Raises `ResizeRefusedError`."""
         uid = pod.identity.uid
-        await self._landed(uid)
-        if (wish := self._requests.of_pod(pod, resources)) is not None:
-            await self.resize(pod, await self._requests.pod(pod, wish, resources))
+        await self._wait_for_other(uid)
+        if (requested := self._requests.of_pod(pod, resources)) is not None:
+            await self.resize(pod, await self._requests.pod(pod, requested, resources))
 
     def concerns_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> bool:
-        """True when a call asks for something that `pod` has to decide."""
+        """Return whether `pod` has to decide about a call."""
         return self._requests.of_pod(pod, resources) is not None
 
     def _answer(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
-        """Its own sets, then some of the others'; the set it loses stays until it has left it by its cgroup."""
+        """Return the container's own sets and some updates that are due for others.
+
+        CPUs that it loses stay in the answer's set until its cgroup has been narrowed.
+        """
         if self._owner.containers.get(record.id) is not record:
             return []
         if record.limits is not None:
             asked = record.limits.updated(resources)
+            # While a resize runs the quota is ours to set, when it is committed: an undone resize keeps the old one.
             changing = record.unit in self.actuator.in_progress
             record.limits = (
                 replace(asked, quota=record.limits.quota, period=record.limits.period) if changing else asked
@@ -175,11 +185,11 @@ class Resizing:
         updates.answered()
         return [*others, update_of(record, record.applied)]
 
-    # Deciding
+    # Decisions
 
     async def resize(self, pod: PodRecord, desired: Pod, *, hook: str = "") -> None:
-        """Decide, and carry it out: at once where CPUs only come, beside everything else where some go. Raises
-        `ResizeRefusedError`."""
+        """Decide about a resize and carry it out: at once where the pod only gains CPUs, in a task where it releases
+        some. `hook` is the id of the container whose call asks. Raises `ResizeRefusedError`."""
         unit, gates = desired.metadata.uid, self.actuator.store.node.rules.gates
         active, ongoing = self.actuator.active(unit), self.actuator.in_progress.get(unit)
         if active is None:
@@ -195,9 +205,10 @@ class Resizing:
         self._refused.pop(unit, None)
         if unit in self._owner.placing.running_move:
             raise self._refuse(pod, desired, "deferred", "the pod is being moved")
-        ongoing = self._decided(pod, active.spec, desired)
+        ongoing = self._plan(pod, active.spec, desired)
         if ongoing is None:
             return
+        # Entered before any await: a second call for the pod has to see that this one runs.
         ongoing.hook = hook
         self.actuator.in_progress[unit] = ongoing
         if not ongoing.gives:
@@ -206,13 +217,13 @@ class Resizing:
             pod.resize = f"resize in progress: {ongoing.text()}"
             ongoing.task = asyncio.ensure_future(self._follow(pod, ongoing))
 
-    def _decided(self, pod: PodRecord, before: Pod, desired: Pod) -> ResizeInProgress | None:
-        """What to do; None where nothing is. Raises `ResizeRefusedError`."""
+    def _plan(self, pod: PodRecord, before: Pod, desired: Pod) -> ResizeInProgress | None:
+        """Plan a resize; None where nothing changes. Raises `ResizeRefusedError`."""
         stays = ""
         try:
             plan = self.actuator.store.plan_resize(desired)
             if plan.decision.outcome == "Allocated" and (
-                stays := self.actuator.memory_stays(desired.metadata.uid, plan.intent)
+                stays := self.actuator.reason_memory_stays(desired.metadata.uid, plan.intent)
             ):
                 plan = self.actuator.store.plan_resize(desired, memory_stays=True)
         except PodsliceError as error:
@@ -225,22 +236,22 @@ class Resizing:
             return None
         lost = self.actuator.store.node.state.cpu.offline
         ongoing = ResizeInProgress(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
-        ongoing.stays = stays
+        ongoing.memory_stays = stays
         return ongoing
 
     def _refuse(self, pod: PodRecord, desired: Pod, result: str, message: str) -> ResizeRefusedError:
-        """Remember, tell, and wait for room."""
+        """Remember and report a refusal, and queue the resize unless it is infeasible; return the error."""
         unit, error = desired.metadata.uid, ResizeRefusedError(result, message)
         self._refused[unit] = _Refused(desired, error, self._clock() + REMEMBERED)
         if result == "infeasible":
             self._wanted.pop(unit, None)
         else:
             self._want(unit, desired)
-        news = str(error) != pod.resize
+        repeated = str(error) == pod.resize
         pod.resize = str(error)
         active = self.actuator.active(unit)
         operation = "grow" if active is None else _direction(active.spec, desired)
-        self._owner.reporter.resize_answered(pod.identity, ResizeReport(operation, result, message, repeated=not news))
+        self._owner.reporter.resize_answered(pod.identity, ResizeReport(operation, result, message, repeated=repeated))
         return error
 
     def _want(self, unit: str, desired: Pod) -> None:
@@ -251,21 +262,21 @@ class Resizing:
         self._wanted.pop(unit, None)
         pod.resize = ""
 
-    # Carrying out
+    # Execution
 
-    async def _landed(self, unit: str) -> None:
-        """Another resize of the pod that is being written is done. Raises `ResizeRefusedError`."""
+    async def _wait_for_other(self, unit: str) -> None:
+        """Wait for another running resize of the pod. Raises `ResizeRefusedError` when it takes too long."""
         ongoing = self.actuator.in_progress.get(unit)
         if ongoing is None or ongoing.waiting:
             return
         try:
-            async with asyncio.timeout(LONGEST_LANDING):
+            async with asyncio.timeout(LONGEST_OTHER):
                 await ongoing.done.wait()
         except TimeoutError:
             raise ResizeRefusedError("deferred", "another resize of the pod is being carried out") from None
 
     async def _follow(self, pod: PodRecord, ongoing: ResizeInProgress) -> None:
-        """A resize that nobody waits for; it comes again when it fails."""
+        """Carry out a resize in a task; queue it again when it fails."""
         try:
             await self.actuator.carry_out(ongoing)
             pod.resize = ""
@@ -277,15 +288,15 @@ class Resizing:
             pod.resize = f"resize failed: {type(error).__name__}"
 
     async def _cancel(self, ongoing: ResizeInProgress) -> None:
-        """A resize that waits is not wanted any more; one that is being written has to end first."""
+        """End a running resize: one in its delay is cancelled, one that already writes is waited for."""
         if ongoing.waiting and ongoing.task is not None:
             ongoing.task.cancel()
         await ongoing.done.wait()
 
-    # Trying again
+    # Retries
 
     async def run(self) -> None:
-        """Try the resizes that wait, for ever: when there is room, and every minute."""
+        """Retry waiting resizes for ever: when CPUs become free, and every minute."""
         while True:
             await wait_at_most(self._room, 60)
             self._room.clear()
@@ -295,10 +306,10 @@ class Resizing:
         """Have the resizes that wait tried again."""
         self._room.set()
 
-    def _look_again(self) -> None:
-        """Resizes that the kubelet thinks are done, and that are not, are wanted."""
+    def _queue_unapplied(self) -> None:
+        """Queue resizes that the runtime applied and the agent did not."""
         for record in self._owner.containers.values():
-            if (found := self._requests.missed(record)) is not None:
+            if (found := self._requests.unapplied(record)) is not None:
                 self._want(record.unit, found)
         if self._wanted:
             self._room.set()
@@ -306,10 +317,10 @@ class Resizing:
     def policy_changed(self) -> None:
         """What was refused may be granted now, and what the policy did not let us carry out is carried out."""
         self._refused.clear()
-        self._look_again()
+        self._queue_unapplied()
 
     async def retry(self) -> None:
-        """Try each resize that waits once, unless nobody wants it any more."""
+        """Try each waiting resize once; drop those that are no longer asked for."""
         for unit, wanted in list(self._wanted.items()):
             pod = self._owner.pods.get(unit.partition("/")[0])
             if pod is None or unit not in pod.units or not self._is_asked(unit, wanted):
@@ -319,6 +330,7 @@ class Resizing:
             if self._outdated(pod, unit, wanted.desired) or unit in self.actuator.in_progress:
                 continue
             self._refused.pop(unit, None)
+            # A retry is no request of the kubelet, so a new refusal keeps the old time.
             at = wanted.at
             try:
                 await self.resize(pod, wanted.desired)
@@ -327,28 +339,28 @@ class Resizing:
                     self._wanted[unit] = self._wanted[unit]._replace(at=at)
 
     def _is_asked(self, unit: str, wanted: _Wanted) -> bool:
-        """True when the kubelet asked lately, or thinks that it is done."""
+        """Return whether the kubelet asked recently, or takes the resize for done."""
         if self._clock() - wanted.at <= ASKED_LATELY:
             return True
-        return any(self._requests.missed(record) is not None for record in self.actuator.records(unit))
+        return any(self._requests.unapplied(record) is not None for record in self.actuator.records(unit))
 
     def _outdated(self, pod: PodRecord, unit: str, desired: Pod) -> bool:
-        """True when the pod's specification says something else by now."""
+        """Return whether the pod's specification asks for something else by now."""
         found = self._requests.find(pod.identity) if unit == pod.identity.uid else None
         return found is not None and not requests_same(found, desired, self.actuator.store.node.rules.gates)
 
     async def close(self) -> None:
-        """End what is on its way: a delay is cut short."""
+        """Cut delays short and wait for running resizes to end."""
         tasks: list[asyncio.Task[None]] = []
         for ongoing in self.actuator.in_progress.values():
-            ongoing.hurry.set()
+            ongoing.skip_delay.set()
             tasks += [ongoing.task] if ongoing.task is not None else []
         if tasks:
-            await asyncio.wait(tasks, timeout=LONGEST_LANDING)
+            await asyncio.wait(tasks, timeout=LONGEST_OTHER)
 
 
 def _direction(before: Pod, desired: Pod) -> str:
-    """`grow` or `shrink`, by the CPUs asked for."""
+    """Return `grow` or `shrink`, by the CPU limits."""
     return "shrink" if _milli(desired) < _milli(before) else "grow"
 
 

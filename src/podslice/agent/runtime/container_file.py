@@ -1,7 +1,7 @@
-"""Telling a container what it has: environment variables, and a file that stays current.
+"""Environment variables and the resource file that tell a container which resources it has.
 
-The file is in a folder of its own per container, mounted read-only at `/run/podslice`, so that replacing it is seen
-inside. Environment variables are what was true at creation.
+Each container has a folder of its own, mounted read-only at `/run/podslice`; a file replaced in it is visible inside
+the container. Environment variables show the values at creation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from podslice.agent.records import (
     ContainerRecord,
     Pinning,
 )
-from podslice.agent.runtime.exposure import Exposed, plainly_exposed
+from podslice.agent.runtime.exposure import ContainerResources, describe_pinning
 from podslice.agent.runtime.translate import variables_of
 from podslice.config.policy import MixedCPUs
 from podslice.host.state.statefile import open_replacement
@@ -42,7 +42,7 @@ class _Generation(msgspec.Struct, frozen=True):
 
 
 class _FileVariables(msgspec.Struct, frozen=True):
-    """What of the file counts for who comes after this process."""
+    """The fields of a resource file from which a restarted agent restores the container's variables."""
 
     cpus: str = ""
     isolation: str = ""
@@ -50,22 +50,23 @@ class _FileVariables(msgspec.Struct, frozen=True):
 
 
 class _WrittenFile(NamedTuple):
-    """The content of a file, None where it is not known, and how often it changed."""
+    """Content of a resource file, None where unknown, and how often it changed."""
 
-    facts: Exposed | None
+    facts: ContainerResources | None
     generation: int
 
 
 class ContainerFiles:
-    """The folder with one sub-folder per container; None for `folder` writes nothing."""
+    """The folder with one sub-folder per container. With `folder` None nothing is written."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._content: dict[str, _WrittenFile] = {}
 
-    def write(self, record: ContainerRecord, facts: Exposed) -> None:
-        """Bring a container's file up to date; one that is left alone gets none. Raises `OSError`."""
-        if self._folder is None or (record.stranger and facts == plainly_exposed(Pinning())):
+    def write(self, record: ContainerRecord, facts: ContainerResources) -> None:
+        """Write a container's file if its content changed. A container created without us, and without own resources,
+        gets none. Raises `OSError`."""
+        if self._folder is None or (record.stranger and facts == describe_pinning(Pinning())):
             return
         known = self._content.get(record.id) or self._found(record.id)
         if known.facts == facts:
@@ -75,6 +76,7 @@ class ContainerFiles:
         content = msgspec.json.encode({"generation": written.generation, **msgspec.to_builtins(facts)}) + b"\n"
         folder = self._folder / record.id
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # The marker comes before the file: whatever a kill leaves behind is recognized as ours and removed later.
         (folder / _MARKER).touch(mode=0o644)
         with open_replacement(folder / FILE_NAME) as beside:
             beside.write_bytes(content)
@@ -82,23 +84,25 @@ class ContainerFiles:
         self._content[record.id] = written
 
     def _found(self, container_id: str) -> _WrittenFile:
-        """What an earlier process wrote, as far as it can be read."""
+        """Return what an earlier process wrote, as far as it can be read."""
         try:
             data = self._read(container_id)
             known = msgspec.json.decode(data, type=_Generation)
-            return _WrittenFile(msgspec.json.decode(data, type=Exposed), known.generation)
+            return _WrittenFile(msgspec.json.decode(data, type=ContainerResources), known.generation)
         except (OSError, RecursionError, msgspec.MsgspecError):
             return _WrittenFile(None, 0)
 
     def _read(self, container_id: str) -> bytes:
-        """Raises `OSError`."""
+        """Return the bytes of a container's file. Raises `OSError`."""
         if self._folder is None:
             raise FileNotFoundError(FILE_NAME)
         return (self._folder / container_id / FILE_NAME).read_bytes()
 
     def environment(self, message: nri.Container) -> Mapping[str, str]:
-        """What a container was told last, as variables; empty for one without a file. Where no files are written its
-        environment must do."""
+        """Return the variables for what the container's file says; empty where it has no file.
+
+        Where no files are written the container's own environment is used.
+        """
         if self._folder is None:
             return variables_of(message)
         try:
@@ -108,12 +112,13 @@ class ContainerFiles:
         return {CPUS_ENV: data.cpus, ISOLATION_ENV: data.isolation, EXCLUSIVE_ENV: data.exclusive_cpus}
 
     def remove(self, container_id: str) -> None:
+        """Remove a container's file and folder."""
         self._content.pop(container_id, None)
         if self._folder is not None and "/" not in container_id and container_id not in ("", ".", ".."):
             _remove(self._folder / container_id)
 
     def keep_only(self, container_ids: set[str]) -> None:
-        """Remove what earlier runs left behind: folders with our marker, and in them only our files."""
+        """Remove folders of containers that no longer exist: only those with our marker, and in them only our files."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
@@ -128,7 +133,7 @@ class ContainerFiles:
         adjust: nri.ContainerAdjustment,
         rules: MixedCPUs | None = None,
     ) -> None:
-        """Environment and mount of a container about to be created; `rules` are about mixed ones."""
+        """Add environment and mount to a container that is being created; `rules` are those for mixed CPUs."""
         variables = {
             CPUS_ENV: placement.cpu_list,
             MEMS_ENV: placement.mem_list,
@@ -152,7 +157,7 @@ class ContainerFiles:
 
 
 def mixed_variables(placement: Pinning, others: Iterable[str]) -> dict[str, str]:
-    """Environment variables of a container with exclusive and shared CPUs, for `others` products besides."""
+    """Return the variables of a container with exclusive and shared CPUs, with those of the products in `others`."""
     own, shared = format_bits(placement.exclusive), format_bits(placement.shared)
     found = {EXCLUSIVE_ENV: own, SHARED_ENV: shared}
     known = {
@@ -170,7 +175,7 @@ def _listed(cpus: Bits) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """A container's folder; one that is not ours, or holds more than ours, stays. The marker goes last."""
+    """Remove a container's folder, unless it is not ours or holds other files. The marker is removed last."""
     if folder.is_symlink() or not (folder / _MARKER).is_file():
         return
     with contextlib.suppress(OSError):

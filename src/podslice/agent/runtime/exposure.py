@@ -1,7 +1,7 @@
-"""What a container is told about itself: the content of `/run/podslice/resources.json` (docs/agent.md).
+"""The content of `/run/podslice/resources.json`, the resources of one container (docs/agent.md).
 
-Nothing in it is about others. `assigned` has the names of KEP-6369's downward API: empty texts where nothing is the
-container's own.
+It says nothing about other containers. `assigned` has the names of KEP-6369's downward API; its texts are empty where
+the container owns nothing.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits
 
 
 class Upcoming(NamedTuple):
-    """The CPUs that a container is to be left with, not before a Unix time."""
+    """The CPUs that a container will be left with, and the earliest Unix time of that."""
 
     cpus: Bits
     not_before: float
 
 
 class NextCPUs(msgspec.Struct, frozen=True, rename="camel"):
-    """The same as texts."""
+    """An upcoming change as it stands in the file."""
 
     exclusive_cpus: str = msgspec.field(name="exclusiveCPUs")
     not_before: str
 
 
 class NodeShare(msgspec.Struct, frozen=True):
-    """A container's CPUs of one NUMA node, and whether its memory is bound there."""
+    """A container's CPUs on one NUMA node, and whether its memory is bound to that node."""
 
     cpus: str
     memory: bool
 
 
 class AssignedResources(msgspec.Struct, frozen=True):
-    """Exclusive CPUs, and NUMA nodes of memory that is bound."""
+    """Exclusive CPUs, and the NUMA nodes to which memory is bound."""
 
     cpuset: str = ""
     memset: str = ""
 
 
-class Exposed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The file. CPUs as lists; `order`: the exclusive ones as they were given, those promised for good first.
-    `reserved_siblings`: threads of its cores that it leaves idle. `devices`: their NUMA nodes by resource and id."""
+class ContainerResources(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The file. CPU sets are in list format. `order`: the exclusive CPUs in the order they were granted, permanent ones
+    first. `reserved_siblings`: hyperthreads of its cores that stay idle. `devices`: NUMA nodes by resource and device
+    id."""
 
     cpus: str
     exclusive_cpus: str = msgspec.field(name="exclusiveCPUs")
@@ -64,10 +65,10 @@ class Exposed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     next: NextCPUs | None = None
 
 
-def plainly_exposed(placement: Pinning, **more: Any) -> Exposed:
-    """What is known of a container by its placement alone."""
+def describe_pinning(placement: Pinning, **more: Any) -> ContainerResources:
+    """Return the resources of a container of which only the pinning is known."""
     own = format_bits(placement.exclusive)
-    return Exposed(
+    return ContainerResources(
         cpus=placement.cpu_list,
         exclusive_cpus=own,
         shared_cpus=format_bits(placement.shared),
@@ -79,19 +80,19 @@ def plainly_exposed(placement: Pinning, **more: Any) -> Exposed:
     )
 
 
-def exposed(
+def describe_container(
     view: NodeView,
     pod: AdmissionPod,
     container: AdmissionContainer,
     placement: Pinning,
     upcoming: Upcoming | None,
-) -> Exposed:
-    """What a container of a pod on the node is told."""
+) -> ContainerResources:
+    """Return the resources of a container of a pod on the node."""
     uid, name, own = pod.uid, container.name, placement.exclusive
     promised = view.promised(uid, name) & own
     loaned = tuple(cpu for cpu in view.loans.get(uid, {}).get(name, ()) if own >> cpu & 1)
     known = bits_of((*iter_bits(promised), *loaned))
-    return plainly_exposed(
+    return describe_pinning(
         placement,
         order=(*iter_bits(promised), *loaned, *iter_bits(own & ~known)),
         original_cpus=format_bits(promised),

@@ -1,9 +1,9 @@
-"""An NRI plugin's side of the Node Resource Interface (containerd ≥ 1.7, CRI-O).
+"""The plugin side of the Node Resource Interface, NRI (containerd ≥ 1.7, CRI-O).
 
-The plugin connects (or is started by the runtime with a connected socket), registers, is configured and told what
-runs already, and is then asked about every pod and container. `run_plugin` does this for ever; what to answer is a
-`Plugin`'s business. Runtimes that send pod events as `StateChange` and those with a method of their own for each are
-both understood.
+The plugin connects (or is started by the runtime with a connected socket), registers, is configured and receives the
+list of running pods and containers; afterwards the runtime calls it for every pod and container. `run_plugin` does this
+for ever; the answers come from a `Plugin`. Both forms of pod events are supported: `StateChange`, and a method for
+each.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
 DEFAULT_SOCKET = "/var/run/nri/nri.sock"
 CALL_TIMEOUT = 5.0
-"""Seconds for a call to the runtime."""
+"""Seconds for one call to the runtime."""
 SYNCHRONIZE_TIMEOUT = 120.0
-"""Seconds a runtime may take from the registration to the end of the synchronization."""
+"""Seconds that a runtime may take from registration to the end of synchronization."""
 MOST_SYNCHRONIZED = 20_000
-"""Pods and containers a runtime may announce in one synchronization."""
+"""Limit of pods and containers in one synchronization."""
 
 EVENTS = (
     nri.RUN_POD_SANDBOX,
@@ -41,22 +41,22 @@ EVENTS = (
     nri.REMOVE_CONTAINER,
 )
 LATER_EVENTS = (nri.UPDATE_POD_SANDBOX,)
-"""Those that not every runtime has. One that tells the version of its NRI has them; another hangs up on a plugin that
-asks for an event it does not know."""
+"""Events of newer runtimes. A runtime that sends the version of its NRI knows them; another one closes the connection
+of a plugin that subscribes to an unknown event."""
 
 
 class CreateAnswer(NamedTuple):
-    """What a new container gets, and what changes for containers that run."""
+    """Adjustments of a new container, and updates of running ones."""
 
     adjust: nri.ContainerAdjustment
     updates: Iterable[nri.ContainerUpdate] = ()
 
 
 class Plugin(Protocol):
-    """What an NRI plugin decides. Every method may raise `RPCError`, which the runtime passes on to its client."""
+    """The decisions of an NRI plugin. Every method may raise `RPCError`, which the runtime passes on to its client."""
 
     def configure(self, request: nri.ConfigureRequest) -> None:
-        """The runtime's name, version, time limits and the plugin's own configuration text."""
+        """Receive the runtime's name, version and time limits, and the plugin's own configuration text."""
 
     def synchronize(
         self, pods: list[nri.PodSandbox], containers: list[nri.Container]
@@ -68,30 +68,30 @@ class Plugin(Protocol):
         self, pod: nri.PodSandbox, container: nri.Container
     ) -> CreateAnswer | Awaitable[CreateAnswer]: ...
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        """Its cgroup is complete, its process waits to be let go."""
+        """Called when the container's cgroup is complete and its process has not yet been started."""
 
     def update_pod(self, pod: nri.PodSandbox, resources: nri.LinuxResources) -> Awaitable[None] | None:
-        """The kubelet changes what the pod as a whole may use."""
+        """Called when the kubelet changes the resources of the pod cgroup."""
 
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate] | Awaitable[Iterable[nri.ContainerUpdate]]: ...
     def post_update_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        """The answer to its update is applied."""
+        """Called when the runtime has applied the answer to an update."""
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]: ...
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None: ...
-    def crashed(self, error: Exception) -> None:
-        """One of the methods failed in a way nobody foresaw; the runtime was told so."""
+    def on_crash(self, error: Exception) -> None:
+        """Called when a method failed with an unexpected error; the runtime gets `INTERNAL`."""
 
 
 def event_mask(events: Iterable[int]) -> int:
-    """Event numbers as the bit mask of a `ConfigureResponse`."""
+    """Return event numbers as the bit mask of a `ConfigureResponse`."""
     return sum(1 << event - 1 for event in set(events))
 
 
 class Connection:
-    """One connection to a runtime. `register` first; `closed` is done when the socket is gone."""
+    """A connection to a runtime. Call `register` first; `closed` is done when the socket is gone."""
 
     def __init__(self, mux: Mux, plugin: Plugin) -> None:
         self._mux = mux
@@ -101,7 +101,7 @@ class Connection:
         self.synchronized = asyncio.Event()
         self._client = Client(mux, RUNTIME_CONNECTION)
         handlers = {(PLUGIN_SERVICE, name): handler for name, handler in self._handlers().items()}
-        TTRPCServer(mux, PLUGIN_CONNECTION, handlers, crashed=plugin.crashed)
+        TTRPCServer(mux, PLUGIN_CONNECTION, handlers, on_crash=plugin.on_crash)
 
     @property
     def closed(self) -> asyncio.Future[str | None]:
@@ -111,7 +111,8 @@ class Connection:
         self._mux.close()
 
     async def register(self, name: str, index: str) -> None:
-        """Raises `RPCError` when the runtime refuses, `INVALID_ARGUMENT` for names it would refuse."""
+        """Register the plugin. Raises `RPCError`: that of the runtime, or `INVALID_ARGUMENT` for names it would
+        refuse."""
         if not name or len(index) != 2 or not index.isdecimal():
             raise RPCError(INVALID_ARGUMENT, f"plugin name {name!r} and two-digit index {index!r} needed")
         request = nri.RegisterPluginRequest(plugin_name=name, plugin_idx=index)
@@ -150,6 +151,7 @@ class Connection:
             raise WireError(f"more than {MOST_SYNCHRONIZED} pods and containers announced")
         self._pods += request.pods
         self._containers += request.containers
+        # containerd splits a long list into several requests; the answer must say `more` as well.
         if request.more:
             return nri.SynchronizeResponse(more=True).SerializeToString()
         pods, self._pods = self._pods, []
@@ -253,14 +255,14 @@ async def connect_unix(path: str = DEFAULT_SOCKET) -> Mux:
 
 
 async def adopt_socket(descriptor: int) -> Mux:
-    """The connected socket a runtime hands to a plugin it starts itself (`NRI_PLUGIN_SOCKET`). Raises `OSError`."""
+    """Adopt the connected socket that a runtime passes to a plugin it starts (`NRI_PLUGIN_SOCKET`). Raises
+    `OSError`."""
     _, mux = await asyncio.get_running_loop().create_unix_connection(Mux, sock=socket.socket(fileno=descriptor))
     return mux
 
 
 class Launch(NamedTuple):
-    """Name and two-digit place under which to register, and how to connect; `once` for a socket that cannot be had
-    again."""
+    """Name and two-digit index to register with, and how to connect. `once`: the socket cannot be opened again."""
 
     name: str
     place: str
@@ -269,8 +271,7 @@ class Launch(NamedTuple):
 
 
 def launch_from_environment(environment: Mapping[str, str], *, name: str, index: str, path: str) -> Launch:
-    """A plugin started by the runtime finds its name, index and socket in the environment; otherwise the arguments
-    say how to connect."""
+    """Return how to connect: as the environment of a plugin started by the runtime says, else by the arguments."""
     descriptor = environment.get("NRI_PLUGIN_SOCKET", "")
     if not descriptor.isdecimal():
         return Launch(name, index, lambda: connect_unix(path), False)
@@ -307,9 +308,9 @@ async def run_plugin(
     disconnected: Callable[[str], None],
     back_off: BackOff | None = None,
 ) -> None:
-    """Serve `plugin` for ever, reconnecting after every loss; returns only where `launch.once` forbids another try.
+    """Serve `plugin` for ever, reconnecting after every loss; return only after a `launch.once` connection.
 
-    `connected` is told after each synchronization, `disconnected` the reason after each loss or failed try.
+    `connected` is called after each synchronization, `disconnected` with the reason after each loss or failed attempt.
     """
     back_off = back_off or BackOff()
     while True:
@@ -334,7 +335,7 @@ async def _serve(
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED, timeout=SYNCHRONIZE_TIMEOUT)
             if not synchronized.done() and not connection.closed.done():
-                return "registered, but never told what runs"
+                return "registered, but the runtime sent no list of pods and containers"
             if not connection.closed.done():
                 back_off.reset()
                 connected(connection)

@@ -1,4 +1,4 @@
-"""The agent as an NRI plugin: translates the runtime's calls for the owner and its decisions into answers."""
+"""The agent as an NRI plugin: passes the runtime's calls to the owner and turns its decisions into answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podslice.agent.resize.resize_in_progress import ResizeRefusedError
 from podslice.agent.resize.resizing import Resizing
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import CreateAnswer
-from podslice.agent.runtime.runtimes import warnings_of
+from podslice.agent.runtime.runtimes import known_bugs_of
 from podslice.agent.runtime.translate import add_claimed, add_options
 from podslice.agent.runtime.ttrpc import FAILED_PRECONDITION, INVALID_ARGUMENT, RPCError
 from podslice.agent.seam import failure_of
@@ -42,15 +42,17 @@ def _found(tried: Found | PodFailure) -> Found:
 
 
 class Timer(Protocol):
-    """Told how many seconds a hook took."""
+    """Receives the duration of a hook, in seconds."""
 
     def hook(self, name: str, seconds: float) -> None: ...
 
 
 class AgentPlugin:
-    """Implements `runtime.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
-    `write` does so for a container. `ended` says whether a listed sandbox without containers has ended. With `observe`
-    it decides and reports, and refuses and changes nothing."""
+    """Implements `runtime.nri.Plugin`.
+
+    `settle`: writes the cgroup of an admitted pod, given its UID. `write`: writes that of a container. `ended`: returns
+    whether a listed sandbox without containers has ended. `observe`: decide and report, but refuse and change nothing.
+    """
 
     def __init__(
         self,
@@ -78,12 +80,12 @@ class AgentPlugin:
         self._observe = observe
         self.runtime = ""
         self.warnings: list[str] = []
-        self._outdated: dict[str, ContainerRecord] = {}
-        self._unwritten: dict[str, ContainerRecord] = {}
+        self._outdated_files: dict[str, ContainerRecord] = {}
+        self._unwritten_files: dict[str, ContainerRecord] = {}
 
     def configure(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
-        self.warnings = warnings_of(request.runtime_name, request.runtime_version)
+        self.warnings = known_bugs_of(request.runtime_name, request.runtime_version)
 
     def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
         started = time.perf_counter()
@@ -102,6 +104,7 @@ class AgentPlugin:
                 sandboxes.append(SandboxRecord(pod.id, identity, stopped))
             except InputError as error:
                 self._owner.reporter.trouble("invalid", str(error))
+        # Files of containers that are gone can be removed only now: before, the owner knew none of this list.
         updates = self._owner.synchronize(Listed(sandboxes, valid))
         self._files.keep_only(set(self._owner.containers))
         for record in self._owner.containers.values():
@@ -112,7 +115,7 @@ class AgentPlugin:
         return [] if self._observe else updates
 
     def run_pod(self, pod: nri.PodSandbox) -> Awaitable[None] | None:
-        """Never refuses: see `Owner.run_pod`."""
+        """Admit the pod of a new sandbox; never refuses it, see `Owner.run_pod`."""
         started = time.perf_counter()
         try:
             identity = identity_of(pod)
@@ -134,7 +137,7 @@ class AgentPlugin:
         self._timer.hook("RunPodSandbox", time.perf_counter() - started)
 
     def _look_up(self, identity: Identity) -> Found:
-        """What the sources know now."""
+        """Return what the sources know now."""
         return _found(self._owner.seam.attempt("specification", identity, lambda: self._find(identity)))
 
     def _find(self, identity: Identity) -> Found:
@@ -144,7 +147,7 @@ class AgentPlugin:
             return ReportedRefusal(INVALID_POD, str(error))
 
     async def _wait_for(self, identity: Identity) -> Found:
-        """What the sources know, or say within the time they are given; None if none of them has to know it."""
+        """Wait for the sources; None if no source is responsible for the pod."""
         try:
             spec = await self._sources.wait_for(identity)
         except InputError as error:
@@ -165,18 +168,18 @@ class AgentPlugin:
         finally:
             self._timer.hook(hook, time.perf_counter() - started)
 
-    def _done(self, hook: str, pod: nri.PodSandbox, work: Callable[[], T]) -> T | None:
-        """A hook that never fails: what goes wrong is the pod's, and the runtime goes on."""
+    def _run_hook(self, hook: str, pod: nri.PodSandbox, work: Callable[[], T]) -> T | None:
+        """Run a hook that must not fail: an error is recorded as the pod's failure."""
         with self._timed(hook):
             identity = Identity(pod.uid, pod.namespace, pod.name, {})
             done = self._owner.seam.attempt(hook, identity, work)
         return None if isinstance(done, PodFailure) else done
 
     def stop_pod(self, pod: nri.PodSandbox) -> None:
-        self._done("StopPodSandbox", pod, lambda: self._owner.stop_pod(pod.id))
+        self._run_hook("StopPodSandbox", pod, lambda: self._owner.stop_pod(pod.id))
 
     def remove_pod(self, pod: nri.PodSandbox) -> None:
-        self._done("RemovePodSandbox", pod, lambda: self._owner.remove_pod(pod.id))
+        self._run_hook("RemovePodSandbox", pod, lambda: self._owner.remove_pod(pod.id))
 
     def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
         started = time.perf_counter()
@@ -202,7 +205,7 @@ class AgentPlugin:
     async def _create_resized(
         self, sandbox: str, identity: Identity, container: nri.Container, started: float
     ) -> CreateAnswer:
-        """A container that comes back with other resources is resized before it is created."""
+        """Resize the pod of a container that restarts with other resources, then create the container."""
         assert self._resizing is not None
         try:
             await self._resizing.new(identity, container)
@@ -213,7 +216,7 @@ class AgentPlugin:
     async def _create_guarded(
         self, sandbox: str, identity: Identity, container: nri.Container, found: Found, started: float, *, waits: bool
     ) -> CreateAnswer:
-        """Whether its CPUs are guarded is seen when it is placed."""
+        """Create a container after its CPUs are guarded; whether they need to be is known once it is placed."""
         assert self._guards is not None
         found = await self._wait_for(identity) if waits else found
         now = self._owner.undecided(identity.uid)
@@ -241,8 +244,8 @@ class AgentPlugin:
         *,
         decided_now: bool = False,
     ) -> CreateAnswer:
-        """Raises `RPCError` with the reason where the node does not take the pod or the container, but not in a dry
-        run."""
+        """Answer the creation of a container. Raises `RPCError` with the reason where pod or container are refused; a
+        dry run refuses nothing."""
         try:
             answer = self._owner.seam.attempt(
                 "create",
@@ -263,7 +266,7 @@ class AgentPlugin:
     def _place(
         self, sandbox: str, identity: Identity, container: nri.Container, found: Found, *, decided_now: bool
     ) -> CreateAnswer:
-        """Raises `RefusedError`."""
+        """Place a container and return its adjustments. Raises `RefusedError`."""
         waited = decided_now or self._owner.undecided(identity.uid)
         try:
             check_container(container)
@@ -290,7 +293,7 @@ class AgentPlugin:
         return CreateAnswer(adjust, updates)
 
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        self._done("StartContainer", pod, lambda: self._start(container.id))
+        self._run_hook("StartContainer", pod, lambda: self._start(container.id))
 
     def _start(self, container_id: str) -> None:
         record = self._owner.start_container(container_id)
@@ -301,11 +304,11 @@ class AgentPlugin:
         record, resizing = self._owner.pods.get(pod.uid), self._resizing
         if record is None or resizing is None:
             return None
-        concerns = self._done("UpdatePodSandbox", pod, lambda: resizing.concerns_pod(record, resources))
+        concerns = self._run_hook("UpdatePodSandbox", pod, lambda: resizing.concerns_pod(record, resources))
         return self._resize(record.identity, "UpdatePodSandbox", resizing.pod(record, resources)) if concerns else None
 
     async def _resize(self, identity: Identity, hook: str, work: Awaitable[T]) -> T | None:
-        """A resize that a call waits for. Raises `RPCError` where it is refused."""
+        """Run a resize that a call waits for. Raises `RPCError` where it is refused."""
         with self._timed(hook):
             try:
                 return await work
@@ -330,7 +333,7 @@ class AgentPlugin:
         record, resizing = self._owner.containers.get(container.id), self._resizing
         if record is not None and resizing is not None and resizing.concerns(record, resources):
             return self._resize_container(pod, record, resources, resizing)
-        updates = self._done("UpdateContainer", pod, lambda: self._owner.update_container(container.id, resources))
+        updates = self._run_hook("UpdateContainer", pod, lambda: self._owner.update_container(container.id, resources))
         return [] if self._observe else updates or []
 
     def post_update_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
@@ -338,7 +341,7 @@ class AgentPlugin:
             self._resizing.applied(container.id)
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
-        updates = self._done("StopContainer", pod, lambda: self._stop(container.id))
+        updates = self._run_hook("StopContainer", pod, lambda: self._stop(container.id))
         return [] if self._observe else updates or []
 
     def _stop(self, container_id: str) -> list[nri.ContainerUpdate]:
@@ -347,13 +350,13 @@ class AgentPlugin:
         return self._owner.updates.take()
 
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        self._done("RemoveContainer", pod, lambda: self._remove(container.id))
+        self._run_hook("RemoveContainer", pod, lambda: self._remove(container.id))
 
     def _remove(self, container_id: str) -> None:
         self._owner.stop_container(container_id)
         self._files.remove(container_id)
 
-    def crashed(self, error: Exception) -> None:
+    def on_crash(self, error: Exception) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno}"
         self._owner.reporter.trouble("crash", f"{type(error).__name__} at {where}: {str(error)[:500]}")
@@ -369,28 +372,28 @@ class AgentPlugin:
     def queue_file(self, record: ContainerRecord) -> None:
         if self._observe:
             return
-        if not self._outdated:
-            asyncio.get_running_loop().call_soon(self._write_some)
-        self._outdated[record.id] = record
+        if not self._outdated_files:
+            asyncio.get_running_loop().call_soon(self._write_next_files)
+        self._outdated_files[record.id] = record
 
     def write_again(self) -> None:
-        """Files that could not be written are tried once more."""
-        while self._unwritten:
-            self.queue_file(self._unwritten.popitem()[1])
+        """Queue the files that could not be written."""
+        while self._unwritten_files:
+            self.queue_file(self._unwritten_files.popitem()[1])
 
-    def _write_some(self) -> None:
-        for container_id in list(self._outdated)[:_FILES_PER_TURN]:
-            record = self._outdated.pop(container_id)
+    def _write_next_files(self) -> None:
+        for container_id in list(self._outdated_files)[:_FILES_PER_TURN]:
+            record = self._outdated_files.pop(container_id)
             if container_id in self._owner.containers:
                 self._owner.contained("file", record, partial(self.write_file, record))
-        if self._outdated:
-            asyncio.get_running_loop().call_soon(self._write_some)
+        if self._outdated_files:
+            asyncio.get_running_loop().call_soon(self._write_next_files)
 
     def write_file(self, record: ContainerRecord) -> None:
-        self._outdated.pop(record.id, None)
+        self._outdated_files.pop(record.id, None)
         try:
             placing = self._owner.placing
-            self._files.write(record, placing.exposed(record))
+            self._files.write(record, placing.describe_container(record))
         except OSError as error:
-            self._unwritten[record.id] = record
+            self._unwritten_files[record.id] = record
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")

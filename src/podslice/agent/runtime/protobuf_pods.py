@@ -1,7 +1,7 @@
-"""Pods as protobuf, the form in which a kubelet's local Pods API tells them, without envelope, kind and version.
+"""Decodes pods in the protobuf of a kubelet's local Pods API, without envelope, kind and version.
 
-Only what decides about resources is read; it becomes the JSON that an API server would send, so that a pod is checked
-and bounded in one way wherever it comes from.
+Only fields that concern resources are decoded; they become the JSON that an API server would send, so that every pod
+passes the same checks and bounds wherever it comes from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 def pod_message(data: bytes) -> api.Pod:
-    """Raises `ApiError`."""
+    """Decode one pod. Raises `ApiError`."""
     try:
         return api.Pod.FromString(data)
     except DecodeError:
@@ -27,8 +27,11 @@ def pod_message(data: bytes) -> api.Pod:
 
 
 def known_from(pod: api.Pod) -> KnownPod:
-    """A kubelet tells of static pods themselves, under the UID of their sandboxes, never of mirrors. Raises `ApiError`
-    when not even the name can be used; otherwise what is wrong is the pod's problem."""
+    """Convert a decoded pod. A kubelet reports static pods themselves, under the UID of their sandboxes, never their
+    mirror pods.
+
+    Raises `ApiError` when the name cannot be used; any other defect becomes a refusal of the pod.
+    """
     metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
     return read_known_pod(msgspec.json.encode({"metadata": metadata, "spec": _spec(pod.spec)}), node="")
 
@@ -77,5 +80,5 @@ def _amounts(amounts: Iterable[tuple[str, api.Quantity]]) -> dict[str, str]:
 
 
 def _without_empty(**fields: Any) -> dict[str, Any]:
-    """What protobuf has not sent is not there; a number that was sent stays, zero too."""
+    """Return the fields that were sent: protobuf omits empty ones, but a number that was sent stays, zero too."""
     return {name: value for name, value in fields.items() if value is not None and value not in ("", [], {})}

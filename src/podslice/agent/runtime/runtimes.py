@@ -1,4 +1,4 @@
-"""Known bugs of container runtimes that an operator should hear about, by name and version."""
+"""Known bugs of container runtimes that an operator should know of, by name and version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ Version = tuple[int, int, int]
 
 
 class RuntimeBug(NamedTuple):
-    """A bug of every version of `runtime` from `since` on, but not from `fixed` on: the first good version of each
-    release that got the change late. Releases after those have the change from their start."""
+    """A bug of all versions of `runtime` from `since` up to a fix.
+
+    `fixed`: the first good version of each release that got the fix late; releases after those were never affected.
+    """
 
     runtime: str
     since: Version
@@ -19,7 +21,7 @@ class RuntimeBug(NamedTuple):
     what: str
 
     def concerns(self, runtime: str, version: Version) -> bool:
-        """True when this version has the bug."""
+        """Return whether this version has the bug."""
         good = next((good for good in self.fixed if good[:2] == version[:2]), self.fixed[0])
         return runtime == self.runtime and self.since <= version < good
 
@@ -47,8 +49,8 @@ KNOWN_BUGS = (
 )
 
 
-def warnings_of(name: str, version: str) -> list[str]:
-    """A line about every known bug of the runtime; none where its version cannot be told."""
+def known_bugs_of(name: str, version: str) -> list[str]:
+    """Return one line for each known bug of the runtime; none where its version cannot be parsed."""
     match = _VERSION.match(version)
     if match is None:
         return []

@@ -1,4 +1,4 @@
-"""Between the runtime's messages and the agent's ledgers: what a container has, and what it is told."""
+"""Conversions between NRI messages and the agent's records."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _CLAIMS = ("container", "pod")
 
 
 def update_of(record: ContainerRecord, wanted: Pinning) -> nri.ContainerUpdate:
-    """A failure to change one container must not undo the others': the reconcile loop finds it."""
+    """Return the update of one container. Its failure must not undo the others': the reconcile loop repairs it."""
     update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
     wanted.write(update.linux.resources)
     return update
 
 
 def add_claimed(claimed: ClaimedLimits | None, shares: int, resources: nri.LinuxResources) -> None:
-    """What a container has of its claims beside CPUs, where the kubelet asks for these shares, 0 for the same
-    as before."""
+    """Add memory and shares of claims to a container. `shares` are those the kubelet asks for, 0 for unchanged."""
     if claimed is None:
         return
     if 0 < shares < claimed.shares:
@@ -37,7 +36,7 @@ def add_claimed(claimed: ClaimedLimits | None, shares: int, resources: nri.Linux
 
 
 def same_effect(applied: Pinning, wanted: Pinning) -> bool:
-    """True when the runtime need not be told: what is wanted is set already."""
+    """Return whether `applied` already has everything that `wanted` sets, so that no update is needed."""
     return (
         wanted.cpus in (0, applied.cpus)
         and wanted.mems in (0, applied.mems)
@@ -45,8 +44,8 @@ def same_effect(applied: Pinning, wanted: Pinning) -> bool:
     )
 
 
-def applied_of(message: nri.Container) -> Pinning:
-    """What the runtime says a container has."""
+def applied_pinning(message: nri.Container) -> Pinning:
+    """Return the pinning that the runtime reports for a container."""
     cpu = message.linux.resources.cpu
     return Pinning(
         cpus=parse_bits_or_empty(cpu.cpus), mems=parse_bits_or_empty(cpu.mems), quota_off=cpu.quota.value == -1
@@ -54,33 +53,34 @@ def applied_of(message: nri.Container) -> Pinning:
 
 
 def limits_of(message: nri.Container) -> Limits | None:
-    """What the kubelet allows a container; None when the runtime says nothing about its resources."""
+    """Return the limits the kubelet sets; None when the runtime reports no resources."""
     return Limits().updated(message.linux.resources) if message.linux.HasField("resources") else None
 
 
 def variables_of(message: nri.Container) -> dict[str, str]:
-    """The container's environment."""
+    """Return the container's environment as a mapping."""
     return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
 
 
-def claimed_of(variables: Mapping[str, str]) -> Pinning | None:
-    """CPUs a container was told are its own or its pod's; None for one that only shares."""
+def claimed_pinning(variables: Mapping[str, str]) -> Pinning | None:
+    """Return the CPUs that a container's variables call its own or its pod's; None for a sharing container."""
     isolation, cpus = variables.get(ISOLATION_ENV, ""), parse_bits_or_empty(variables.get(CPUS_ENV, ""))
     own = parse_bits_or_empty(variables.get(EXCLUSIVE_ENV, "")) if isolation == "mixed" else 0
     return Pinning(cpus=cpus, isolation=isolation, own=own) if cpus and (own or isolation in _CLAIMS) else None
 
 
-def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | None:
-    """What a container has that was told it has CPUs; None for one that only shares."""
-    claim = claimed_of(variables)
+def restored_pinning(message: nri.Container, variables: Mapping[str, str]) -> Pinning | None:
+    """Return the pinning of a container that has own CPUs by its variables; None for a sharing one."""
+    claim = claimed_pinning(variables)
     if claim is None:
         return None
-    applied = applied_of(message)
+    # What the runtime applied counts: the variables are those of the creation, and a resize or move changed the set.
+    applied = applied_pinning(message)
     return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation, own=claim.own)
 
 
 def add_options(options: RunOptions, adjust: nri.ContainerAdjustment) -> None:
-    """What device plugins want their container to have. Raises `RPCError` for a device file that is not there."""
+    """Add what device plugins request for the container. Raises `RPCError` for a missing device file."""
     adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in options.envs.items())
     adjust.annotations.update(options.annotations)
     for mount in options.mounts:

@@ -1,4 +1,4 @@
-"""ttrpc as NRI speaks it: gRPC's small sibling, in some of several byte streams over one socket.
+"""The ttrpc protocol as NRI uses it: a small relative of gRPC, in one of several byte streams over one socket.
 
 A frame of NRI's multiplexer is an 8-byte header (connection id, payload length; unsigned 32-bit, big endian) and the
 payload. Frames of different connections interleave; the bytes of one connection arrive in order. Towards the runtime no
@@ -25,19 +25,19 @@ from podslice.service.proto import ttrpc_pb2
 
 FRAME_HEADER = struct.Struct(">II")
 LARGEST_SENT = 4096
-"""Payload bytes of one frame we send."""
+"""Largest payload of a frame that is sent, in bytes."""
 LARGEST_RECEIVED = (4 << 20) + 10
-"""Payload bytes of one frame we accept: the largest ttrpc message with its header."""
+"""Largest payload of a frame that is accepted, in bytes: the largest ttrpc message with its header."""
 MOST_UNSENT = 16 << 20
-"""Bytes a peer that does not read may make us hold before we hang up."""
+"""Bytes buffered for a peer that does not read; beyond that the connection is closed."""
 
 
 class WireError(Exception):
-    """The peer breaks the protocol; the connection is of no further use."""
+    """The peer violated the protocol; the connection cannot be used any more."""
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames. Holds at most one incomplete frame."""
+    """Splits a byte stream into frames. Holds at most one incomplete frame."""
 
     __slots__ = ("_buffer", "_largest")
 
@@ -46,7 +46,8 @@ class FrameDecoder:
         self._largest = largest
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames that `data` completes, as (connection id, payload). Raises `WireError` for one too large."""
+        """Return the frames that `data` completes, as (connection id, payload). Raises `WireError` for one too
+        large."""
         buffer = self._buffer
         buffer += data
         frames = []
@@ -67,7 +68,7 @@ class FrameDecoder:
 
 
 def encode_frames(connection: int, data: bytes) -> bytes:
-    """`data` as frames of one connection, none with more than `LARGEST_SENT` bytes of payload."""
+    """Return `data` as frames of one connection, each with at most `LARGEST_SENT` bytes of payload."""
     if len(data) <= LARGEST_SENT:
         return FRAME_HEADER.pack(connection, len(data)) + data
     parts: list[bytes] = []
@@ -81,10 +82,10 @@ Receiver = Callable[[bytes], None]
 
 
 class Mux(asyncio.Protocol):
-    """The asyncio side of one socket. Register a receiver per connection id with `receive`, send with `send`.
+    """The asyncio protocol of one socket. Register a receiver per connection id with `receive`, send with `send`.
 
-    A receiver that raises `WireError`, a frame for a connection nobody opened, and a peer that does not read are
-    answered by hanging up. `closed` is done when the socket is gone; its result is the reason, None after `close`.
+    The socket is closed when a receiver raises `WireError`, a frame names an unknown connection, or the peer does not
+    read. `closed` is done when the socket is gone; its result is the reason, None after `close`.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class Mux(asyncio.Protocol):
         self.closed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     def receive(self, connection: int, receiver: Receiver, on_close: Callable[[], None] | None = None) -> None:
-        """Hand the bytes of a connection to `receiver`, and tell `on_close` when the socket is gone."""
+        """Pass the bytes of a connection to `receiver`, and call `on_close` when the socket is gone."""
         self._receivers[connection] = receiver
         if on_close is not None:
             self._on_close.append(on_close)
@@ -112,7 +113,7 @@ class Mux(asyncio.Protocol):
         transport.write(encode_frames(connection, data))
 
     def close(self) -> None:
-        """Hang up; what was sent before still goes out."""
+        """Close the socket after sending what is buffered."""
         if self._transport is not None:
             self._transport.close()
 
@@ -147,9 +148,9 @@ class Mux(asyncio.Protocol):
 
 HEADER = struct.Struct(">IIBB")
 LARGEST_BODY = 4 << 20
-"""Bytes of one message's body, as in the reference implementation."""
+"""Largest body of one message in bytes, as in the reference implementation."""
 MOST_CALLS = 128
-"""Calls in flight on one connection; more are answered with `RESOURCE_EXHAUSTED`."""
+"""Limit of concurrent calls on one connection; more are answered with `RESOURCE_EXHAUSTED`."""
 REQUEST, RESPONSE = 1, 2
 REMOTE_CLOSED, REMOTE_OPEN = 1, 2
 """Flags of a request: nothing follows, more follows. containerd sends neither with a plain call."""
@@ -159,8 +160,8 @@ RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 
 
 
 class RPCError(Exception):
-    """A call failed with a gRPC code; raised by a handler it is sent to the caller, and raised by `Client.call` it is
-    what the other side answered."""
+    """A call failed with a gRPC code. Raised by a handler it is sent to the caller; raised by `Client.call` it is the
+    answer."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -178,7 +179,7 @@ class Message(NamedTuple):
 
 
 class MessageDecoder:
-    """Cuts a byte stream into messages. Holds at most one incomplete message."""
+    """Splits a byte stream into messages. Holds at most one incomplete message."""
 
     __slots__ = ("_buffer", "_largest")
 
@@ -187,7 +188,7 @@ class MessageDecoder:
         self._largest = largest
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that `data` completes. Raises `WireError` for one too large."""
+        """Return the messages that `data` completes. Raises `WireError` for one too large."""
         buffer = self._buffer
         buffer += data
         messages = []
@@ -208,7 +209,7 @@ class MessageDecoder:
 
 
 def encode_message(message: Message) -> bytes:
-    """Header and body. Raises `WireError` for a body that no peer accepts."""
+    """Return header and body. Raises `WireError` for a body that no peer accepts."""
     if len(message.body) > LARGEST_BODY:
         raise WireError(f"message of {len(message.body)} bytes; at most {LARGEST_BODY} allowed")
     return HEADER.pack(len(message.body), message.stream, message.type, message.flags) + message.body
@@ -224,7 +225,7 @@ class Call(NamedTuple):
 
 
 def decode_request(body: bytes) -> Call:
-    """Raises `WireError` for bytes that are no request."""
+    """Decode a request. Raises `WireError` for bytes that are none."""
     try:
         request = ttrpc_pb2.Request.FromString(body)
     except DecodeError as error:
@@ -234,6 +235,7 @@ def decode_request(body: bytes) -> Call:
 
 
 def encode_request(call: Call) -> bytes:
+    """Encode a request."""
     nanoseconds = 0 if call.timeout is None else max(1, int(call.timeout * 1e9))
     request = ttrpc_pb2.Request(
         service=call.service, method=call.method, payload=call.payload, timeout_nano=nanoseconds
@@ -242,7 +244,7 @@ def encode_request(call: Call) -> bytes:
 
 
 def decode_response(body: bytes) -> bytes:
-    """The payload. Raises `RPCError` for an answer with another code than OK, `WireError` for no response."""
+    """Return the payload of a response. Raises `RPCError` for a code other than OK, `WireError` for other bytes."""
     try:
         response = ttrpc_pb2.Response.FromString(body)
     except DecodeError as error:
@@ -253,6 +255,7 @@ def decode_response(body: bytes) -> bytes:
 
 
 def encode_response(payload: bytes, code: int = OK, message: str = "") -> bytes:
+    """Encode a response."""
     response = ttrpc_pb2.Response(payload=payload)
     if code != OK:
         response.status.code = code
@@ -266,9 +269,9 @@ Handler = Callable[[bytes], "bytes | Awaitable[bytes]"]
 class TTRPCServer:
     """Answers calls on one connection of a mux. `handlers` maps (service, method) to a function of the payload.
 
-    A handler that returns bytes is answered at once, in the same turn of the event loop; one that returns an
-    awaitable runs as a task under the caller's deadline. A `WireError` of a handler ends the connection; `crashed`
-    hears of any other error nobody foresaw, which the caller gets as `INTERNAL`.
+    A handler that returns bytes is answered at once, in the same turn of the event loop; one that returns an awaitable
+    runs as a task under the caller's deadline. A `WireError` of a handler ends the connection. Any other unexpected
+    error is passed to `on_crash`, and the caller gets `INTERNAL`.
     """
 
     def __init__(
@@ -277,9 +280,9 @@ class TTRPCServer:
         connection: int,
         handlers: Mapping[tuple[str, str], Handler],
         *,
-        crashed: Callable[[Exception], None] | None = None,
+        on_crash: Callable[[Exception], None] | None = None,
     ) -> None:
-        self._crashed = crashed
+        self._crashed = on_crash
         self._mux = mux
         self._connection = connection
         self._handlers = handlers
@@ -298,6 +301,7 @@ class TTRPCServer:
             raise WireError(f"message of type {message.type} where a request belongs")
         if message.stream in self._running:
             raise WireError(f"stream {message.stream} is in use")
+        # A call that is refused here still gets its answer; only a broken protocol ends the connection.
         if message.flags & REMOTE_OPEN:
             self._answer(message.stream, b"", UNIMPLEMENTED, "streaming is not supported")
             return
@@ -356,13 +360,13 @@ class TTRPCServer:
             self._closed()
 
     def _closed(self) -> None:
-        """Nobody waits for the answers any more."""
+        """Cancel running calls: their answers cannot be sent any more."""
         for task in self._running.values():
             task.cancel()
 
 
 class Client:
-    """Calls the other side over one connection of a mux; `flags` go with every request."""
+    """Calls the other side over one connection of a mux; `flags` are set in every request."""
 
     def __init__(self, mux: Mux, connection: int, *, flags: int = REMOTE_CLOSED) -> None:
         self._mux = mux
@@ -374,8 +378,12 @@ class Client:
         mux.receive(connection, self._feed, self._closed)
 
     async def call(self, service: str, method: str, payload: bytes, *, timeout: float | None = None) -> bytes:
-        """The answer's payload. Raises `RPCError`: the answer's own, `DEADLINE_EXCEEDED` after `timeout` seconds, or
-        `UNAVAILABLE` when the connection is gone."""
+        """Call a method and return the answer's payload.
+
+        Raises `RPCError`: the answer's own, `DEADLINE_EXCEEDED` after `timeout` seconds, or `UNAVAILABLE` when the
+        connection is gone.
+        """
+        # Odd ids only: even ones belong to the server.
         stream, self._next = self._next, self._next + 2
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[stream] = answer

@@ -1,7 +1,8 @@
-"""Sandboxes that ended without a word.
+"""Finds sandboxes that ended without a notification.
 
-containerd tells plugins only about the end of sandboxes it started itself: after its restart the pods that ran before
-stop and go silently (containerd issue 8426). What a pod held would be lost, so its cgroups are watched as well.
+containerd notifies plugins only about the end of sandboxes it started itself: after its restart older pods stop and
+disappear silently (containerd issue 8426). Their resources would never be released, so their cgroups are watched as
+well.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from podslice.service.identity import Identity
 
 
 class VanishedSandboxes:
-    """Finds them. A sandbox is gone when a cgroup that was there, its own or its pod's, is no longer there, and none of
-    its containers has one. A cgroup that was never seen says nothing: some runtimes keep sandboxes elsewhere."""
+    """Finds and releases vanished sandboxes.
+
+    A sandbox has vanished when a cgroup that existed, its own or its pod's, no longer exists and none of its containers
+    has one. A cgroup that was never seen proves nothing: some runtimes keep sandboxes elsewhere.
+    """
 
     def __init__(self, owner: Owner, tree: CgroupTree) -> None:
         self._owner = owner
@@ -24,7 +28,7 @@ class VanishedSandboxes:
         self._seen: dict[str, set[str]] = {}
 
     def run(self) -> list[Identity]:
-        """Release what vanished sandboxes held; the pods they belonged to."""
+        """Release what vanished sandboxes held; return the pods they belonged to."""
         if not self._tree.usable:
             return []
         self._seen = {id: seen for id, seen in self._seen.items() if id in self._owner.sandboxes}
@@ -36,17 +40,20 @@ class VanishedSandboxes:
         ]
 
     def _release(self, sandbox: SandboxRecord) -> bool:
-        if not self._gone(sandbox):
+        if not self._has_gone(sandbox):
             return False
         self._owner.remove_pod(sandbox.id)
         return True
 
-    def ended(self, identity: Identity) -> bool:
-        """True for a listed sandbox without containers that ended while nobody looked: it has said where it runs, and
-        nothing runs there. A pod that finished keeps its sandbox listed until it is deleted."""
+    def has_ended(self, identity: Identity) -> bool:
+        """Return whether a listed sandbox without containers ended while the agent was down.
+
+        It has reported its cgroup, and that does not exist. A finished pod keeps its sandbox listed until it is
+        deleted.
+        """
         return self._tree.usable and any(not self._tree.exists(path) for path in _paths(identity.sandbox_cgroup))
 
-    def _gone(self, sandbox: SandboxRecord) -> bool:
+    def _has_gone(self, sandbox: SandboxRecord) -> bool:
         seen = self._seen.setdefault(sandbox.id, set())
         missing = False
         for path in _paths(sandbox.identity.sandbox_cgroup, sandbox.identity.cgroup_parent):

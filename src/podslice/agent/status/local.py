@@ -11,7 +11,7 @@ from typing import Any
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
-from podslice.agent.resize.unapplied_resizes import findings
+from podslice.agent.resize.unapplied_resizes import unapplied_texts
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
 from podslice.status.status import (
@@ -150,7 +150,7 @@ def pod_statuses(owner: Owner) -> Iterator[PodReport]:
             admitted=bool(pod.units),
             refused=bool(pod.refusals),
             findings=(
-                *findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid)),
+                *unapplied_texts(pod, (one for one in owner.containers.values() if one.pod_uid == uid)),
                 *_lost_cpus(owner, uid),
             ),
             refusals=tuple(_refusal(pod, unit, refusal) for unit, refusal in pod.refusals.items()),
