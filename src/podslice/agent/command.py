@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from podslice.agent.settings import AgentSettings, DRASettings, LoadedSettings, load_settings
-from podslice.cli.machine_option import Sources, machine_options, resolve_machine
+from podslice.cli.machine_option import Sources, machine_choice, resolve_machine
 from podslice.host.boot import read_boot
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
@@ -38,7 +38,7 @@ _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightku
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-@machine_options
+@machine_choice
 def agent(
     *,
     config_path: str,

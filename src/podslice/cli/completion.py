@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
-_FILES = ("FILE", "TAR", "DIR")
+_FILES = ("FILE", "TAR", "DIR", "BUNDLE")
 
 
 def complete_setting(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import click
 
 from podslice.cli.completion import complete_files
 from podslice.interrupts import uninterruptible_import
+from podslice.render.ansi import shown_paths
+from podslice.values.errors import InputError, InputErrors
 from podslice.values.nearest import did_you_mean
 
 
@@ -30,6 +33,28 @@ class CommandGroup(click.Group):
             hint = did_you_mean(name, known, f"one of {', '.join(known)}")
             raise click.UsageError(f"no such command {name!r} ({hint})", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; its errors name files as the user does."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            raise _with_shown_paths(error) from None
+
+
+def _with_shown_paths(error: InputError) -> InputError:
+    errors = [
+        InputError(
+            shown_paths(one.problem),
+            source=shown_paths(one.source),
+            document=one.document,
+            path=one.path,
+            remedy=shown_paths(one.remedy),
+        )
+        for one in error.errors
+    ]
+    same = all(map(operator.eq, map(str, errors), map(str, error.errors)))
+    return error if same else InputErrors(errors) if len(errors) > 1 else errors[0]
 
 
 class LazyCommand(NamedTuple):

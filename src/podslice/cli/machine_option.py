@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from podslice.cli.bundle_option import bundle_option
 from podslice.cli.output import print_warnings, with_options
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -20,6 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def machine_options(command: F) -> F:
+    """Add `machine_choice`, and `--node`, which gives all options about a node their values."""
+    return machine_choice(bundle_option(command))
+
+
+def machine_choice(command: F) -> F:
     """Add `--machine`, `--sysfs` and `--from`; the command gets `machine`, `sysfs` and `source` and passes them to
     `resolve_machine`."""
     return with_options(

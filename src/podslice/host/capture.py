@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.host.discover import discover
 from podslice.host.filesystem import DiskFileSystem, FileSystem
@@ -39,26 +40,38 @@ class RecordingFileSystem:
         return names
 
 
+class RecordedMachine(NamedTuple):
+    """The text of every file that discovery reads, and names that it only lists, such as the links of a NUMA node to
+    its CPUs."""
+
+    files: dict[str, str]
+    folders: set[str]
+
+
+def record_machine(fs: FileSystem) -> RecordedMachine:
+    """Return what discovery reads of a machine. Raises `InputError` where there is nothing to capture."""
+    recording = RecordingFileSystem(fs)
+    read_pci_functions(recording, discover(recording))
+    parents = {path[:place] for path in recording.files for place, char in enumerate(path) if char == "/"}
+    return RecordedMachine(recording.files, recording.names - recording.files.keys() - parents)
+
+
 def capture_machine(target: str | Path, fs: FileSystem | None = None) -> int:
     """Write a snapshot of the machine (this one by default) to `target`, a tar compressed as its name says; returns
     the number of files. Raises `InputError` where there is nothing to capture or the target cannot be written."""
-    recording = RecordingFileSystem(DiskFileSystem("/") if fs is None else fs)
-    read_pci_functions(recording, discover(recording))
-    # Names that were only listed matter too, such as the links of a NUMA node to its CPUs.
-    parents = {path[:place] for path in recording.files for place, char in enumerate(path) if char == "/"}
-    folders = recording.names - recording.files.keys() - parents
+    recorded = record_machine(DiskFileSystem("/") if fs is None else fs)
     compression = {".xz": "xz", ".gz": "gz", ".bz2": "bz2"}.get(Path(target).suffix, "")
     try:
         with tarfile.open(target, f"w:{compression}") as archive:  # type: ignore[call-overload]
-            for path in sorted(folders):
+            for path in sorted(recorded.folders):
                 member = tarfile.TarInfo(path)
                 member.type = tarfile.DIRTYPE
                 archive.addfile(member)
-            for path, text in sorted(recording.files.items()):
+            for path, text in sorted(recorded.files.items()):
                 content = text.encode()
                 member = tarfile.TarInfo(path)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(target)) from None
-    return len(recording.files)
+    return len(recorded.files)

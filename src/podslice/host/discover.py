@@ -75,7 +75,7 @@ def discover_host(root: str | Path = "/") -> Machine:
 
 def discover_snapshot(path: str | Path) -> Machine:
     """Discover a captured machine from a directory or tar archive with `sys/` and `proc/`. Raises `InputError`."""
-    name = re.sub(r"\.(?:tar(?:\.\w+)?|t[gxb]z)$", "", Path(path).name)
+    name = re.sub(r"(?:\.podslice)?\.(?:tar(?:\.\w+)?|t[gxb]z)$", "", Path(path).name)
     return discover(open_snapshot(path), name=name)
 
 

@@ -20,6 +20,7 @@ _OURS = re.compile(rf"\x1b\[([0-9;]*);{_OWN}m")
 _SGR = re.compile(r"\x1b\[([0-9;]*)m")
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[{_CONTROL}\ud800-\udfff]")
+_SHOWN = "podslice.shown-paths"
 _UNSAFE_IN_CELL = re.compile(f"[\t\n{_CONTROL}\ud800-\udfff]")
 
 
@@ -53,9 +54,23 @@ def is_safe(text: str) -> bool:
     return not _UNSAFE.search(text)
 
 
+def show_path_as(ctx: click.Context, path: str, name: str) -> None:
+    """Write `name` in answers, warnings and errors where a path begins with `path`, a folder that the user did not
+    name."""
+    ctx.meta.setdefault(_SHOWN, {})[path] = name
+
+
+def shown_paths(text: str) -> str:
+    """Return a text with the paths that `show_path_as` renames."""
+    ctx = click.get_current_context(silent=True)
+    for path, name in (ctx.meta.get(_SHOWN, {}) if ctx is not None else {}).items():
+        text = text.replace(path, name)
+    return text
+
+
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print; click removes the colours where the output is not a terminal."""
-    click.echo(to_terminal(str(text)), err=err, nl=nl)
+    """Print; click removes the colours where the output is not a terminal, `show_path_as` renames paths."""
+    click.echo(to_terminal(shown_paths(str(text))), err=err, nl=nl)
 
 
 def _outside_ours(pattern: re.Pattern[str], text: str) -> str:

@@ -12,7 +12,8 @@ import msgspec
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import InspectionList, Page
-from podslice.cli.machine_option import Sources, machine_options, resolve_node
+from podslice.cli.bundle_option import without_bundle
+from podslice.cli.machine_option import Sources, machine_choice, resolve_node
 from podslice.cli.node_option import (
     assumptions,
     devices_option,
@@ -54,11 +55,12 @@ _WIDEST = 140
     "--limit-range", "limit_range_paths", multiple=True, metavar="FILE", help="LimitRange objects of the namespace."
 )
 @click.option("--gates", "gates_text", metavar="A=true,B=false", default="", help="Feature gates.")
-@click.option("--node", "node_facts", multiple=True, metavar="FILE|KEY=VALUE",
-              help="A Node or NodeResourceTopology, or facts: memory=64Gi, cpu=16, hugepages-2Mi=1Gi.")  # fmt: skip
+@click.option("--node", "node_facts", multiple=True, metavar="FILE|BUNDLE|KEY=VALUE", callback=without_bundle,
+              help="A Node or NodeResourceTopology, a bundle of podslice capture, or facts: memory=64Gi, cpu=16, "
+              "hugepages-2Mi=1Gi.")  # fmt: skip
 @click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
 @set_option
-@machine_options
+@machine_choice
 @policy_option
 @profile_option
 @devices_option

@@ -13,6 +13,7 @@ import msgspec
 from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, evaluate, populate, rank, variants
 from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.workload import Admit, Step, resize_to
+from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
@@ -43,6 +44,7 @@ _MOST_ROWS = 12
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE...]")
+@bundle_option
 @click.option(
     "--machine",
     "machines",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.cli.bundle_option import bundle_option
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
@@ -17,7 +18,7 @@ from podslice.node.checkpoints.content import Content
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
-from podslice.render.ansi import echo, style
+from podslice.render.ansi import echo, shown_paths, style
 from podslice.state_files.commands.files import (
     MENDED,
     READABLE,
@@ -85,6 +86,7 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 
 @state.command()
 @_PATH
+@bundle_option
 @OUTPUT("table", "wide")
 def show(path: Path, output: str) -> None:
     """Show which pod owns what, in files of every version.
@@ -184,7 +186,7 @@ class _Verdict(NamedTuple):
 
 def _kubelet_path(file: StateFile) -> str:
     """Return the path that a kubelet's error names; empty (the usual path) where the given one is relative."""
-    return str(file.path) if file.path.is_absolute() else ""
+    return shown_paths(str(file.path)) if file.path.is_absolute() else ""
 
 
 def _print_verdict(verdict: _Verdict, *, wide: bool) -> None:

@@ -1,0 +1,83 @@
+"""The files of a bundle, by name.
+
+    bundle.json                 the manifest: which node, when, by what, and what is missing
+    sys/ proc/                  what discovery reads of the machine
+    kubelet/                    state files, config.yaml, and a folder pods/UID for each pod that the kubelet knows
+    api/                        objects of the API server
+
+An archive may have all of it in one folder.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from podslice.node.checkpoints.names import (
+    ACTUATED_STATE_FILE,
+    ALLOCATED_STATE_FILE,
+    GUARD_STATE_FILE,
+    MANAGER_STATE_FILES,
+    POLICY_STATE_FILE,
+    place_of,
+)
+from podslice.values.errors import InputError
+
+MANIFEST: Final = "bundle.json"
+KUBELET: Final = "kubelet"
+PODS_FOLDER: Final = "pods"
+KUBELET_CONFIG: Final = f"{KUBELET}/config.yaml"
+STATE_FILES: Final = (
+    *map(place_of, MANAGER_STATE_FILES),
+    ALLOCATED_STATE_FILE,
+    ACTUATED_STATE_FILE,
+    POLICY_STATE_FILE,
+    GUARD_STATE_FILE,
+)
+"""State files below the kubelet's folder."""
+
+NODE: Final = "api/node.json"
+TOPOLOGY: Final = "api/noderesourcetopology.json"
+MACHINE: Final = "api/machine.json"
+"""The machine as an agent on the node knows it."""
+CONFIGZ: Final = "api/configz.json"
+PODS: Final = "api/pods.json"
+EVENTS: Final = "api/events.json"
+SLICES: Final = "api/resourceslices.json"
+DEVICES: Final = "api/devices.json"
+POLICY: Final = "api/policy.json"
+API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, DEVICES, POLICY)
+FILES: Final = frozenset((MANIFEST, KUBELET_CONFIG, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES))
+"""All files beside `sys/` and `proc/`. Others in an archive are passed over."""
+
+LARGEST: Final = 48 << 20
+"""Bytes of all these files together."""
+MOST_PODS: Final = 10_000
+_LARGEST_MANIFEST = 1 << 20
+
+
+class Missing(NamedTuple):
+    """A part of a bundle that could not be had, and the reason."""
+
+    part: str
+    reason: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a bundle is of. `captured` is a time in RFC 3339, `by` the program that wrote it; both may be empty."""
+
+    node: str = ""
+    captured: str = ""
+    by: str = ""
+    missing: tuple[Missing, ...] = ()
+
+
+def read_manifest(data: bytes, source: str) -> Manifest:
+    """Decode a manifest. Raises `InputError`."""
+    try:
+        if len(data) > _LARGEST_MANIFEST:
+            raise ValueError("is too large")
+        return msgspec.json.decode(data, type=Manifest)
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(error), source=f"{source}/{MANIFEST}", remedy="podslice capture writes one") from None

@@ -1,0 +1,259 @@
+"""A bundle gives every command a node; it holds no secrets, and a hostile one does no harm."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from podslice.host.bundle import opened
+from podslice.host.bundle.layout import LARGEST, PODS
+from podslice.host.bundle.opened import open_bundle
+from podslice.host.bundle.redact import redact_device_file, restore_device_sum
+from podslice.node.devices.checkpoint import PodDevicesEntry, encode, load
+from podslice.values.errors import InputError
+from tests.host import bundles
+from tests.host.bundles import SECRET
+from tests.machine.test_snapshot import write_tar
+from tests.shell import podslice as run
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return bundles.write(tmp_path / "n7.podslice.tar.gz")
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    """The refused pod as a manifest."""
+    path = tmp_path / "big.json"
+    path.write_text(json.dumps({**bundles.pod("huge", 6), "status": {}}))
+    return path
+
+
+def test_explain_takes_everything_from_a_bundle(bundle: Path, big: Path) -> None:
+    """Machine, configuration, pods and state are those of the node: 6 CPUs do not fit on a node with 6 and 4 free."""
+    answer = run("explain", big, "--node", bundle, "--no-predicates", "--no-fixes", "-o", "json")
+    assert answer.returncode == 1, answer.stderr
+    (one,) = json.loads(answer.stdout)["items"]
+    assert one["reason"] == "TopologyAffinityError"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("admit", "{pod}"), ("explain", "{pod}"), ("whatif", "{pod}"), ("inspect", "{pod}"), ("draw",), ("defrag",),
+        ("topology",), ("lint", "{pod}"), ("reserve",), ("state", "show"), ("state", "verify"), ("state", "repair"),
+    ],
+)  # fmt: skip
+def test_every_command_takes_a_bundle(bundle: Path, big: Path, words: tuple[str, ...]) -> None:
+    """No command that takes a machine, a configuration, pods or state fails with it, or names a file that the user does
+    not have."""
+    answer = run(*(big if word == "{pod}" else word for word in words), "--node", bundle)
+    assert answer.returncode in (0, 1), answer.stderr
+    assert "error" not in answer.stderr
+    assert "/tmp/podslice-" not in answer.stdout + answer.stderr
+    assert not any(path.name.startswith("podslice-") and path.is_dir() for path in bundle.parent.iterdir())
+
+
+def test_options_override_parts(bundle: Path, big: Path, tmp_path: Path) -> None:
+    """What the command line names replaces that part alone, wherever --node stands."""
+    empty = tmp_path / "none.yaml"
+    empty.write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    state = tmp_path / "state"
+    state.mkdir()
+    for name, data in bundles.state_files(()).items():
+        (state / name).write_bytes(data)
+    given = ("--pods", empty, "--state", state)
+    for words in ((*given, "--node", bundle), ("--node", bundle, *given)):
+        assert run("admit", big, *words, "--no-predicates").returncode == 0
+    answer = run("topology", "--machine", "xeon-6338-2s", "--node", bundle)
+    assert "xeon" in answer.stdout.lower()
+
+
+def test_folder_is_a_bundle_too(bundle: Path, big: Path, tmp_path: Path) -> None:
+    """An unpacked bundle, or an archive with a folder around it, answers as the archive."""
+    folder = tmp_path / "open" / "n7"
+    with tarfile.open(bundle) as archive:
+        archive.extractall(folder, filter="data")
+    around = shutil.make_archive(str(tmp_path / "around"), "gztar", folder.parent)
+    said = [run("explain", big, "--node", name, "--no-predicates", "--no-fixes") for name in (bundle, folder, around)]
+    assert said[0].returncode == 1
+    assert len({one.stdout for one in said}) == 1
+
+
+def test_snapshot_is_a_bundle_of_a_machine(tmp_path: Path) -> None:
+    """An archive of sys/ and proc/ alone, as capture.sh wrote it before, gives the machine."""
+    answer = run("topology", "--node", write_tar(tmp_path / "m.tar.gz"))
+    assert answer.returncode == 0
+    assert "Test CPU" in answer.stdout
+
+
+def test_bundle_without_machine(tmp_path: Path, big: Path) -> None:
+    """Nothing is answered about the machine on which the command runs."""
+    path = bundles.write(tmp_path / "s.tar.gz", machine=False, api=False)
+    answer = run("explain", big, "--node", path)
+    assert answer.returncode == 2
+    assert "does not describe the machine (name it with --machine, --sysfs or --from)" in answer.stderr
+    assert run("state", "show", "--node", path).returncode == 0
+
+
+def test_errors_name_the_file_of_the_bundle(tmp_path: Path, big: Path) -> None:
+    """A damaged state file is named by the bundle's path and its own in it."""
+    made = bundles.parts()
+    made.files["kubelet/cpu_manager_state"] = b"{"
+    path = tmp_path / "bad.tar.gz"
+    path.write_bytes(made.archive(bundles.Manifest()))
+    answer = run("explain", big, "--node", path)
+    assert answer.returncode == 2
+    assert "/tmp/podslice-" not in answer.stderr
+    assert "cpu_manager_state" in answer.stderr
+
+
+def test_repair_never_writes_into_a_bundle(bundle: Path) -> None:
+    before = bundle.read_bytes()
+    answer = run("state", "repair", "--node", bundle, "--write")
+    assert answer.returncode == 2
+    assert "--write: does not write into a bundle" in answer.stderr
+    assert bundle.read_bytes() == before
+
+
+def test_other_files_are_no_bundle(big: Path, tmp_path: Path) -> None:
+    answer = run("explain", big, "--node", big)
+    assert answer.returncode == 2
+    assert "is not a bundle, which is a folder or a tar archive" in answer.stderr
+    assert "does not exist" in run("explain", big, "--node", tmp_path / "no.tar.gz").stderr
+    (tmp_path / "empty").mkdir()
+    assert "holds nothing of a bundle" in run("explain", big, "--node", tmp_path / "empty").stderr
+
+
+# Secrets
+
+
+def test_no_secrets(bundle: Path) -> None:
+    """Environment, arguments, probes, volumes, annotations of others and headers of the configuration are left out; our
+    annotations stay."""
+    with tarfile.open(bundle) as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+    assert SECRET in json.dumps(bundles.RUNNING)
+    assert not [name for name, data in contents.items() if SECRET.encode() in data]
+    db = json.loads(contents[PODS])["items"][0]
+    assert db["metadata"]["annotations"] == {"podslice.io/movable": "true"}
+    assert db["spec"]["containers"][0].keys() == {"name", "image", "resources"}
+
+
+def test_device_file_without_answers() -> None:
+    """The plugins' answers, which have environment variables, are cut out; the checksum is that of the rest, also where
+    capture.sh cut them out."""
+    entry = PodDevicesEntry("uid-db", "main", "example.com/gpu", {0: ["g0"]}, SECRET.encode())
+    data = encode([entry], {"example.com/gpu": ["g0", "g1"]})
+    bare = redact_device_file(data)
+    assert load(bare).entries == [entry._replace(response=None)]
+    content = msgspec.json.decode(data)
+    content["Data"]["PodDeviceEntries"][0]["AllocResp"] = None
+    assert restore_device_sum(msgspec.json.encode(content)) == bare
+    assert restore_device_sum(data) == data
+    assert redact_device_file(b"{") == restore_device_sum(b"{") == b"{"
+
+
+# Hostile bundles
+
+
+def archive_of(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for member, data in members:
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, target
+    return made
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../escaped", "/escaped", "api/../../escaped", "kubelet/pods/../../../escaped/x"],
+)
+def test_names_that_climb(tmp_path: Path, name: str) -> None:
+    """Nothing is written but files of the layout, below the folder."""
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    path = archive_of(tmp_path / "x.tar.gz", [(member(name), b"x"), (member(f"n/{PODS}"), b"{}")])
+    open_bundle(path, inside)
+    assert {one.relative_to(tmp_path).as_posix() for one in tmp_path.rglob("*")} <= {
+        "a", "a/b", "a/b/api", "a/b/api/pods.json", "a/b/kubelet", "a/b/kubelet/pods", "x.tar.gz",
+    }  # fmt: skip
+
+
+def test_links_in_an_archive_have_no_effect(tmp_path: Path) -> None:
+    """A link under a name of the layout is passed over, as are files behind a linked folder."""
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / "out").mkdir()
+    links = [
+        (member("api", tarfile.SYMTYPE, str(target)), b""),
+        (member("kubelet/config.yaml", tarfile.SYMTYPE, "/etc/passwd"), b""),
+        (member("api/node.json", tarfile.LNKTYPE, "/etc/passwd"), b""),
+        (member("kubelet/cpu_manager_state", tarfile.FIFOTYPE), b""),
+        (member(PODS), b"{}"),
+    ]
+    found = open_bundle(archive_of(tmp_path / "x.tar.gz", links), tmp_path / "out")
+    assert list(target.iterdir()) == []
+    assert (found.config, found.state, found.sources) == (None, None, ())
+    assert found.pods is not None
+    assert not found.pods.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["api", "api/pods.json", "kubelet/config.yaml", "kubelet"])
+def test_links_in_a_folder_are_refused(bundle: Path, tmp_path: Path, name: str) -> None:
+    """An unpacked archive of a stranger may link to any file of the reader."""
+    folder = tmp_path / "n7"
+    with tarfile.open(bundle) as archive:
+        archive.extractall(folder, filter="data")
+    place = folder / name
+    elsewhere = tmp_path / "elsewhere"
+    if place.exists():
+        place.rename(elsewhere)
+    else:
+        elsewhere.write_text("kind: KubeletConfiguration")
+    place.symlink_to(elsewhere)
+    with pytest.raises(InputError, match="is a link"):
+        open_bundle(folder, tmp_path / "scratch")
+
+
+def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file is refused before it is read, and so are very many pods; a packed bomb is refused as by --sysfs."""
+    huge = member("api/pods.json")
+    huge.size = LARGEST + 1
+    path = tmp_path / "x.tar"
+    path.write_bytes(huge.tobuf() + bytes(1024))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="absurd size: more than 48 MiB"):
+        open_bundle(path, tmp_path / "out")
+    monkeypatch.setattr(opened, "MOST_PODS", 3)
+    many = [(member(f"kubelet/pods/p{n}", tarfile.DIRTYPE), b"") for n in range(4)]
+    with pytest.raises(InputError, match="absurd size: more than 3 pods"):
+        open_bundle(archive_of(tmp_path / "y.tar.gz", many), tmp_path / "out")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"missing": 3}', b"\xff", b"[" * 100_000])
+def test_bad_manifests(tmp_path: Path, data: bytes) -> None:
+    path = archive_of(tmp_path / "x.tar.gz", [(member("bundle.json"), data), (member(PODS), b"{}")])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match=r"x\.tar\.gz/bundle\.json"):
+        open_bundle(path, tmp_path / "out")
+
+
+def test_damaged_archives(bundle: Path, big: Path) -> None:
+    bundle.write_bytes(bundle.read_bytes()[:-400])
+    answer = run("explain", big, "--node", bundle)
+    assert answer.returncode == 2
+    assert "is not a readable tar archive" in answer.stderr
