@@ -52,7 +52,7 @@ from podslice.replica.nodestate import read_node_state
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
 from podslice.replica.stream_messages import Beat, decode_down, decode_up
-from podslice.serve.app import App
+from podslice.serve.app import App, ShownNode
 from podslice.service.http.page_server import Handler
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
 from podslice.values.quantity import Quantity, QuantityError
@@ -280,8 +280,8 @@ class _Server:
     """What the HTTP handler needs of the server."""
 
     def __init__(self, token: str) -> None:
-        node = Node(MACHINE, CONFIG)
-        self.app = App(lambda: node, lambda: "fixed", token=token)
+        shown = ShownNode(Node(MACHINE, CONFIG))
+        self.app = App(lambda: shown, lambda: "fixed", token=token)
         self.turns = threading.BoundedSemaphore()
         self.patience_seconds = 0.0
 

@@ -43,7 +43,7 @@ def test_defrag_prints_a_plan(tmp_path: Path) -> None:
     result = run("defrag", big, "--pods", running, *NODE)
     assert (result.returncode, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert lines == [
+    assert lines[2:] == [
         "default/big fits after 1 container move (proven minimal: no plan has fewer).",
         "STEP POD CONTAINER CPUS NOW CPUS THEN",
         "1 default/web app 2-5 28-31",
@@ -56,7 +56,7 @@ def test_wide_plans_have_counts_and_numa_nodes(tmp_path: Path) -> None:
     """`-o wide` shows for every set its CPUs and NUMA nodes, of moves and of restarts."""
     big, running = _files(tmp_path, 14)
     moves = run("defrag", big, "--pods", running, *NODE, "-o", "wide").stdout.splitlines()
-    assert [" ".join(line.split()) for line in moves[1:]] == [
+    assert [" ".join(line.split()) for line in moves[3:]] == [
         "STEP POD CONTAINER CPUS NOW COUNT NUMA NOW CPUS THEN COUNT NUMA THEN",
         "1 default/web app 2-5 4 NUMA 0 28-31 4 NUMA 1",
         "2 default/big is admitted - - - 2-15 14 NUMA 0",
@@ -91,7 +91,7 @@ def test_defrag_by_restarts(tmp_path: Path) -> None:
     result = run("defrag", big, "--pods", running, "--restarts", *NODE)
     assert (result.returncode, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert lines == [
+    assert lines[2:] == [
         "default/big fits after 1 pod restart (every smaller set of pods was tried).",
         "STEP POD WHAT CPUS NOW CPUS THEN",
         "1 default/web ends 2-5 -",

@@ -57,7 +57,7 @@ def test_table(tmp_path: Path) -> None:
         "fix: did",
     ):
         assert part in result.stdout
-    assert result.stdout.endswith("1 pod: 1 warning\n")
+    assert "\n1 pod: 1 warning\n" in result.stdout
     assert "\x1b" not in result.stdout
 
 
@@ -185,7 +185,7 @@ def test_a_configuration_that_is_none() -> None:
 def test_other_yaml_is_passed_over() -> None:
     """Files that hold no Kubernetes objects are not an error, so that the hook can see all YAML files."""
     result = run("-", stdin="services: {web: {image: web}}\n---\n- just\n- a list\n")
-    assert (result.returncode, result.stdout) == (0, "0 pods: no findings\n")
+    assert (result.returncode, result.stdout.splitlines()[0]) == (0, "0 pods: no findings")
 
 
 def test_no_file_is_bad_input() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from podslice import InputError, Node
-from podslice.serve.app import App
+from podslice.serve.app import App, ShownNode
 from podslice.service.http.guard import LARGEST_BODY, Request
 from podslice.service.http.page_server import PageServer, check_binding
 from tests.clock import PATIENCE
@@ -37,7 +37,7 @@ def small_node() -> Node:
 @pytest.fixture
 def app() -> App:
     node = small_node()
-    return App(lambda: node, lambda: "fixed")
+    return App(lambda: ShownNode(node), lambda: "fixed")
 
 
 def post(app: App, body: str, headers: dict[str, str] = OURS) -> tuple[int, str]:
@@ -107,7 +107,7 @@ def test_strangers_are_refused(app: App) -> None:
 def test_token() -> None:
     """With a token no request gets in without it; the page turns it into a cookie and removes it from the address."""
     node = small_node()
-    app = App(lambda: node, lambda: "fixed", token=TOKEN)
+    app = App(lambda: ShownNode(node), lambda: "fixed", token=TOKEN)
     elsewhere = {"host": "node7.example"}
     assert app.respond(Request("GET", "/", headers=elsewhere)).status == 401
     assert app.respond(Request("GET", "/", query="token=wrong", headers=elsewhere)).status == 401
@@ -124,11 +124,11 @@ def test_changes_are_seen() -> None:
     stamps = iter([1, 1, 2, 3])
     made: list[int] = []
 
-    def make() -> Node:
+    def make() -> ShownNode:
         made.append(1)
         if len(made) == 3:
             raise InputError("is damaged", source="cpu_manager_state")
-        return small_node()
+        return ShownNode(small_node())
 
     app = App(make, lambda: next(stamps))
     answers = [app.respond(Request("GET", "/node", headers=LOCAL)) for _ in range(4)]

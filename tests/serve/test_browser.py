@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from podslice.cli.node_option import start_node
 from podslice.draw.command import stamps
-from podslice.serve.app import App
+from podslice.serve.app import App, ShownNode
 from podslice.service.http.page_server import PageServer
 from tests.cli.test_draw import SMALL, write_state
 from tests.serve.browser import CHROMIUM, Browser
@@ -27,7 +28,8 @@ def test_page_in_chromium(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     write_state(state, "2")
-    app = App(lambda: start_node(source=(SMALL,), state_path=state, overrides=OVERRIDES).node, lambda: stamps(state))
+    node = partial(start_node, source=(SMALL,), state_path=state, overrides=OVERRIDES)
+    app = App(lambda: ShownNode(node().node), lambda: stamps(state))
     with PageServer("127.0.0.1", 0, app) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from podslice import Node
-from podslice.serve.app import App
+from podslice.serve.app import App, ShownNode
 from podslice.service.http.guard import LARGEST_BODY, Request
 from podslice.service.http.page_server import PageServer
 from tests.serve.test_app import LOCAL, POD, post, small_node
@@ -21,7 +20,7 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture
 def server() -> Iterator[PageServer]:
     node = small_node()
-    with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed")) as running:
+    with PageServer("127.0.0.1", 0, App(lambda: ShownNode(node), lambda: "fixed")) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield running
@@ -69,7 +68,7 @@ def test_strangers_send_no_body() -> None:
     """A request without the right to an answer is refused before its body is read: without token, own header, right
     host, path or method."""
     node = small_node()
-    with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed", token=TOKEN)) as server:
+    with PageServer("127.0.0.1", 0, App(lambda: ShownNode(node), lambda: "fixed", token=TOKEN)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         head = b"Host: localhost\r\nX-Podslice: 1\r\nContent-Length: 100\r\n\r\n"
@@ -99,7 +98,7 @@ def test_refused_before_the_body(server: PageServer, line: bytes, headers: bytes
 def test_hosts(host: str) -> None:
     """Only a loopback name with a port, and nothing behind it, is this page."""
     node = small_node()
-    app = App(lambda: node, lambda: "fixed")
+    app = App(lambda: ShownNode(node), lambda: "fixed")
     expected = 403 if "evil" in host else 200
     assert app.respond(Request("GET", "/", headers={"host": host})).status == expected
 
@@ -107,7 +106,7 @@ def test_hosts(host: str) -> None:
 def test_slow_senders_are_hung_up_on() -> None:
     """A connection lasts a limited time, whatever it sends meanwhile."""
     node = small_node()
-    with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed")) as server:
+    with PageServer("127.0.0.1", 0, App(lambda: ShownNode(node), lambda: "fixed")) as server:
         server.connection_seconds = -1.0
         with socket.create_connection(server.server_address[:2], timeout=60) as client:
             client.sendall(b"POST /explain HTTP/1.1\r\nHost: localhost\r\nX-Podslice: 1\r\nContent-Length: 9\r\n\r\nab")
@@ -120,10 +119,10 @@ def test_a_busy_page_says_so() -> None:
     """While one request takes long, another gets 503 after a while instead of waiting for ever."""
     entered, go_on = threading.Event(), threading.Event()
 
-    def slow() -> Node:
+    def slow() -> ShownNode:
         entered.set()
         go_on.wait()
-        return small_node()
+        return ShownNode(small_node())
 
     with PageServer("127.0.0.1", 0, App(slow, lambda: "fixed")) as server:
         server.patience_seconds = 0.0
@@ -142,7 +141,7 @@ def test_a_busy_page_says_so() -> None:
 def test_pods_and_containers_are_counted() -> None:
     """A page answers for a limited number of containers and bytes."""
     node = small_node()
-    app = App(lambda: node, lambda: "fixed")
+    app = App(lambda: ShownNode(node), lambda: "fixed")
     many = "".join(f"  - {{name: c{i}, image: x}}\n" for i in range(201))
     pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers:\n{many}"
     status, text = post(app, pod)

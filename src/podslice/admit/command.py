@@ -22,9 +22,11 @@ from podslice.cli.output import (
     quiet_option,
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.draw.command import picture_form, write_picture
+from podslice.evidence.provenance import provenance_line
 from podslice.node.decision import ContainerDecision, Decision
 from podslice.node.node import Node
 from podslice.render.ansi import echo, style
@@ -34,7 +36,10 @@ from podslice.values.errors import UpstreamDefectError
 from podslice.values.reasons import UPSTREAM_DEFECT
 
 if TYPE_CHECKING:
+    from podslice.evidence.provenance import Provenance
     from podslice.node.view import NodeView
+
+_UNPINNED = "With cpuManagerPolicy none no container gets CPUs of its own (--set cpuManagerPolicy=static)."
 
 
 @click.command()
@@ -92,11 +97,11 @@ def admit(
     if not files and claims is None:
         raise click.UsageError("Missing argument 'FILE...'.")
     form = picture_form(None, out)
-    node, _, warnings = start_node(**options)
+    asked = read_pods(files, **options)
+    node, _, warnings, provenance = start_node(asked=asked.pods, **options)
     before = None if out is None else picture_of(node.view)
-    read = read_pods(files, taken=set(node.pods), **options)
+    read = asked.beside(set(node.pods))
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
-    profile = options["profile"]
     answers: list[ClaimAnswer] = []
     decisions = [_decide(node, pod) for pod in allocate_claims(claims, read.pods, answers, node.rules.gates)]
     # Resizes come after all pods, as on a node where the pods run already.
@@ -107,7 +112,9 @@ def admit(
     if only_refused:
         decisions = [decision for decision in decisions if not decision.admitted]
     if out is not None:
-        write_picture(out, [("", picture_of(node.view, before=before))], form)
+        basis = provenance_line(provenance)
+        write_picture(out, [("", picture_of(node.view, before=before, basis=basis))], form)
+    print_provenance(provenance, output)
     if output in ("table", "wide"):
         if claims is not None:
             from podslice.dra.commands.table import print_answers
@@ -115,13 +122,13 @@ def admit(
             print_answers(answers)
             echo("")
         if decisions or claims is None:
-            print_admissions(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
+            print_admissions(node, decisions, resizes, wide=output == "wide", show_map=show_map)
     elif output == "nrt":
         from podslice.node_objects.write_nrt import node_topology
 
         print_data(node_topology(node), "yaml")
     else:
-        emit(_report(node, decisions, resizes, profile, answers), output)
+        emit(_report(node, decisions, resizes, answers, provenance), output)
     if not all_admitted:
         sys.exit(1)
 
@@ -150,20 +157,28 @@ def _resize(node: Node, requested: RequestedResize) -> Resized:
 
 
 def _report(
-    node: Node, decisions: list[Decision], resizes: list[Resized], profile: str, answers: list[ClaimAnswer]
+    node: Node,
+    decisions: list[Decision],
+    resizes: list[Resized],
+    answers: list[ClaimAnswer],
+    provenance: Provenance,
 ) -> AdmissionReport:
     cpus = NodeCPUs(node.reserved_cpus, node.shared_cpus, node.assignable_cpus)
-    return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus, tuple(resizes), tuple(answers))
+    profile = provenance.profile
+    return AdmissionReport(
+        node.machine.name, profile, tuple(decisions), cpus, tuple(resizes), tuple(answers), provenance
+    )
 
 
 def print_admissions(
-    node: Node, decisions: list[Decision], resizes: list[Resized], profile: str, *, wide: bool, show_map: bool
+    node: Node, decisions: list[Decision], resizes: list[Resized], *, wide: bool, show_map: bool
 ) -> None:
     """Print the decisions as a table, the reasons of refusals, and with `show_map` the map of the node."""
     from podslice.render.prose import wrap_lines
     from podslice.render.table import print_table
 
-    echo(wrap_lines(_headline(node, profile), prose_width()) + "\n")
+    if not node.view.pins_cpus:
+        echo(wrap_lines(_UNPINNED, prose_width()) + "\n")
     memory = node.view.binds_memory
     devices = bool(node.view.devices)
     headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
@@ -220,24 +235,6 @@ def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
     for container in decision.containers:
         if container.error:
             yield f"container {container.name} does not start", container.error
-
-
-def _headline(node: Node, profile: str) -> str:
-    config = node.view.config
-    machine = node.machine
-    parts = [
-        machine.name or "machine",
-        f"{machine.cpu_count} CPUs",
-        f"{len(machine.nodes)} NUMA node{'s' if len(machine.nodes) != 1 else ''}",
-        f"CPU manager {config.cpu_manager_policy}",
-        f"Topology manager {config.topology_manager_policy}"
-        + (f" ({config.topology_manager_scope} scope)" if config.aligns else ""),
-        f"profile {profile}",
-    ]
-    line = " · ".join(parts)
-    if config.cpu_manager_policy == "none":
-        line += "\nWith cpuManagerPolicy none no container gets CPUs of its own (--set cpuManagerPolicy=static)."
-    return line
 
 
 def _memory_table(node: Node) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.evidence.provenance import Provenance
 from podslice.node.decision import Decision, ResizeDecision
 from podslice.values.cpuset import CPUSet
 
@@ -87,7 +88,8 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
 
 
 class AdmissionReport(msgspec.Struct, frozen=True):
-    """Verdicts in the order in which the pods were admitted and then resized, and the node after them."""
+    """Verdicts in the order in which the pods were admitted and then resized, the node after them, and what they rest
+    on."""
 
     machine: str
     profile: str
@@ -95,3 +97,4 @@ class AdmissionReport(msgspec.Struct, frozen=True):
     node: NodeCPUs
     resizes: tuple[Resized, ...] = ()
     claims: tuple[ClaimAnswer, ...] = ()
+    provenance: Provenance = Provenance()

@@ -95,7 +95,7 @@ def run_command(command: click.Command, name: str) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
     except PodsliceError as error:
-        _fail(str(error))
+        _fail(error)
     except BrokenPipeError:
         _give_up_output(141)  # 128 + SIGPIPE, as a shell reports it
     except OSError as error:
@@ -109,7 +109,7 @@ def run_command(command: click.Command, name: str) -> None:
     _fail("there is not enough memory for this input; give it less, or raise the limit (ulimit -v)")  # here it is free
 
 
-def _fail(problem: str) -> None:
+def _fail(problem: object) -> None:
     print_error(problem)
     sys.exit(2)
 

@@ -15,9 +15,12 @@ from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
+from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, stating
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.validation import validate
+from podslice.evidence.listed import find_node_name, sort_listed
+from podslice.evidence.provenance import CountedPods, LeftOut, Provenance
 from podslice.machine.devices import DeviceInventory
 from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES
 from podslice.node.container import STATE_FILE_OF_STAGE
@@ -29,6 +32,7 @@ from podslice.values.gate_table import gate_warnings
 from podslice.values.quirks import PROFILES
 
 if TYPE_CHECKING:
+    from podslice.api.manifests.manifest import LoadedPod
     from podslice.config.kubelet_file import LoadedConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,11 +115,12 @@ def running_options(command: F) -> F:
 
 class Running(NamedTuple):
     """Pods and state that a node has already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`, the
-    state files of `--state` by name (empty without it), the UIDs of pods that the kubelet `knows` (None: unknown), and
-    warnings for the user."""
+    listed pods that are `left_out`, the state files of `--state` by name (empty without it), the UIDs of pods that the
+    kubelet `knows` (None: unknown), and warnings for the user."""
 
     listed: tuple[Pod, ...]
     ended: frozenset[str]
+    left_out: tuple[LeftOut, ...]
     files: dict[str, bytes]
     knows: frozenset[str] | None
     warnings: tuple[str, ...]
@@ -139,33 +144,38 @@ def read_running(
     replicas: bool = False,
     strict: bool = False,
     validate: bool = True,
+    asked: Iterable[LoadedPod] = (),
+    machine_name: str = "",
     **_: Any,
 ) -> Running:
-    """Read what the `running_options` name; other options are ignored. Raises `InputError`."""
+    """Read what the `running_options` name; other options are ignored. The node that pods `asked` about are bound to,
+    or else the machine of this name, says which listed pods are of other nodes. Raises `InputError`."""
     from podslice.host.state.state_directory import read_state_directory
-    from podslice.state_files.running import ENDED
 
     given = read_pods(
         (pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate, none_is_fine=True
     )
-    listed = tuple(one.pod for one in given.pods if one.pod.status.phase not in ENDED)
-    ended = frozenset(one.pod.metadata.uid for one in given.pods if one.pod.status.phase in ENDED)
+    pods = [one.pod for one in given.pods]
+    name = find_node_name((one.pod for one in asked), machine_name, pods)
+    found = sort_listed(pods, name)
+    listed, ended = found.running, frozenset(pod.metadata.uid for pod in found.ended)
     files = read_state_directory(state_path) if state_path else {}
     warnings = (*given.warnings, *_several_nodes(listed))
     if state_path is not None and (own := read_agent_pods(state_path)) is not None:
         named = {pod.metadata.uid for pod in listed} | ended
         listed = (*(pod for uid, pod in own.items() if uid not in named), *listed)
-        return Running(listed, ended, files, frozenset(own), warnings)
+        return Running(listed, ended, found.left_out, files, frozenset(own), warnings)
     knows = find_known_pods(state_path, files) if state_path else None
-    return Running(listed, ended, files, knows, warnings)
+    return Running(listed, ended, found.left_out, files, knows, warnings)
 
 
 class StartedNode(NamedTuple):
-    """A started node, the pods that run on it, and warnings for the user."""
+    """A started node, the pods that run on it, warnings for the user, and what the node rests on."""
 
     node: Node
     running: tuple[Pod, ...]
     warnings: tuple[str, ...]
+    provenance: Provenance
 
 
 def start_node(
@@ -184,53 +194,66 @@ def start_node(
     replicas: bool = False,
     strict: bool = False,
     validate: bool = True,
+    asked: Iterable[LoadedPod] = (),
 ) -> StartedNode:
-    """Start the node that the options describe, with its running pods. Raises `InputError`."""
+    """Start the node that the options describe, with its running pods. Pods `asked` about that are bound to a node say
+    which of the listed pods run there. Raises `InputError`, with what is assumed of the machine in its notes."""
     described = resolve_node(machine, sysfs, source)
+    assumed = assumptions(described, configured=config_path is not None)
     chosen = described.machine
     config, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=described.fields)
-    warnings = (*warnings_about(described, config, configured=config_path is not None), *warnings)
+    warnings = (*contradictions(config, described), *warnings)
     devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
     unnamed = describe_missing_options(
         configured=bool(config_path or overrides), machine=any(x is not None for x in (machine, sysfs, source))
     )
     there = read_running(
-        pods_path=pods_path, state_path=state_path, replicas=replicas, strict=strict, validate=validate
+        pods_path=pods_path,
+        state_path=state_path,
+        replicas=replicas,
+        strict=strict,
+        validate=validate,
+        asked=asked,
+        machine_name=chosen.name,
     )
-    node = start_or_explain(
-        lambda: Node(
-            chosen,
+    with stating(assumed):
+        node = start_or_explain(
+            lambda: Node(
+                chosen,
+                config,
+                profile=profile,
+                devices=devices,
+                predicates=predicates,
+                files=there.files,
+                policy=policy,
+            ),
             config,
-            profile=profile,
-            devices=devices,
-            predicates=predicates,
-            files=there.files,
-            policy=policy,
-        ),
-        config,
-        state=None if state_path is None else GivenState(state_path, there.files, unnamed),
-    )
-    pods = (*there.listed, *there.owners())
-    refused = node.resume(pods) if there.files else node.settle(pods, restored=False)
+            state=None if state_path is None else GivenState(state_path, there.files, unnamed),
+        )
+        pods = (*there.listed, *there.owners())
+        refused = node.resume(pods) if there.files else node.settle(pods, restored=False)
     gone = {decision.uid for decision in refused}
     running = tuple(pod for pod in pods if pod.metadata.uid not in gone)
-    return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)))
-
-
-def assumptions(described: DescribedNode, *, configured: bool) -> Iterator[str]:
-    """Yield what is assumed of a node that an object describes; of its configuration only where none is given."""
-    for line in (*described.assumed, *(() if configured else described.settled)):
-        yield f"assumed: {line}"
+    provenance = Provenance(
+        machine=machine_origin(chosen, name=machine, sysfs=sysfs, source=source),
+        configuration=configuration_origin(config, config_path, overrides, described.fields),
+        profile=profile,
+        state=str(state_path or ""),
+        pods=CountedPods(len(running), there.left_out),
+        assumptions=assumed,
+    )
+    return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)), provenance)
 
 
 def warnings_about(described: DescribedNode, config: KubeletConfig, *, configured: bool) -> Iterator[str]:
     """Yield what is assumed of a node that an object describes, and where its configuration contradicts the object."""
-    yield from assumptions(described, configured=configured)
-    yield from _contradictions(config, described)
+    for line in assumptions(described, configured=configured):
+        yield f"assumed: {line}"
+    yield from contradictions(config, described)
 
 
-def _contradictions(config: KubeletConfig, described: DescribedNode) -> Iterator[str]:
+def contradictions(config: KubeletConfig, described: DescribedNode) -> Iterator[str]:
     """Yield where the given configuration contradicts the object that describes the node."""
     known = {field.encode_name: field.name for field in msgspec.structs.fields(KubeletConfig)}
     for name in ("topologyManagerPolicy", "topologyManagerScope"):

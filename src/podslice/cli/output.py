@@ -116,9 +116,11 @@ def print_data(data: Any, output: str) -> None:
 
 
 def print_error(problem: object) -> None:
-    """Print an error on standard error, in one line for each of its problems."""
+    """Print an error on standard error, in one line for each of its problems, and its notes."""
     for line in str(problem).split("\n"):
         echo(f"podslice: error: {visible(line)}", err=True)
+    for note in getattr(problem, "__notes__", ()):
+        echo(f"podslice: note: {visible(note)}", err=True)
 
 
 def print_warnings(warnings: tuple[str, ...]) -> None:

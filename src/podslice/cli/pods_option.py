@@ -36,10 +36,19 @@ def pod_options(command: F) -> F:
 
 
 class ReadPods(NamedTuple):
-    """Pods of files, and warnings about them for the user."""
+    """Pods of files with unique names and UIDs, warnings about them for the user, and the pods as they were written."""
 
     pods: tuple[LoadedPod, ...]
     warnings: tuple[str, ...]
+    written: tuple[LoadedPod, ...]
+
+    def beside(self, taken: Collection[str]) -> ReadPods:
+        """Return the pods with UIDs that are not in `taken`, those of the pods that run on the node."""
+        from podslice.api.manifests.manifest import assign_names
+
+        more = tuple(_one_more(one) for one in self.written if one.pod.metadata.uid in taken)
+        pods = tuple(assign_names(list(self.written), taken=taken))
+        return ReadPods(pods, (*self.warnings, *more), self.written)
 
 
 def read_pods(
@@ -48,12 +57,12 @@ def read_pods(
     replicas: bool = False,
     strict: bool = False,
     validate: bool = True,
-    taken: Collection[str] = (),
     none_is_fine: bool = False,
     without_ended: bool = False,
     **_: Any,
 ) -> ReadPods:
-    """Read the pods of all files, with unique names and UIDs that are not in `taken`. Other options are ignored.
+    """Read the pods of all files, with unique names and UIDs; `ReadPods.beside` makes them unique on a node as well.
+    Other options are ignored.
 
     With `none_is_fine` the files list what is on a node: a list may be empty, and may contain pods that have ended. In
     other files such pods count like all others, with a warning where they are beside pods that have not ended;
@@ -78,10 +87,9 @@ def read_pods(
     warnings = [warning for one in loaded for warning in one.warnings]
     if not replicas:
         warnings += [_one_of_many(one) for one in loaded if one.replicas > 1]
-    warnings += [_one_more(one) for one in loaded if one.pod.metadata.uid in taken]
     if ended:
         warnings.append(_over(ended, "they are left out" if without_ended else "they are counted all the same"))
-    return ReadPods(tuple(assign_names(loaded, taken=taken)), tuple(warnings))
+    return ReadPods(tuple(assign_names(loaded)), tuple(warnings), tuple(loaded))
 
 
 def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[str, ...]:
@@ -108,7 +116,7 @@ def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[
 
 def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
     """Return the pods that have ended; none where all have, since then the command is about them."""
-    from podslice.state_files.running import ENDED
+    from podslice.evidence.listed import ENDED
 
     ended = [one for one in loaded if one.pod.status.phase in ENDED]
     return ended if len(ended) < len(loaded) else []

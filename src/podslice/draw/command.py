@@ -15,9 +15,10 @@ from podslice.cli.node_option import node_options, resize_option, running_option
 from podslice.cli.output import print_warnings, prose_width, use_colours, write_text
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.resize_option import RequestedResize, read_resizes
+from podslice.evidence.provenance import provenance_line
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.node import Node
-from podslice.render.ansi import echo, style, to_terminal
+from podslice.render.ansi import echo, style, to_terminal, visible
 from podslice.render.picture import Picture, picture_of
 from podslice.values.errors import InputError, PodsliceError
 
@@ -79,11 +80,13 @@ def draw(
         _watch(options, interval)
         return
     form = picture_form(output, out)
-    started = start_node(**options)
-    read = read_pods(files, taken=set(started.node.pods), **options)
+    asked = read_pods(files, **options)
+    started = start_node(asked=asked.pods, **options)
+    read = asked.beside(set(started.node.pods))
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
     resizes = read_resizes(resize_paths, **options)
-    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, resizes)
+    basis = provenance_line(started.provenance)
+    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, resizes, basis)
     if out is None:
         echo(_render(pictures, form))
     else:
@@ -100,9 +103,9 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(
-    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[RequestedResize]
+    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[RequestedResize], basis: str
 ) -> list[tuple[str, Picture]]:
-    before = picture_of(node.view)
+    before = picture_of(node.view, basis=basis)
     if not pods and not evicted and not resizes:
         return [("", before)]
     for name in evicted:
@@ -118,7 +121,7 @@ def _pictures(
         changes.append(
             f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}"
         )
-    after = f"After: {', '.join(changes)}", picture_of(node.view, before=before)
+    after = f"After: {', '.join(changes)}", picture_of(node.view, before=before, basis=basis)
     # An empty node before would only repeat the picture after.
     return [("Before", before), after] if before.pods else [after]
 
@@ -146,7 +149,10 @@ def _render(pictures: list[tuple[str, Picture]], form: str) -> str:
 
         heading, picture = pictures[-1]
         return to_svg(picture._replace(details=(*picture.details, heading)) if heading else picture)
-    return "\n\n".join(_terminal(heading, picture) for heading, picture in pictures)
+    return "\n\n".join(
+        _terminal(heading, picture._replace(basis="") if place else picture)
+        for place, (heading, picture) in enumerate(pictures)
+    )
 
 
 def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> None:
@@ -159,10 +165,11 @@ def _terminal(heading: str, picture: Picture) -> str:
     from podslice.render.prose import wrap_lines
     from podslice.render.terminal import to_text
 
+    basis = wrap_lines(visible(picture.basis), prose_width()) + "\n\n" if picture.basis else ""
     title = style(heading, bold=True) + "\n" if heading else ""
     width = shutil.get_terminal_size((120, 24)).columns
-    headline = wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
-    return title + headline + to_text(picture, width=width)
+    headline = "" if basis else wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
+    return basis + title + headline + to_text(picture, width=width)
 
 
 # Watching
@@ -185,7 +192,8 @@ def _watch(options: dict[str, Any], interval: float) -> None:
 def current_text(options: dict[str, Any]) -> str:
     """Return the picture of a state directory now, or the error in its place."""
     try:
-        return _terminal("", picture_of(start_node(**options).node.view))
+        started = start_node(**options)
+        return _terminal("", picture_of(started.node.view, basis=provenance_line(started.provenance)))
     except PodsliceError as error:
         return style(f"podslice: {error}", fg="red")
 

@@ -52,11 +52,17 @@ def to_html(pictures: Sequence[tuple[str, Picture]], *, title: str = "") -> str:
 
 
 def _once(pictures: Sequence[tuple[str, Picture]]) -> Iterator[tuple[str, Picture]]:
-    """Yield the pictures, each without the distances that an earlier one has already shown."""
+    """Yield the pictures, each without the distances and the basis that an earlier one has already shown."""
     shown: set[object] = set()
     for heading, picture in pictures:
-        yield heading, picture._replace(distances=()) if picture.distances in shown else picture
-        shown.add(picture.distances)
+        yield (
+            heading,
+            picture._replace(
+                distances=() if picture.distances in shown else picture.distances,
+                basis="" if picture.basis in shown else picture.basis,
+            ),
+        )
+        shown |= {picture.distances, picture.basis}
 
 
 def page(title: str, content: h.Node, *, style: str = "") -> str:
@@ -77,7 +83,8 @@ def section(heading: str, picture: Picture, prefix: str) -> h.Element:
     """Return a drawing with its table of owners."""
     return h.section(".picture")[
         heading and h.h2[heading],
-        h.div(".scroll")[svg_element(picture, prefix=prefix)],
+        h.p(".dim")[picture.basis] if picture.basis else None,
+        h.div(".scroll")[svg_element(picture._replace(basis=""), prefix=prefix)],
         _owners(picture, prefix),
     ]
 

@@ -134,6 +134,8 @@ class Picture(NamedTuple):
     loose_devices: tuple[DeviceBox, ...]
     classes: tuple[tuple[str, Bits], ...] = ()
     """CPU classes of the policy."""
+    basis: str = ""
+    """What the picture rests on, in one line."""
 
     @property
     def cpu_count(self) -> int:
@@ -152,8 +154,9 @@ class Picture(NamedTuple):
                         yield from core.cpus
 
 
-def picture_of(view: NodeView, *, before: Picture | None = None, title: str = "") -> Picture:
-    """Return the picture of a node; with `before`, CPUs whose owner changed since then are marked."""
+def picture_of(view: NodeView, *, before: Picture | None = None, title: str = "", basis: str = "") -> Picture:
+    """Return the picture of a node; with `before`, CPUs whose owner changed since then are marked. `basis` is what it
+    rests on."""
     pods, owners = _owners(view)
     owners = _assign_looks(owners, () if before is None else before.owners)
     classes = () if view.cpu_classes is None else tuple(view.cpu_classes.cpus.items())
@@ -180,6 +183,7 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
         distances=_distances(view.machine),
         loose_devices=tuple(_devices(view, None)),
         classes=classes,
+        basis=basis,
     )
 
 

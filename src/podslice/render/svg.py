@@ -12,6 +12,7 @@ from markupsafe import Markup
 from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Rectangle, lay_out
 from podslice.render.palette import Style, style_of
 from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, Picture, tip
+from podslice.render.prose import fold
 from podslice.render.table import format_bytes
 from podslice.values.cpuset import Bits, format_bits
 
@@ -34,6 +35,8 @@ svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8
 .podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
 """
 
+_CHARACTER = 6.1
+"""Width of a character in pixels, on average."""
 _NOTES = {POD_SHARED: " (shared in its pod)", POOLED: " (in the shared pool)"}
 
 _rect = htpy.Element("rect")
@@ -56,6 +59,7 @@ def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
         distances, bottom = _distances(picture, bottom)
     else:
         distances = []
+    basis, bottom = _basis(picture, layout, bottom)
     height = round(bottom + PAD)
     summary = ", ".join(picture.details)
     return htpy.Element("svg")(
@@ -75,7 +79,14 @@ def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
         _loose(picture, layout, prefix),
         legend,
         distances,
+        basis,
     ]
+
+
+def _basis(picture: Picture, layout: Layout, y: float) -> tuple[list[htpy.Element], float]:
+    """Return the lines that say what the picture rests on, and where they end."""
+    lines = fold(picture.basis, int((layout.width - 2 * PAD) / _CHARACTER)) if picture.basis else []
+    return [_words(PAD, y + 16 * (place + 1), line, "d") for place, line in enumerate(lines)], y + 16 * len(lines)
 
 
 def _words(x: float, y: float, text: str, kind: str = "", **more: str) -> htpy.Element:
@@ -302,7 +313,7 @@ def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.El
 
 def _cut(text: str, width: float) -> str:
     """Return the text, cut to `width` pixels."""
-    room = int(width / 6.1)
+    room = int(width / _CHARACTER)
     return text if len(text) <= room else text[: max(8, room - 1)] + "…"
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import NamedTuple
 
 from podslice.advise.explain.explain import explain_each
 from podslice.advise.explain.page import ShownExplanation, answer_fragment
 from podslice.api.manifests.manifest import ReadOptions, assign_names, load_pods_text
+from podslice.evidence.provenance import Provenance
 from podslice.node.node import Node
 from podslice.serve.pages import node_fragment, problem_fragment, shell
 from podslice.service.http.guard import LARGEST_BODY, Guard, Request, Response, html, page_policy, plain
@@ -22,13 +24,20 @@ MOST_CONTAINERS = 200
 _METHODS = {"/": "GET", "/node": "GET", "/explain": "POST"}
 
 
+class ShownNode(NamedTuple):
+    """A node, and what it rests on."""
+
+    node: Node
+    provenance: Provenance = Provenance()
+
+
 class App:
     """`make_node` builds the node from the files on disk, `stamp` changes when they do, `reading` are the options for
     reading pods."""
 
     def __init__(
         self,
-        make_node: Callable[[], Node],
+        make_node: Callable[[], ShownNode],
         stamp: Callable[[], object],
         *,
         token: str = "",
@@ -38,7 +47,7 @@ class App:
         self._make_node = make_node
         self._stamp = stamp
         self._guard = Guard(_METHODS, lambda: token)
-        self._known: tuple[object, Node] | None = None
+        self._known: tuple[object, ShownNode] | None = None
 
     def respond(self, request: Request) -> Response:
         """Answer one request; never raises for what a client sends."""
@@ -71,7 +80,7 @@ class App:
         if request.headers.get("if-none-match") == tag:
             return Response(304, b"", (("ETag", tag),))
         try:
-            body = node_fragment(self._current(stamp))
+            body = node_fragment(*self._current(stamp))
         except PodsliceError as error:
             body = problem_fragment(str(error))
         return html(200, body, (("ETag", tag),))
@@ -80,7 +89,7 @@ class App:
         if len(request.body) > LARGEST_BODY:
             return plain(413, f"more than {LARGEST_BODY} bytes")
         try:
-            node = self._current(self._stamp())
+            node, provenance = self._current(self._stamp())
             loaded = load_pods_text(request.body.decode("utf-8"), "the pod", **self._reading._asdict())
             pods = assign_names(loaded, taken=set(node.pods))
             if len(pods) > MOST_PODS:
@@ -91,14 +100,14 @@ class App:
                 raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
             warnings = [warning for one in pods for warning in one.warnings]
             answers = [ShownExplanation.of(one) for one in explain_each(node, [one.pod for one in pods])]
-            fragment = answer_fragment(answers, warnings)
+            fragment = answer_fragment(answers, warnings, provenance)
             return html(200, fragment)
         except UnicodeDecodeError:
             return html(422, problem_fragment("the pod is not UTF-8 text"))
         except PodsliceError as error:
             return html(422, problem_fragment(str(error)))
 
-    def _current(self, stamp: object) -> Node:
+    def _current(self, stamp: object) -> ShownNode:
         if self._known is None or self._known[0] != stamp:
             self._known = stamp, self._make_node()
         return self._known[1]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from podslice.cli.node_option import node_options, running_options, start_node
 from podslice.cli.output import print_warnings
 from podslice.draw.command import stamps
-from podslice.node.node import Node
 from podslice.render.ansi import echo
+
+if TYPE_CHECKING:
+    from podslice.serve.app import ShownNode
 
 
 @click.command()
@@ -31,7 +33,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
       podslice serve --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
     """
     from podslice.api.manifests.manifest import ReadOptions
-    from podslice.serve.app import App
+    from podslice.serve.app import App, ShownNode
     from podslice.service.http.page_server import PageServer, check_binding
 
     check_binding(address, token)
@@ -41,12 +43,13 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
     directory = options["state_path"]
     reading = ReadOptions(options["replicas"], options["validate"], options["strict"])
 
-    def make() -> Node:
-        return start_node(**options).node
+    def make() -> ShownNode:
+        started = start_node(**options)
+        return ShownNode(started.node, started.provenance)
 
     app = App(
         # Without a state directory nothing changes, so the node is built once.
-        make if directory else lambda: fixed.node,
+        make if directory else lambda: ShownNode(fixed.node, fixed.provenance),
         lambda: stamps(directory) if directory else "fixed",
         token=token,
         reading=reading,

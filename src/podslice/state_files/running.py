@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from podslice.evidence.listed import ENDED
 from podslice.node.memory.checkpoint import Block
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
@@ -14,8 +15,6 @@ from podslice.values.errors import InputError
 
 _PODS_REMEDY = "give kubectl's pods as YAML or JSON, or pods: [{uid: ..., containers: {name: {cpus: 2-3}}}]"
 _CONTAINERS_REMEDY = "give the output of crictl ps -a -o json, or id: {pod: UID, name: NAME}"
-ENDED = ("Succeeded", "Failed")
-"""Phases of pods that no longer hold resources."""
 _POD_UID = "io.kubernetes.pod.uid"
 _NAME = "io.kubernetes.container.name"
 

@@ -29,7 +29,9 @@ from podslice.cli.output import (
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
+from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
+from podslice.evidence.provenance import Provenance, from_agent
 from podslice.machine.model import CPUTopology
 from podslice.node.holding import digest
 from podslice.node.node import Node
@@ -127,13 +129,14 @@ def defrag(
         undo_plan(undo_path or LAST, socket, output)
     # Neither `apply_plan` nor `undo_plan` returns: both exit with the result of the moves.
     size = _quantity(memory)
-    started = _start_from_agent(socket) if live else start_node(**options)
+    asked = read_pods(files, **options)
+    started = _start_from_agent(socket) if live else start_node(asked=asked.pods, **options)
     node = started.node
-    read = read_pods(files, taken=set(node.pods), **options)
+    read = asked.beside(set(node.pods))
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     pods = [one.pod for one in read.pods]
     resizes = read_resizes(resize_paths, **options)
-    mode = _Mode(restarts, most, limit)
+    mode = _Mode(restarts, most, limit, started.provenance)
     if resizes and (restarts or largest):
         raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
     if not largest and (pods or resizes):
@@ -163,7 +166,9 @@ def _start_from_agent(socket: str) -> StartedNode:
         if option.name in chosen & _NODE_OPTIONS:
             raise InputError("does not go with --agent, which knows its node", path=option.opts[0])
     node = live_node(socket)
-    return StartedNode(node, tuple(pod.spec for pod in node.view.pods.values()), ())
+    pods = tuple(pod.spec for pod in node.view.pods.values())
+    provenance = from_agent(node.machine, node.view.config, len(pods), f"the agent at {socket}")
+    return StartedNode(node, pods, (), provenance)
 
 
 _NODE_OPTIONS = {
@@ -174,11 +179,12 @@ _NODE_OPTIONS = {
 
 
 class _Mode(NamedTuple):
-    """The kind of plan, moves or restarts, and the bounds of the search."""
+    """The kind of plan, moves or restarts, the bounds of the search, and what the answer rests on."""
 
     restarts: bool
     most: int | None
     limit: int | None
+    provenance: Provenance
 
     @property
     def most_allowed(self) -> int | None:
@@ -209,6 +215,7 @@ def _plan_pods(
 
     data, fits = list[PodPlan](), True
     topology = _topology(node, output)
+    print_provenance(mode.provenance, output)
     plans = chain(_plan_each(node, pods, mode), _plan_resizes(node, resizes, mode))
     results = progress(plans, total=len(pods) + len(resizes), what="pods planned")
     for number, (plan, pod, state) in enumerate(results):
@@ -225,7 +232,7 @@ def _plan_pods(
             sys.stdout.flush()
         data.append(PodPlan(who, plan, resized, state))
     if output not in ("table", "wide"):
-        emit(DefragmentationPlanList(tuple(data)), output)
+        emit(DefragmentationPlanList(tuple(data), mode.provenance), output)
     sys.exit(0 if fits else 1)
 
 
@@ -269,7 +276,9 @@ def _plan_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, 
             "the CPU Manager policy is none: no container owns CPUs", remedy="--set cpuManagerPolicy=static"
         )
     found = largest_pod(node, shape or probe_pod(memory), mode.planner(node))
-    _show(largest_text(found, topology=_topology(node, output)), LargestPod(**msgspec.structs.asdict(found)), output)
+    print_provenance(mode.provenance, output)
+    answer = LargestPod(**msgspec.structs.asdict(found), provenance=mode.provenance)
+    _show(largest_text(found, topology=_topology(node, output)), answer, output)
     sys.exit(0 if found.after else 1)
 
 

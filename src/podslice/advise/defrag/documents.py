@@ -8,6 +8,7 @@ from podslice.advise.defrag.largest import Largest
 from podslice.advise.defrag.moves import DefragmentationResult
 from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.restarts import RestartPlan
+from podslice.evidence.provenance import Provenance
 
 __all__ = ["DefragmentationPlanList", "DefragmentationResult", "LargestPod", "PodPlan"]
 
@@ -24,10 +25,14 @@ class PodPlan(msgspec.Struct, frozen=True):
 
 
 class DefragmentationPlanList(msgspec.Struct, frozen=True):
-    """One plan for each pod, in the order of the files."""
+    """One plan for each pod, in the order of the files, and what they rest on."""
 
     items: tuple[PodPlan, ...]
+    provenance: Provenance = Provenance()
 
 
 class LargestPod(Largest, frozen=True, rename="camel"):
-    """CPUs of the largest pod that is admitted now, and after the plan, which is null where nothing larger fits."""
+    """CPUs of the largest pod that is admitted now, and after the plan, which is null where nothing larger fits, and
+    what the answer rests on."""
+
+    provenance: Provenance = Provenance()

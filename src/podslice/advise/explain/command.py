@@ -22,6 +22,7 @@ from podslice.cli.output import (
     write_text,
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.node.node import Node
@@ -89,14 +90,16 @@ def explain(
     if not files and not resize_paths and claims is None:
         raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
     check_page_name(out)
-    node, _, warnings = start_node(**options)
-    read = read_pods(files, taken=set(node.pods), **options)
+    asked = read_pods(files, **options)
+    node, _, warnings, provenance = start_node(asked=asked.pods, **options)
+    read = asked.beside(set(node.pods))
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
     pods = list(allocate_claims(claims, read.pods, answers, node.rules.gates))
     resizes = read_resizes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
+    print_provenance(provenance, output)
     if claims is not None and output in ("table", "wide"):
         from podslice.dra.commands.table import print_answers
 
@@ -116,12 +119,12 @@ def explain(
     for resize in resized:
         printer.show(resize)
     if out is not None:
-        page = answer_page([ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in results])
-        write_text(out, page)
+        explained, changed = [ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in results]
+        write_text(out, answer_page(explained, changed, provenance))
     if output not in ("table", "wide"):
         items = tuple(pod_document(one.explanation) for one in shown)
         shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
-        emit(ExplanationList(items, tuple(map(resize_document, resized)), shown_claims), output)
+        emit(ExplanationList(items, tuple(map(resize_document, resized)), shown_claims, provenance), output)
     sys.exit(0 if all_granted else 1)
 
 

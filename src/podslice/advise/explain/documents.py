@@ -9,6 +9,7 @@ from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import Edit, Fix
 from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
 from podslice.advise.explain.trace import Trace
+from podslice.evidence.provenance import Provenance
 
 
 class ShownFix(msgspec.Struct, frozen=True):
@@ -50,11 +51,13 @@ class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
 
 class ExplanationList(msgspec.Struct, frozen=True):
     """One explanation for each pod, in the order of the files, and for each resize after them. `claims` holds for each
-    claim what the scheduler allocates, or why it does not. Pods that wait for their claims have no explanation."""
+    claim what the scheduler allocates, or why it does not. Pods that wait for their claims have no explanation.
+    `provenance` is what they rest on."""
 
     items: tuple[ExplainedPod, ...]
     resizes: tuple[ExplainedResize, ...] = ()
     claims: tuple[ClaimAnswer, ...] = ()
+    provenance: Provenance = Provenance()
 
 
 def pod_document(explanation: Explanation) -> ExplainedPod:

@@ -13,6 +13,7 @@ from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.table import losses_text
 from podslice.advise.explain.trace import MergeStep
+from podslice.evidence.provenance import Provenance, provenance_line
 from podslice.render.html import page, section
 from podslice.render.picture import Picture, picture_of
 
@@ -45,10 +46,11 @@ class ShownExplanation(NamedTuple):
         return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if admitted else None)
 
 
-def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str] = ()) -> str:
-    """Return verdict, story, table and fixes of each pod, and the picture with it."""
+def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str], provenance: Provenance) -> str:
+    """Return verdict, story, table and fixes of each pod, and the picture with it, under what they rest on."""
     notes = (h.p(".problem", role="alert")[f"warning: {warning}"] for warning in warnings)
-    return str(h.div[notes, (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
+    articles = (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))
+    return str(h.div[_basis(provenance), notes, articles])
 
 
 class ShownResize(NamedTuple):
@@ -64,14 +66,20 @@ class ShownResize(NamedTuple):
         return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if granted else None)
 
 
-def answer_page(answers: Sequence[ShownExplanation], resizes: Sequence[ShownResize] = ()) -> str:
-    """Return the answers as a page of its own, for a file; those about resizes after those about pods."""
+def answer_page(answers: Sequence[ShownExplanation], resizes: Sequence[ShownResize], provenance: Provenance) -> str:
+    """Return the answers as a page of its own, for a file; those about resizes after those about pods, under what
+    they rest on."""
     names = [explanation.trace.name for explanation, _ in answers]
     names += [f"{explanation.name} resized" for explanation, _ in resizes]
     articles = [_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]
     articles += [_resize(*resize, prefix=f"r{i}-") for i, resize in enumerate(resizes)]
     title = f"Explained: {', '.join(names)}"
-    return page(title, [h.h1["What this node does with each pod"], articles], style=ANSWER_STYLE)
+    heading = h.h1["What this node does with each pod"]
+    return page(title, [heading, _basis(provenance), articles], style=ANSWER_STYLE)
+
+
+def _basis(provenance: Provenance) -> h.Element:
+    return h.p(".dim")[provenance_line(provenance)]
 
 
 def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: str) -> h.Element:

@@ -15,7 +15,6 @@ from podslice.advise.inspect.page import InspectionList, Page
 from podslice.cli.bundle_option import without_bundle
 from podslice.cli.machine_option import Sources, machine_choice, resolve_node
 from podslice.cli.node_option import (
-    assumptions,
     devices_option,
     load_config_and_gates,
     load_devices,
@@ -36,8 +35,16 @@ from podslice.cli.output import (
 )
 from podslice.cli.pods_option import strict_option
 from podslice.cli.progress import progress
+from podslice.cli.provenance import (
+    assumptions,
+    configuration_origin,
+    machine_origin,
+    print_provenance,
+    stating,
+)
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import PodslicePolicy
+from podslice.evidence.provenance import Origin, Provenance
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node.node import Node
@@ -108,8 +115,18 @@ def inspect(
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
     reported = described.fields if described is not None else {}
     config, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported)
+    provenance = Provenance(profile=profile)
+    if config_path is not None or overrides or reported:
+        origin = configuration_origin(config, config_path, overrides, reported)
+        provenance = msgspec.structs.replace(provenance, configuration=origin)
     if described is not None:
-        print_warnings(tuple(assumptions(described, configured=config_path is not None)))
+        origin = machine_origin(described.machine, name=machine, sysfs=sysfs, source=source)
+        assumed = assumptions(described, configured=config_path is not None)
+        provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=assumed)
+    elif node_facts:
+        provenance = msgspec.structs.replace(
+            provenance, machine=Origin("amounts", f"--node {' --node '.join(node_facts)}")
+        )
     print_warnings(warnings)
     quirks = PROFILES[profile]
     gates = _gates(config, gates_text, profile)
@@ -120,13 +137,13 @@ def inspect(
     if devices_path is not None and chosen is None:
         raise InputError("no machine to put these devices on", path="--devices", remedy="name one with --machine")
     policy = load_policy(policy_path, profile)
-    start = partial(_node, chosen, config, profile=profile, devices=devices, policy=policy)
+    start = partial(_node, provenance.assumptions, chosen, config, profile=profile, devices=devices, policy=policy)
     node = start()
     view = msgspec.structs.replace(_view(config, node, node_facts), policy=policy)
     limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []
     failed = refused = False
-    printer = _InspectionPrinter(wide=output == "wide")
+    printer = _InspectionPrinter(provenance, output)
     for file in files:
         try:
             loaded = load_pods(file, validate=False, strict=strict)
@@ -151,7 +168,7 @@ def inspect(
             else:
                 pages.append(page)
     if output not in ("table", "wide"):
-        emit(InspectionList(tuple(pages)), output)
+        emit(InspectionList(tuple(pages), provenance), output)
     if failed or refused:
         sys.exit(2 if failed else 1)
 
@@ -181,6 +198,7 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
 
 
 def _node(
+    assumed: tuple[str, ...],
     machine: Machine | None,
     config: KubeletConfig,
     *,
@@ -190,7 +208,8 @@ def _node(
 ) -> Node | None:
     if machine is None:
         return None
-    return start_or_explain(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
+    with stating(assumed):
+        return start_or_explain(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
 
 
 def _view(config: KubeletConfig, node: Node | None, facts: tuple[str, ...]) -> KnownNode:
@@ -200,17 +219,20 @@ def _view(config: KubeletConfig, node: Node | None, facts: tuple[str, ...]) -> K
 
 
 class _InspectionPrinter:
-    """Prints one page after the other, each at once, with a rule in between."""
+    """Prints what the pages rest on, then one page after the other, each at once, with a rule in between."""
 
-    def __init__(self, *, wide: bool) -> None:
-        self._wide = wide
+    def __init__(self, provenance: Provenance, output: str) -> None:
+        self._provenance = provenance
+        self._output = output
         self._width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
         self._printed = False
 
     def show(self, page: Page) -> None:
         from podslice.advise.inspect.table import page_text
 
+        if not self._printed:
+            print_provenance(self._provenance, self._output)
         rule = f"\n{'─' * self._width}\n" if self._printed else ""
-        echo(rule + page_text(page, width=self._width, coloured=use_colours(), wide=self._wide), nl=False)
+        echo(rule + page_text(page, width=self._width, coloured=use_colours(), wide=self._output == "wide"), nl=False)
         sys.stdout.flush()
         self._printed = True

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.evidence.provenance import Provenance
+
 
 class Value(msgspec.Struct, frozen=True):
     """An amount as `written` and as it `becomes`; `by` names what changed it: `defaulting`, `LimitRange`, or `gate` for
@@ -115,6 +117,8 @@ class Page(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class InspectionList(msgspec.Struct, frozen=True):
-    """One page for each pod, in the order of the files."""
+    """One page for each pod, in the order of the files, and what they rest on; machine and configuration are empty
+    where none is given."""
 
     items: tuple[Page, ...]
+    provenance: Provenance = Provenance()

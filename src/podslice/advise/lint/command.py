@@ -18,17 +18,19 @@ from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
 from podslice.cli.machine_option import Sources, machine_options, resolve_named_node
 from podslice.cli.node_option import (
+    contradictions,
     load_config,
     load_devices,
     load_policy,
     policy_option,
     profile_option,
     set_option,
-    warnings_about,
 )
 from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
+from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, provenance_text
 from podslice.config.kubelet import IgnoredField, KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.evidence.provenance import Provenance
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -43,7 +45,7 @@ _KUBELET = "KubeletConfiguration"
 
 
 class _Settings(NamedTuple):
-    """The node, rules and objects against which every file is checked."""
+    """The node, rules and objects against which every file is checked, and where they come from."""
 
     node: NodeSubject | None
     machine: Machine | None
@@ -51,6 +53,7 @@ class _Settings(NamedTuple):
     profile: str
     devices: DeviceInventory | None
     policy: PodslicePolicy | None
+    provenance: Provenance
     claims: DeviceObjects | None = None
 
     def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
@@ -147,8 +150,13 @@ def lint(
     rules = choose(_split(select), _split(ignore))
     devices = load_devices(devices_path)
     policy = None if policy_path is None else load_policy(policy_path, profile)
-    base = _Settings(None, None, rules, profile, devices, policy, _claims(claim_paths))
-    settings = _settings(config_path, overrides, resolve_named_node(machine, sysfs, source), base)
+    described = resolve_named_node(machine, sysfs, source)
+    provenance = Provenance(profile=profile)
+    if described is not None:
+        origin = machine_origin(described.machine, name=machine, sysfs=sysfs, source=source)
+        provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=described.assumed)
+    base = _Settings(None, None, rules, profile, devices, policy, provenance, _claims(claim_paths))
+    settings = _settings(config_path, overrides, described, base)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     # Easily missed: a machine without --config runs no rule on pods.
@@ -160,10 +168,13 @@ def lint(
 
         chosen = [rule for rule in RULES if rule.id in settings.rules]
         print_data(to_sarif(findings, chosen, running_version()), "json")
+        print_provenance(settings.provenance, output)
     elif output not in ("table", "wide"):
-        emit(LintReport(tuple(findings)), output)
+        emit(LintReport(tuple(findings), settings.provenance), output)
     elif results:
         _print(results, width, wide=output == "wide")
+        # Below the findings, as editors and tools read the lines of a linter from the first one.
+        echo(provenance_text(settings.provenance, width))
     if failed:
         sys.exit(2)
     if fail_on != "never" and any(at_least(finding.severity, fail_on) for finding in findings):
@@ -233,8 +244,13 @@ def _settings(
         # An unreadable --config is no error here: it is linted as a file, and its errors are findings.
         return base
     if described:
-        print_warnings(tuple(warnings_about(described, config, configured=config_path is not None)))
-    base = base._replace(devices=devices)
+        print_warnings(tuple(contradictions(config, described)))
+    provenance = msgspec.structs.replace(
+        base.provenance,
+        configuration=configuration_origin(config, config_path, overrides, reported),
+        assumptions=assumptions(described, configured=config_path is not None) if described else (),
+    )
+    base = base._replace(devices=devices, provenance=provenance)
     node = base.subject(config, unknown)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"

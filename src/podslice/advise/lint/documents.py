@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from podslice.advise.lint.model import Finding, Rule
+from podslice.evidence.provenance import Provenance
 
 
 class LintReport(msgspec.Struct, frozen=True):
-    """All findings, file by file."""
+    """All findings, file by file, and what they rest on; machine and configuration are empty where none is given."""
 
     findings: tuple[Finding, ...]
+    provenance: Provenance = Provenance()
 
 
 class LintRule(msgspec.Struct, frozen=True, rename="camel"):

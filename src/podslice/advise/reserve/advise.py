@@ -23,6 +23,7 @@ from podslice.advise.reserve.formulas import (
 from podslice.advise.reserve.placement import PlacedReservation, Site, divide_memory, place, site_of
 from podslice.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
 from podslice.config.reservation import node_resources, prepare_reservations
+from podslice.evidence.provenance import Provenance
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine, TopologyError
 from podslice.node.node import Node
@@ -77,7 +78,8 @@ class Allocatable(msgspec.Struct, frozen=True):
 class ReservationAdvice(msgspec.Struct, frozen=True, rename="camel"):
     """Advice for one machine. `cpu` and `memory` are the formula's amounts, `cpus` the whole cores reserved for them,
     chosen by `placement` for `reason`. `lines` are those of a KubeletConfiguration; a kubelet of v1.36.2 with the
-    static policies starts with them. `formulas` holds the amounts of each provider, `notes` what is worth knowing."""
+    static policies starts with them. `formulas` holds the amounts of each provider, `notes` what is worth knowing,
+    `provenance` what it rests on."""
 
     machine: str
     pods: int
@@ -93,6 +95,7 @@ class ReservationAdvice(msgspec.Struct, frozen=True, rename="camel"):
     after: Allocatable
     formulas: tuple[FormulaAmounts, ...]
     notes: tuple[str, ...] = ()
+    provenance: Provenance = Provenance()
 
 
 def advise(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from podslice.advise.reserve.advise import ReservationAdvice, ReservationRequest, advise
 from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
@@ -14,17 +15,19 @@ from podslice.advise.reserve.placement import PLACEMENTS
 from podslice.advise.reserve.usage import load_usage
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.node_option import (
+    contradictions,
     devices_option,
     load_config_and_gates,
     load_devices,
     load_policy,
     policy_option,
     set_option,
-    warnings_about,
 )
 from podslice.cli.output import emit, print_warnings, prose_width, quiet_option
+from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, stating
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ReservationRules
+from podslice.evidence.provenance import Provenance
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -97,7 +100,12 @@ def reserve(
     """
     node = resolve_node(machine, sysfs, source)
     config, warnings = load_config_and_gates(config_path, overrides, defaults=node.fields)
-    print_warnings((*warnings_about(node, config, configured=config_path is not None), *warnings))
+    print_warnings((*contradictions(config, node), *warnings))
+    provenance = Provenance(
+        machine=machine_origin(node.machine, name=machine, sysfs=sysfs, source=source),
+        configuration=configuration_origin(config, config_path, overrides, node.fields),
+        assumptions=assumptions(node, configured=config_path is not None),
+    )
     rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
     request = ReservationRequest(
         pods=pods or rules.pods or config.max_pods,
@@ -108,7 +116,10 @@ def reserve(
         found=_load_measured(measured_path),
     )
     inventory = load_devices(devices_path) or node.devices or _discover_devices(node, machine, sysfs, source)
-    advice = _advice(node.machine, config, inventory, request)
+    with stating(provenance.assumptions):
+        advice = _advice(node.machine, config, inventory, request)
+    advice = msgspec.structs.replace(advice, provenance=provenance)
+    print_provenance(provenance, output)
     if output in ("json", "yaml"):
         emit(advice, output)
     elif output == "kubelet":

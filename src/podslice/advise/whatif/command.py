@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -17,7 +17,6 @@ from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
-    assumptions,
     describe_missing_options,
     load_config_and_gates,
     load_devices,
@@ -31,6 +30,8 @@ from podslice.cli.node_option import (
 from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
+from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
+from podslice.evidence.provenance import CountedPods, Origin, Provenance
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
@@ -38,6 +39,7 @@ from podslice.render.ansi import echo
 from podslice.render.prose import wrap_lines
 from podslice.values.errors import InputError, StartError
 
+replace = msgspec.structs.replace
 _MOST_PICTURES = 6
 _MOST_ROWS = 12
 
@@ -129,12 +131,18 @@ def whatif(
     from podslice.render.picture import picture_of
 
     check_page_name(out)
-    there = read_running(**options)
+    asked = read_pods(files, without_ended=True, **options)
+    nodes = list(_nodes({name: options[name] for name in ("machines", "captures", "sources")}))
+    name = nodes[0].described.machine.name if len(nodes) == 1 else ""
+    there = read_running(asked=asked.pods, machine_name=name, **options)
     # Owners in the state files that no pod names are stand-ins with the same resources.
     running = (*there.listed, *there.owners())
-    read = read_pods(files, taken={pod.metadata.uid for pod in running}, without_ended=True, **options)
+    read = asked.beside({pod.metadata.uid for pod in running})
     pods = [one.pod for one in read.pods]
-    scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
+    base = Provenance(
+        profile=profile, state=str(options["state_path"] or ""), pods=CountedPods(len(running), there.left_out)
+    )
+    scenarios, provenance, warnings = _scenarios(nodes, configs, overrides, devices_path, base, options)
     steps = tuple(_steps(files, workload_path, resize_paths, options))
     later = tuple(load_named_machine(name, "--machine-then") for name in then)
     scenarios = [
@@ -173,11 +181,16 @@ def whatif(
             for scenario in scenarios
             if scenario.name in chosen and (node := populate(scenario, pods, profile=profile)) is not None
         ]
-        write_text(out, comparison_page(shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures))
+        page = comparison_page(
+            shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures, provenance=provenance
+        )
+        write_text(out, page)
+    for one in provenance:
+        print_provenance(one, output)
     if output in ("table", "wide"):
         _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
     else:
-        emit(comparison_document(shown, ranking), output)
+        emit(comparison_document(shown, ranking, provenance), output)
     # One configuration that does not start is a result; none that starts is bad input.
     if all(outcome.problem for outcome in report):
         sys.exit(2)
@@ -224,21 +237,33 @@ def _variant_label(scenario: str, variant: str, *, several: bool) -> str:
     return f"{scenario}: {variant}" if several else variant
 
 
+class _NamedNode(NamedTuple):
+    """A machine of the options: its name, the node, and where it comes from."""
+
+    name: str
+    described: DescribedNode
+    origin: Origin
+
+
 def _scenarios(
+    nodes: Sequence[_NamedNode],
     configs: tuple[str, ...],
     overrides: tuple[str, ...],
     devices_path: str | None,
+    base: Provenance,
     options: dict[str, Any],
-) -> tuple[list[Scenario], tuple[str, ...]]:
+) -> tuple[list[Scenario], tuple[Provenance, ...], tuple[str, ...]]:
+    """Return every machine with every configuration, what each of them rests on, and warnings."""
     devices = load_devices(devices_path)
-    nodes = list(_nodes({name: options[name] for name in ("machines", "captures", "sources")}))
-    scenarios, warnings = [], list[str]()
-    for name, node in nodes:
-        warnings += assumptions(node, configured=bool(configs))
+    scenarios, provenance, warnings = list[Scenario](), list[Provenance](), list[str]()
+    for name, node, machine in nodes:
         for path in configs or (None,):
             config, more = load_config_and_gates(path, overrides, strict=options["strict"], defaults=node.fields)
             warnings += more
             label = Path(path).stem if path else "defaults"
+            configuration = configuration_origin(config, path, overrides, node.fields)
+            assumed = assumptions(node, configured=bool(configs))
+            provenance.append(replace(base, machine=machine, configuration=configuration, assumptions=assumed))
             scenarios.append(
                 Scenario(
                     name if len(configs) < 2 else f"{name} / {label}",
@@ -248,10 +273,10 @@ def _scenarios(
                     predicates=options["predicates"],
                 )
             )
-    return scenarios, tuple(dict.fromkeys(warnings))
+    return scenarios, tuple(provenance), tuple(dict.fromkeys(warnings))
 
 
-def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNode]]:
+def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[_NamedNode]:
     """Yield the machines in the order of the options, or this one."""
     chosen: list[tuple[str, tuple[str | None, str | None, Sources]]] = []
     for option, values in given.items():
@@ -260,7 +285,9 @@ def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNo
             chosen.append((value, (machine, capture, (value,) if option == "sources" else None)))
     for name, arguments in chosen or [("this machine", (None, None, None))]:
         node = resolve_node(*arguments)
-        yield node.machine.name or name, node
+        machine, capture, source = arguments
+        origin = machine_origin(node.machine, name=machine, sysfs=capture, source=source)
+        yield _NamedNode(node.machine.name or name, node, origin)
 
 
 # Output

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
+from podslice.evidence.provenance import Provenance
 
 
 class ComparedScenario(Outcome, frozen=True, rename="camel", kw_only=True):
@@ -24,17 +25,21 @@ class Winners(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Scenarios, with --recommend the best first, and the winners of each criterion."""
+    """Scenarios, with --recommend the best first, the winners of each criterion, and what each of the given machines
+    with each of the given configurations rests on."""
 
     scenarios: tuple[ComparedScenario, ...]
     best: dict[str, Winners]
+    provenance: tuple[Provenance, ...] = ()
 
 
-def comparison_document(outcomes: Iterable[Outcome], ranking: Recommendation) -> Comparison:
+def comparison_document(
+    outcomes: Iterable[Outcome], ranking: Recommendation, provenance: tuple[Provenance, ...] = ()
+) -> Comparison:
     """Return the outcomes beside the winners of each criterion."""
     scenarios = tuple(
         ComparedScenario(**msgspec.structs.asdict(outcome), mean_fragmentation=round(outcome.mean_fragmentation, 3))
         for outcome in outcomes
     )
     best = {name: Winners(CRITERIA[name], value, names) for name, (value, names) in ranking.best.items()}
-    return Comparison(scenarios, best)
+    return Comparison(scenarios, best, provenance)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.evidence.listed import ENDED
 from podslice.fleet.engine.shapes import Owner
 from podslice.fleet.engine.workload import NEVER
 from podslice.fleet.importing.kube_objects import items_of, name_of, part, read_objects
 from podslice.fleet.traces.reading import Constraints, constraints_of
-from podslice.state_files.running import ENDED
 from podslice.values.errors import InputError
 
 SEEN_LAST = "podslice.dev/seen-last"

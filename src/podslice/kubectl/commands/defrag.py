@@ -11,6 +11,8 @@ import msgspec
 
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import pod_options, read_pods
+from podslice.cli.provenance import print_provenance
+from podslice.evidence.provenance import Provenance, from_agent
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
@@ -90,11 +92,12 @@ def defrag(
         from podslice.advise.defrag.documents import PodPlan
 
         assert file is not None
-        who, found, state, never = _plan(agents, agent, file, how, resize=resize, most=most)
+        who, found, state, never, provenance = _plan(agents, agent, file, how, resize=resize, most=most)
         if carry_out and never:
             print_warnings((f"the policy of {name} says defrag.carryOut: never, its agent will refuse",))
         moves = carry_out and found.fits and bool(found.moves)
-        plan = _show(PodPlan(who, found, resize, state), output, most=most, silent=moves and output not in _TABLES)
+        planned, silent = PodPlan(who, found, resize, state), moves and output not in _TABLES
+        plan = _show(planned, provenance, output, most=most, silent=silent)
         if not moves:
             sys.exit(0 if found.fits else 1)
     if dry_run:
@@ -118,14 +121,14 @@ def _check(*, file: str | None, plan_path: str | None, undo: bool, carry_out: bo
 
 def _plan(
     agents: Agents, agent: AgentPod, file: str, how: dict[str, Any], *, resize: bool, most: int | None
-) -> tuple[str, Plan, str, bool]:
-    """Return the pod's name, the plan, the digest of the state that it was made on, and whether the node's policy
-    forbids carrying plans out. Raises `InputError`."""
+) -> tuple[str, Plan, str, bool, Provenance]:
+    """Return the pod's name, the plan, the digest of the state that it was made on, whether the node's policy forbids
+    carrying plans out, and what the plan rests on. Raises `InputError`."""
     from podslice.advise.defrag.plan import defragment, defragment_for_resize
     from podslice.node.holding import digest
 
     node = _node(agents, agent)
-    read = read_pods((file,), taken=() if resize else set(node.pods), **how)
+    read = read_pods((file,), **how).beside(() if resize else set(node.pods))
     print_warnings(read.warnings)
     if len(read.pods) != 1:
         raise InputError(f"holds {len(read.pods)} pods", source=file, remedy="make room for one, and go on")
@@ -133,7 +136,8 @@ def _plan(
     make = defragment_for_resize if resize else defragment
     who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
     never = node.rules.policy.defrag.carry_out == "never"
-    return who, make(node, pod, most=most), digest(node.state).named, never
+    provenance = from_agent(node.machine, node.view.config, len(node.pods), f"the agent of {agent.node}")
+    return who, make(node, pod, most=most), digest(node.state).named, never, provenance
 
 
 def _node(agents: Agents, agent: AgentPod) -> Node:
@@ -148,7 +152,7 @@ def _node(agents: Agents, agent: AgentPod) -> Node:
     return remote.node
 
 
-def _show(planned: PodPlan, output: str, *, most: int | None, silent: bool) -> bytes:
+def _show(planned: PodPlan, provenance: Provenance, output: str, *, most: int | None, silent: bool) -> bytes:
     """Print the plan unless `silent`: then the outcome is the document to print. Returns the plan as an agent reads
     it."""
     from podslice.advise.defrag.documents import DefragmentationPlanList
@@ -156,8 +160,9 @@ def _show(planned: PodPlan, output: str, *, most: int | None, silent: bool) -> b
     from podslice.render.prose import wrap_lines
     from podslice.values.document import document
 
-    plans = DefragmentationPlanList((planned,))
+    plans = DefragmentationPlanList((planned,), provenance)
     if output in _TABLES:
+        print_provenance(provenance, output)
         title = f"The resize of {planned.pod}" if planned.resized else planned.pod
         text = plan_text(planned.plan, title, most=most, topology=None, resized=planned.resized)
         echo(wrap_lines(text, prose_width()))

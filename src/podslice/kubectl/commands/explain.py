@@ -9,6 +9,8 @@ import click
 
 from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import pod_options, read_pods
+from podslice.cli.provenance import print_provenance
+from podslice.evidence.provenance import from_agent
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
@@ -50,12 +52,15 @@ def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: boo
     remote = remote_node(agents.ask(agents.on(name), "/node"), name)
     if remote.node is None:
         raise InputError(f"nothing can be decided there: {remote.problem}", source=name, remedy="see podslice status")
-    read = read_pods(files, taken=set(remote.node.pods), **how)
+    read = read_pods(files, **how).beside(set(remote.node.pods))
     print_warnings(read.warnings)
     found = [one.explanation for one in explain_each(remote.node, [one.pod for one in read.pods], fixes=fixes)]
     shown = [one for one in found if not (only_refused and one.trace.admitted)]
+    node = remote.node
+    provenance = from_agent(node.machine, node.view.config, len(node.pods), f"the agent of {name}")
+    print_provenance(provenance, output)
     if output in ("table", "wide"):
         echo("\n\n".join(to_text(one, wide=output == "wide", width=prose_width()) for one in shown))
     else:
-        emit(ExplanationList(tuple(map(pod_document, shown))), output)
+        emit(ExplanationList(tuple(map(pod_document, shown)), provenance=provenance), output)
     sys.exit(0 if all(one.trace.admitted for one in found) else 1)

@@ -11,13 +11,13 @@ import msgspec
 from podslice.cli.machine_option import machine_options, resolve_named_node, resolve_node
 from podslice.cli.node_option import (
     POD_LEVEL_GATE,
-    assumptions,
     has_pod_level_gate,
     load_config,
     set_option,
     warnings_about,
 )
 from podslice.cli.output import print_warnings, with_options
+from podslice.cli.provenance import assumptions
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.model import Machine
 from podslice.node.checkpoints.releases import Release, release
@@ -128,7 +128,7 @@ def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> Nod
     implied = dict(described.fields) if described else {}
     if not settled and (not implied or _reserves(options)):
         if described:
-            print_warnings(tuple(assumptions(described, configured=True)))
+            print_warnings(tuple(f"assumed: {line}" for line in assumptions(described, configured=True)))
         return NodeOptions(options, machine, None)
     if implied and not settled:
         implied["cpuManagerPolicy"] = cpu_policy(files) or implied.get("cpuManagerPolicy", "none")

@@ -1,0 +1,91 @@
+"""The provenance of an answer, from the options of its command; printed above what people read, and in every
+document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from podslice.cli.machine_option import Sources
+from podslice.cli.output import print_warnings, prose_width
+from podslice.config.kubelet import KubeletConfig
+from podslice.evidence.provenance import (
+    DEFAULTS,
+    HERE,
+    Origin,
+    Provenance,
+    describe_configuration,
+    describe_machine,
+    provenance_line,
+)
+from podslice.machine.model import Machine
+from podslice.node_objects.described import DescribedNode
+from podslice.render.ansi import echo, style, visible
+from podslice.values.errors import PodsliceError
+
+_FOR_PEOPLE = ("table", "wide")
+_DOCUMENTS = ("json", "yaml")
+_LONGEST = 80
+
+
+def machine_origin(
+    machine: Machine, *, name: str | None = None, sysfs: str | None = None, source: Sources = None
+) -> Origin:
+    """Return the origin of a machine: the option that names it, or that it is this one."""
+    given = (("--machine", name), ("--sysfs", sysfs), *(("--from", one) for one in source or ()))
+    named = [f"{option} {_value(value)}" for option, value in given if value is not None]
+    return Origin(describe_machine(machine), ", ".join(named) or HERE)
+
+
+def configuration_origin(
+    config: KubeletConfig, path: str | None, overrides: Iterable[str] = (), reported: Mapping[str, Any] | None = None
+) -> Origin:
+    """Return the origin of a configuration. `reported` are the fields that the object of the node has, which count
+    where no file is given."""
+    named = [] if path is None else [f"--config {_value(path)}"]
+    if path is None and reported:
+        named.append(f"{', '.join(sorted(reported))} as the node reports, else a kubelet's defaults")
+    settings = " ".join(f"--set {_value(one)}" for one in overrides)
+    if settings:
+        named += [settings] if named else [f"a kubelet's defaults with {settings}"]
+    return Origin(describe_configuration(config), " and ".join(named) or DEFAULTS)
+
+
+def assumptions(described: DescribedNode, *, configured: bool) -> tuple[str, ...]:
+    """Return what is assumed of a node that an object describes; of its configuration only where none is given."""
+    return (*described.assumed, *(() if configured else described.settled))
+
+
+def print_provenance(provenance: Provenance, output: str) -> None:
+    """Print the provenance above an answer for people. A document has it as a field; with any other output its
+    assumptions are warnings."""
+    if output in _FOR_PEOPLE:
+        echo(provenance_text(provenance, prose_width()) + "\n")
+    elif output not in _DOCUMENTS:
+        print_warnings(tuple(f"assumed: {line}" for line in provenance.assumptions))
+
+
+def provenance_text(provenance: Provenance, width: int | None) -> str:
+    """Return the provenance for a terminal, broken at `width` columns, if given."""
+    from podslice.render.prose import wrap_lines
+
+    return style(wrap_lines(visible(provenance_line(provenance)), width), dim=True)
+
+
+@contextmanager
+def stating(lines: Iterable[str]) -> Iterator[None]:
+    """Add what is assumed of the machine to every error of the block, which may well follow from it."""
+    try:
+        yield
+    except PodsliceError as error:
+        for line in lines:
+            error.add_note(f"assumed: {line}")
+        raise
+
+
+def _value(text: str) -> str:
+    """Return the value of an option as it is shown: its first line, in quotes where it is not one word."""
+    line, *more = text.strip().split("\n")
+    shown = line if len(line) <= _LONGEST and not more else f"{line[:_LONGEST]}…"
+    return f"'{shown}'" if " " in shown or not shown else shown
