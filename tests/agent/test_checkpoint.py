@@ -147,7 +147,7 @@ def settings(**cluster: Any) -> dict[str, Any]:
     [
         ({"plan": "obey"}, "cluster.plan: 'obey' is unknown (compare or honour)"),
         ({"services": ["here"]}, "cluster.services[0]: 'here' is not HOST:PORT"),
-        ({"apiServer": False}, "cluster: tells nobody"),
+        ({"apiServer": False}, "cluster: reports to nothing"),
         ({"servces": []}, "servces"),
     ],
 )

@@ -54,7 +54,7 @@ class Followed:
 
     def news(self) -> list[Stamped]:
         """What has happened since the last time, taken in by the replica."""
-        self.journal.settle()
+        self.journal.record_changes()
         assert self.journal.journal is not None
         events = list(self.journal.journal.events_after(self.replica.epoch, self.replica.sequence))
         for stamped in events:

@@ -1,8 +1,8 @@
-"""Deciding about pods, and remembering what was decided.
+"""Decides about pods, and remembers the decisions.
 
-The state files say what was given away, `pods/` to whom. A refusal is remembered in the pod's record until something
-changes that could lead to another answer, so a runtime that asks again and again costs nothing. `safe_mode` says why
-the state cannot be trusted, empty when it can.
+The state files say what was given away, `pods/` to whom. A refusal is kept in the pod's record until something changes
+that could lead to another answer, so a runtime that asks again and again costs nothing. `safe_mode` says why the state
+cannot be trusted; it is empty when it can.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ MOST_CONTAINERS = 200
 MOST_RESOURCES = 32
 MOST_AMOUNTS = 2000
 LARGEST_SPECIFICATION = 256 << 10
-"""Bounds of a pod, so that deciding about it takes a small part of the time a runtime waits. Kubernetes bounds only the
-size of its object; no pod of a real node comes near these."""
+"""Bounds of a pod, so that a decision takes a small part of the time a runtime waits. Kubernetes bounds only the size
+of its object; no pod of a real node comes near these."""
 _DEVICES_REMEMBERED = 2.0
-"""Seconds for which a refusal is repeated where devices come from plugins: what they say may change at any time."""
+"""Seconds for which a refusal is repeated where devices come from plugins, which may change at any time."""
 _MOST_REFUSALS = 100
-"""Parts of one pod whose refusals are kept."""
+"""Limit of kept refusals for the parts of one pod."""
 
 
 class NodeSetup(NamedTuple):
-    """What a node starts with. `directory` holds its state files; `real_devices`: devices come from plugins that
-    register; `move_strangers` False leaves containers alone that were created without the agent."""
+    """The values a node starts with. `directory` holds its state files. `real_devices`: devices come from plugins that
+    register. `move_strangers` False leaves containers alone that were created without the agent."""
 
     directory: Path
     machine: Machine
@@ -67,7 +67,7 @@ class NodeSetup(NamedTuple):
 
 
 class Admitting:
-    """The store, once `open` has succeeded. `clock` counts seconds, `now` is Unix time."""
+    """Admits and removes pods. `store` is None until `open` succeeds. `clock` returns seconds, `now` Unix time."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Admitting:
         self._unsaved = False
 
     def open(self, running: Iterable[Pod], accept: Callable[[Node, Mapping[str, Intent]], None]) -> ResizeStore:
-        """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
+        """Open the store for the running pods. Raises `PodsliceError` or `OSError`."""
         self._moment += 1
         try:
             store = ResizeStore(
@@ -122,7 +122,7 @@ class Admitting:
         return store
 
     def disk_works(self) -> bool:
-        """True when a file can be written and read where the state is."""
+        """Return whether a file can be written and read in the state directory."""
         probe = self.directory / "agent.probe"
         try:
             write_atomically(probe, b"probe")
@@ -132,19 +132,20 @@ class Admitting:
         return True
 
     def distrust(self, why: str, *, disk: bool) -> None:
-        """Go into safe mode; `disk`: only because it could not be read or written."""
+        """Enter safe mode. `disk`: the only reason is that a file could not be read or written."""
         self.safe_mode = why
         self.may_heal = disk
         self._moment += 1
 
-    def look_again(self) -> None:
-        """Something is free or elsewhere: refusals from before do not hold any more."""
+    def invalidate_refusals(self) -> None:
+        """Have refused pods decided about again: something became free or moved."""
         self._moment += 1
 
     def decide(self, pod: PodRecord, spec: Pod) -> None:
-        """Admit a pod or a part of one. Raises `RefusedError`, from memory where nothing has changed since."""
+        """Admit a pod or a part of one. Raises `RefusedError`, the remembered one where nothing has changed since."""
         uid = spec.metadata.uid
         known = pod.refusals.get(uid)
+        # A kubelet retries a refused container every few seconds; deciding anew each time would cost a full admission.
         if known is not None and self.holds(known) and known.spec == spec:
             raise RefusedError(known)
         try:
@@ -155,26 +156,26 @@ class Admitting:
         pod.refusals.pop(uid, None)
 
     def holds(self, refusal: ReportedRefusal) -> bool:
-        """True while nothing has changed since the pod was refused."""
+        """Return whether nothing has changed since the refusal."""
         fresh = self._devices is None or self._clock() - refusal.at < _DEVICES_REMEMBERED
         return fresh and refusal.moment == self._moment
 
     def refuse(self, pod: PodRecord, unit: str, refusal: ReportedRefusal) -> None:
-        """Keep a refusal with its pod; people hear of it once."""
+        """Keep a refusal with its pod, and report it unless it repeats the previous one."""
         known = pod.refusals.get(unit)
         if known is refusal:
             return
-        news = known is None or (known.reason, known.message) != (refusal.reason, refusal.message)
+        is_new = known is None or (known.reason, known.message) != (refusal.reason, refusal.message)
         if known is None:
             refusal = replace(refusal, since=self.now())
         else:
-            kept = {} if news else {"waits_for": known.waits_for, "fix": known.fix}
+            kept = {} if is_new else {"waits_for": known.waits_for, "fix": known.fix}
             refusal = replace(refusal, since=known.since, **kept)
         if unit in pod.refusals or len(pod.refusals) < _MOST_REFUSALS:
             pod.refusals[unit] = refusal
-        if news:
+        if is_new:
             self._reporter.refused(pod.identity, refusal)
-            self.journal.declined(unit, refusal.reason, refusal.message)
+            self.journal.record_refusal(unit, refusal.reason, refusal.message)
 
     def _admit(self, pod: PodRecord, spec: Pod) -> None:
         uid = spec.metadata.uid
@@ -199,13 +200,18 @@ class Admitting:
         self._reporter.admitted(pod.identity, decision, self.store.node)
 
     def _decision(self, store: ResizeStore, identity: Identity, spec: Pod) -> Decision:
-        """Kept before anybody hears of it; an error half way leaves nothing behind."""
+        """Decide about a pod, and write the decision to disk before returning it.
+
+        After an error half-way nothing is left behind.
+        """
         started = self._clock()
         try:
+            # The pod file comes first: a restart between both writes finds a pod without CPUs, never CPUs without a
+            # pod.
             self.files.keep(spec)
             before = store.node.state
-            decision = store.admit(spec, self.journal.deciding(spec))
-            self.journal.decided(before, spec, decision)
+            decision = store.admit(spec, self.journal.admission_for(spec))
+            self.journal.record_decision(before, spec, decision)
         except (StateWriteError, OSError) as error:
             self._unsaved = True
             self.files.drop(spec.metadata.uid)
@@ -220,8 +226,11 @@ class Admitting:
         return decision
 
     def hold(self, holder: Pod) -> None:
-        """Give a claim the CPUs that its holder asks for. A machine that was down has no container that runs on them,
-        and the claim's record gives it some again, so the state waits for the disk once. Raises `RefusedError`."""
+        """Give a claim the CPUs that its holder pod asks for. Raises `RefusedError`.
+
+        The write need not be durable: after a power failure no container runs on these CPUs, and the claim's own record
+        restores them; so the disk is waited for only once, with that record.
+        """
         store = self.store
         if store is None:
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the state cannot be trusted: {self.safe_mode}"))
@@ -235,7 +244,7 @@ class Admitting:
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, str(error))) from None
         if not decision.admitted:
             raise RefusedError(replace(refusal_of(decision), final=True))
-        self.journal.decided(before, holder, decision)
+        self.journal.record_decision(before, holder, decision)
         self._moment += 1
 
     def _admit_without_state(self, spec: Pod) -> None:
@@ -248,11 +257,12 @@ class Admitting:
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, message, spec=spec, moment=self._moment))
 
     def release(self, holder: str) -> None:
-        """What a claim held is free again; what a machine that went down still has of it is nobody's."""
+        """Free what a claim held. The write need not be durable: after a power failure a leftover belongs to no
+        claim."""
         self.remove(holder, settled=False)
 
     def remove(self, unit: str, *, settled: bool = True) -> None:
-        """What was admitted under this UID is free again. Unless `settled` a machine that goes down may forget that."""
+        """Free what was admitted under this UID. Unless `settled`, the write need not survive a power failure."""
         if self.store is None:
             return
         self._moment += 1
@@ -262,12 +272,12 @@ class Admitting:
         except StateWriteError as error:
             self._unsaved = True
             self._reporter.trouble("stateWrite", str(error))
-        self.journal.removed(before, unit)
+        self.journal.record_removal(before, unit)
         self.files.drop(unit)
 
     def change_machine(self, machine: Machine) -> tuple[MachineConsequence, ...]:
-        """The machine is another from now on. What cannot be written yet has happened all the same. Raises
-        `StartError` for a machine on which nothing can run."""
+        """Use another machine from now on, even where that cannot be written yet. Raises `StartError` for a machine on
+        which nothing can run."""
         found = () if self.store is None else self.store.node.change_machine(machine)
         self.machine = machine
         if found:
@@ -290,11 +300,11 @@ class Admitting:
         except StartError as error:
             raise error.but(restarted="the agent") from None
         self.policy = policy
-        self.look_again()
-        self.journal.settle()
+        self.invalidate_refusals()
+        self.journal.record_changes()
 
     def save(self) -> None:
-        """Write what could not be written before."""
+        """Write the state again if an earlier write failed."""
         if self._unsaved and self.store is not None:
             try:
                 self.store.save()
@@ -304,12 +314,12 @@ class Admitting:
 
 
 def refusal_of(decision: Decision) -> ReportedRefusal:
-    """A refused decision as it is remembered."""
+    """Return a refused decision as a refusal to keep."""
     return ReportedRefusal(decision.reason, decision.message, decision.why)
 
 
 def too_large(pod: Pod) -> str:
-    """Why nothing is decided about a pod; empty for one that is small enough."""
+    """Return why a pod is too large to decide about; empty for one that is not."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     if len(containers) > MOST_CONTAINERS:
         return f"it has {len(containers)} containers, at most {MOST_CONTAINERS} are decided about"
@@ -335,5 +345,5 @@ def too_large(pod: Pod) -> str:
 
 
 def _is_odd(amount: Quantity) -> bool:
-    """A number whose sums would take long: far beyond what fits into 64 bits."""
+    """Return whether an amount is so far beyond 64 bits that its sums would be slow."""
     return amount.nano.bit_length() > MOST_BITS

@@ -1,7 +1,7 @@
-"""What running containers say they were given, against what the state says.
+"""Compares the CPUs that running containers were given with those in the state.
 
-A state file that is gone, or an old copy of one, reads like a good one. Containers that run on CPUs of their own know
-better: before such a state is believed it must agree with them, or they would be moved.
+A missing state file, or an old copy, looks like a good one. Containers that run on their own CPUs are better evidence:
+the state is trusted only if it agrees with them, or they would be moved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podslice.values.errors import PodsliceError
 
 
 class StateLostError(PodsliceError):
-    """The state does not know what a running container has."""
+    """The state contradicts what a running container has."""
 
 
 def check_claims(
@@ -30,9 +30,12 @@ def check_claims(
     intents: Mapping[str, Intent],
     claimed: Callable[[nri.Container], Bits | None],
 ) -> None:
-    """Raises `StateLostError` if a running container was told of CPUs that the node would not give it, nor had in one
-    of the resizes that were being written. On a node that follows its machine, what it was told of may have gone, come
-    back or been replaced since. `claimed` says which CPUs a container has by claims of devices."""
+    """Check that every running container has the CPUs the state gives it. Raises `StateLostError`.
+
+    CPUs of an unfinished resize (`intents`) are accepted as well. On a node that follows its machine, CPUs may have
+    gone, come back or been replaced since. `environment` returns the variables a container was given; `claimed` the
+    CPUs that a container has by claims of devices.
+    """
     view = node.view
     follows = node.rules.policy.hotplug is not None
     for message in containers:

@@ -102,7 +102,7 @@ def agent(
 
 
 def _writes() -> FileWrites | None:
-    """Without it the passes over everything find what others write."""
+    """Watch for writes to cgroups; None where inotify is unavailable: then only the periodic passes find them."""
     try:
         return FileWrites()
     except OSError as error:
@@ -121,18 +121,18 @@ def _installed(name: str) -> bool:
 
 
 def _remarks(settings: AgentSettings) -> Iterator[str]:
-    """What will be missing at run time, without being wrong."""
+    """Yield warnings: things that are not wrong, but will be missing at run time or widen access."""
     if not CgroupTree(settings.cgroup_root).usable:
         yield f"cgroupRoot {settings.cgroup_root}: no cgroup v2 with cpu and cpuset; nothing is read back"
     address = settings.address()
     if address is not None and not is_loopback(address[0]):
-        yield f"metricsAddress {settings.metrics_address}: not loopback: whoever reaches it can read the metrics"
+        yield f"metricsAddress {settings.metrics_address}: not loopback: any client can read the metrics"
     sources = settings.sources
     if sources.annotation_counts:
         yield (
-            "sources.annotation: whoever may create pods names their pod-level resources, up to what the pod requests"
+            "sources.annotation: authors of pods set pod-level resources themselves, up to what the pod requests"
             if sources.others
-            else "sources: none but the annotation: whoever may create pods takes CPUs that nobody has counted"
+            else "sources: none but the annotation: authors of pods take CPUs that no scheduler or quota has counted"
         )
     if sources.kubelet is not None and sources.kubelet.insecure_skip_tls_verify:
         yield "sources.kubelet.insecureSkipTLSVerify: who takes the kubelet's port gets the token and names the pods"
@@ -146,7 +146,7 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
 
 
 def _check_kubelet(loaded: LoadedSettings) -> None:
-    """Raises `InputError` where a kubelet of this node gives CPUs away too, as its state file says."""
+    """Check that the kubelet of this node does not hand out CPUs too, by its state file. Raises `InputError`."""
     dra = loaded.agent.dra
     folder = Path(DRASettings().kubelet_state if dra is None else dra.kubelet_state).parent
     try:
@@ -166,7 +166,7 @@ class _CPUState(msgspec.Struct):
 
 
 def _check(loaded: LoadedSettings, machine: Machine) -> None:
-    """Raises `InputError` if the managers would not start on this machine."""
+    """Check that the managers would start on this machine. Raises `InputError`."""
     try:
         Node(machine, loaded.config, profile=loaded.agent.profile, policy=loaded.policy)
     except StartError as error:

@@ -106,7 +106,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self.reloading.hear)
+        loop.add_signal_handler(signal.SIGHUP, self.reloading.request)
         async with AsyncExitStack() as stack:
             if self.scratch is not None:
                 stack.callback(self.scratch.cleanup)

@@ -1,4 +1,4 @@
-"""What only one living agent may have: its state directory and its sockets."""
+"""Locks for resources that only one running agent may use: its state directory and its sockets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _LOCK = "agent.lock"
 
 
 class DirectoryLock:
-    """Holds a state directory for the life of the process; the kernel lets go of it, however the process ends."""
+    """Locks a state directory. The kernel releases the lock however the process ends."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Raises `InputError` with the process that has it, `OSError` where the directory cannot be used."""
+        """Take the lock. Raises `InputError` that names the process holding it, `OSError` where the directory is
+        unusable."""
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,11 +33,13 @@ class DirectoryLock:
                 path="stateDirectory",
                 remedy="stop that one, or choose another directory",
             ) from None
+        # The lock is on the directory; the file only names the process for the message of the next one.
         self._descriptor = descriptor
         with contextlib.suppress(OSError):
             (self._directory / _LOCK).write_text(f"{os.getpid()}\n")
 
     def release(self) -> None:
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -50,14 +53,15 @@ class DirectoryLock:
 
 
 class SocketFile:
-    """The file of a listening Unix socket: put in place of a dead one's only, and removed only while it is ours."""
+    """The file of a listening Unix socket. It replaces only that of a dead process, and is removed only while it is
+    ours."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ours: tuple[int, int, int] | None = None
 
     def clear(self) -> None:
-        """Remove what a dead agent left. Raises `OSError` where a living process listens."""
+        """Remove the file of a dead process. Raises `OSError` where a living one listens."""
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not self.path.is_socket():
             return
@@ -71,16 +75,16 @@ class SocketFile:
         raise OSError(f"another process listens on {self.path}")
 
     def bound(self) -> None:
-        """It is there now, and ours."""
+        """Remember the file that was just bound as ours."""
         self._ours = self._identity()
 
     def remove(self) -> None:
-        """Take it away, unless somebody has put another there."""
+        """Remove the file, unless another process has replaced it."""
         with contextlib.suppress(OSError):
             if self._identity() == self._ours:
                 self.path.unlink()
 
     def _identity(self) -> tuple[int, int, int]:
-        """Numbers of files are used again, but not in the same moment."""
+        """Return device, inode and time of the file: inode numbers are reused, but not at the same nanosecond."""
         found = self.path.stat()
         return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Out of safe mode by itself, where only the disk was the reason."""
+"""Recovery from safe mode, where only the disk was the reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ async def heal(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     back_off: BackOff | None = None,
 ) -> None:
-    """Try the disk again and again, more and more slowly. Once it works, have the runtime say again what runs, which
-    opens the state."""
+    """Try the disk again and again, less and less often. Once it works, reconnect: the runtime then lists what runs,
+    which opens the state."""
     back_off = back_off or BackOff(1.0, LONGEST)
     while True:
         await sleep(back_off.next())
         if not admitting.may_heal:
             back_off.reset()
         elif admitting.disk_works():
+            # The state can be opened only against the runtime's list, which comes with a new connection.
             reconnect()

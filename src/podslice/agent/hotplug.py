@@ -1,8 +1,8 @@
-"""The agent's eye on its machine: CPUs, memory and NUMA nodes that come and go (docs/hotplug.md).
+"""Follows changes of the machine: CPUs, memory and NUMA nodes that come and go (docs/hotplug.md).
 
-The kernel announces changes, and the lists in sysfs say them in every pass over the node; a change counts when two
-readings agree, so that many CPUs that come one after the other are one change. Then the node's ledgers follow, and the
-cgroups: who gives up CPUs is written before who gets them.
+The kernel announces changes by uevents, and every pass over the node reads the lists in sysfs. A change counts when two
+readings agree, so that many CPUs coming one after the other are one change. Then the node's state follows, and the
+cgroups: containers that lose CPUs are written before those that gain some.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SETTLED_SECONDS = 2.0
 
 
 class MachineSource:
-    """`read` is quick and says whether anything changed, `discover` looks at everything; both may raise `OSError`, the
-    second `PodsliceError`."""
+    """Reads the machine. `read` is quick and shows whether anything changed, `discover` reads everything. Both may
+    raise `OSError`, `discover` also `PodsliceError`."""
 
     def __init__(self, read: Callable[[], Reading], discover: Callable[[], Machine]) -> None:
         self.read = read
@@ -32,8 +32,8 @@ class MachineSource:
 
 
 class MachineWatch:
-    """Keeps the owner's machine what the source says. `write` writes a container's sets into its cgroup, `place` gives
-    all others theirs."""
+    """Keeps the owner's machine equal to the source. `write` writes a container's pinning into its cgroup, `place`
+    gives all other containers theirs."""
 
     def __init__(
         self,
@@ -50,21 +50,22 @@ class MachineWatch:
         self._place = place
         self._sleep = sleep
         self._known: Reading | None = source.read()
-        self._looking = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def forget(self) -> None:
-        """The next look is at everything: by another policy the machine may be another one."""
+        """Have the next look read everything: another policy may follow the machine or not."""
         self._known = None
 
     async def look(self) -> bool:
-        """Take in what changed, if anything did and the policy wants to know; True then. Waits until the machine has
-        settled."""
-        async with self._looking:
+        """Apply a change of the machine, if there is one and the policy follows it. Waits until the machine has
+        settled. Return whether something changed."""
+        async with self._lock:
             if self._owner.admitting.policy.hotplug is None:
                 return False
             reading = self._source.read()
             if reading == self._known:
                 return False
+            # CPUs come one by one: wait until two readings agree, and treat them as one change.
             while True:
                 await self._sleep(SETTLED_SECONDS)
                 again = self._source.read()
@@ -94,7 +95,7 @@ class MachineWatch:
         self._owner.made_room()
 
     def _narrow(self) -> Iterator[None]:
-        """Everybody gives up what is no longer theirs, before anybody gets it."""
+        """Take containers off CPUs they lost, before any container gets new ones."""
         owner = self._owner
         for record in list(owner.containers.values()):
             if owner.containers.get(record.id) is not record:
@@ -102,22 +103,22 @@ class MachineWatch:
             wanted = owner.placing.wanted(record)
             kept = record.applied.cpus & wanted.cpus
             if kept and kept != record.applied.cpus:
-                owner.contained("machine", record, lambda: self._write(record, replace(wanted, cpus=kept)))  # noqa: B023
+                owner.attempt("machine", record, lambda: self._write(record, replace(wanted, cpus=kept)))  # noqa: B023
             yield
 
     async def run(self) -> None:
-        """Look whenever the kernel announces something; without announcements, only `look` by others counts."""
+        """Look whenever the kernel announces a change. Without uevents only other callers of `look` notice changes."""
         listener = open_uevents()
         if listener is None:
             await asyncio.Event().wait()
             return
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
-        def hear() -> None:
+        def wake() -> None:
             if drain_uevents(listener):
                 due.set()
 
-        loop.add_reader(listener, hear)
+        loop.add_reader(listener, wake)
         try:
             while True:
                 await due.wait()

@@ -1,7 +1,7 @@
-"""The journal of this node: what the owner did, for those who follow it, and the plans that come back.
+"""The journal of this node: its events for those who follow it, and the plans that come back.
 
-The owner notes every decision here as it makes it; that costs less than a millisecond and never waits. Each opening of
-the state begins an epoch. What must outlive the agent is the state, not the journal.
+Every decision is recorded as it is made; that takes less than a millisecond and never waits. Each opening of the state
+begins an epoch. The state outlives the agent, the journal does not.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ def _microseconds() -> int:
 
 
 class NodeJournal:
-    """Events of the node since its state was opened; `journal` is None before that, and for ever where no `version` of
-    the core is named: then nobody follows. With `honours`, pods get what their plan names where that is free and no
-    worse; otherwise plans are compared with what the node decides by itself. `observed`: it tells of a kubelet that
-    decides by itself. `binding_outcomes` counts what became of plans,
-    `streams` are the addresses that follow now. `on_event` hears that there is something to send."""
+    """Events of the node since its state was opened.
+
+    `journal` is None before that, and always where `version` of the core is empty: then nobody follows. `honours`: pods
+    get what their plan names where that is free and no worse; otherwise plans are only compared. `observed`: the events
+    are those of a kubelet that decides. `binding_outcomes`: number of plans by outcome. `streams`: addresses that
+    follow now. `on_event`: called when there is something to send.
+    """
 
     def __init__(
         self,
@@ -59,98 +61,99 @@ class NodeJournal:
     # Plans
 
     def plan(self, plan: PlanGiven) -> None:
-        """A pod is on its way. The oldest plans are forgotten first."""
+        """Keep the plan of a coming pod; the oldest plans are dropped first."""
         self._plans[plan.uid] = plan
         self._plans.move_to_end(plan.uid)
         while len(self._plans) > _MOST_PLANS:
             self._plans.popitem(last=False)
 
     def withdraw(self, uid: str) -> None:
-        """It does not come."""
+        """Drop the plan of a pod that does not come."""
         self._plans.pop(uid, None)
 
     # What the owner does
 
     def begin(self, node: Node) -> None:
-        """The state was opened: a new epoch."""
+        """Begin an epoch with the opened state."""
         if not self.version:
             return
+        # Followers compare epochs, so a clock that was set back must not repeat one.
         self._epoch = max(self._now(), self._epoch + 1)
         self._node = node
         self.journal = Journal(node.rules, node.state, epoch=self._epoch, version=self.version, observed=self._observed)
-        self._tell()
+        self._announce()
 
     def follow(self, node: Node) -> None:
-        """This is the node from now on; what is new about it is told with the next event, or by `settle`."""
+        """Record this node from now on; differences are sent with the next event, or by `record_changes`."""
         self._node = node
 
-    def deciding(self, pod: Pod) -> Callable[[Node, Pod], Decision]:
-        """How the pod is to be decided about."""
+    def admission_for(self, pod: Pod) -> Callable[[Node, Pod], Decision]:
+        """Return the function that decides about the pod."""
         plan = self._plans.get(pod.metadata.uid)
         return partial(_as_planned, plan=plan) if self.honours and plan is not None else Node.admit
 
-    def decided(self, before: NodeState, pod: Pod, decision: Decision) -> None:
-        """The owner has admitted or refused a pod."""
+    def record_decision(self, before: NodeState, pod: Pod, decision: Decision) -> None:
+        """Record that a pod was admitted or refused."""
         if self.journal is None or self._node is None:
             return
         node = self._node
         if decision.admitted:
-            fate = self._fate(node, before, pod, decision)
-            self.journal.record_admission(node.rules, before, node.state, pod, plan=fate)
+            outcome = self._outcome(node, before, pod, decision)
+            self.journal.record_admission(node.rules, before, node.state, pod, plan=outcome)
         else:
             self._refused = decision.uid
             reason, message = decision.reason, decision.message
             self.journal.record_refusal(node.rules, before, node.state, pod, reason=reason, message=message)
-        self._tell()
+        self._announce()
 
-    def _fate(self, node: Node, before: NodeState, pod: Pod, decision: Decision) -> PlanOutcome:
+    def _outcome(self, node: Node, before: NodeState, pod: Pod, decision: Decision) -> PlanOutcome:
         plan = self._plans.pop(decision.uid, None)
         if plan is None:
             return ""
-        fate: PlanOutcome = "declined" if self.honours else "differs"
+        outcome: PlanOutcome = "declined" if self.honours else "differs"
         if holding_of(node.state, decision.uid) == plan.holding:
             free = Node.of(node.rules, before)
             free.admit(pod)
             same = not self.honours or holding_of(free.state, decision.uid) == plan.holding
-            fate = "agreed" if same else "honoured"
-        self.binding_outcomes[fate] = self.binding_outcomes.get(fate, 0) + 1
-        return fate
+            outcome = "agreed" if same else "honoured"
+        self.binding_outcomes[outcome] = self.binding_outcomes.get(outcome, 0) + 1
+        return outcome
 
-    def declined(self, uid: str, reason: str, message: str) -> None:
-        """The agent refuses a pod; nothing new where the core has just done so."""
+    def record_refusal(self, uid: str, reason: str, message: str) -> None:
+        """Record that the agent refuses a pod; nothing where the core's refusal was recorded just before."""
         if self.journal is not None and uid != self._refused:
-            self.settle()
+            self.record_changes()
             self.journal.record_agent_refusal(uid, reason=reason, message=message)
-            self._tell()
+            self._announce()
         self._refused = ""
 
-    def removed(self, before: NodeState, uid: str) -> None:
-        """A pod is gone."""
+    def record_removal(self, before: NodeState, uid: str) -> None:
+        """Record that a pod has gone."""
         self.withdraw(uid)
         if self.journal is not None and self._node is not None and uid in before.pods:
             self.journal.record_removal(self._node.rules, before, self._node.state, uid)
-            self._tell()
+            self._announce()
 
-    def resized(self, before: NodeState, pod: Pod, decision: ResizeDecision) -> None:
-        """A resize was decided on."""
+    def record_resize(self, before: NodeState, pod: Pod, decision: ResizeDecision) -> None:
+        """Record a resize."""
         if self.journal is not None and self._node is not None:
             node = self._node
             self.journal.record_resize(node.rules, before, node.state, pod, outcome=decision.outcome)
-            self._tell()
+            self._announce()
 
-    def moved(self) -> None:
-        """A running pod is elsewhere, or owns two places while it is on its way."""
-        self.settle()
-        self._tell()
+    def record_move(self) -> None:
+        """Record that a running pod moved, or owns both places during a move."""
+        self.record_changes()
+        self._announce()
 
-    def settle(self) -> None:
-        """Whatever else has changed is told now: device plugins, CPUs that came or went, moves."""
+    def record_changes(self) -> None:
+        """Record all other changes: device plugins, CPUs that came or went, moves."""
         if self.journal is not None and self._node is not None:
             self.journal.settle(self._node.rules, self._node.state)
 
-    def _tell(self) -> None:
-        for hear in self.on_event:
-            hear()
+    def _announce(self) -> None:
+        for listener in self.on_event:
+            listener()
 
 
 def _as_planned(node: Node, pod: Pod, *, plan: PlanGiven) -> Decision:

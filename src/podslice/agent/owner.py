@@ -1,9 +1,9 @@
-"""The one owner of the node's state.
+"""The single owner of the node's state.
 
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
 threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `ResizeStore`. The owner decides (by
-`admitting`) and keeps records; it neither waits nor talks. Answers go back to the caller, `updates` collects what other
-containers must get, and news for people goes to a `contract.Reporter`.
+`admitting`) and keeps records; it never awaits and sends nothing itself. Answers go back to the caller,
+`updates` collects what other containers must get, and a `contract.Reporter` gets what people should know.
 """
 
 from __future__ import annotations
@@ -56,14 +56,17 @@ from podslice.values.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 
 T = TypeVar("T")
 Found = Pod | ReportedRefusal | None
-"""What is known about a pod when it is asked for: its specification, why there is none that counts, or nothing."""
+"""A pod's specification, the reason why there is none that counts, or None for a pod that no source knows."""
 
 
 class Owner:
-    """State, ledgers and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
+    """State, records and decisions of one node. In safe mode containers keep their CPUs and no exclusive CPUs are given
+    away.
+
     `admitting` decides, `records` is what the owner and its parts remember, `facts` what is known from elsewhere.
     `claims` is None on a node without claims; `requests` knows the resizes that are yet to be carried out. `clock`
-    counts seconds."""
+    returns seconds.
+    """
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class Owner:
         self.sandboxes: dict[str, SandboxRecord] = {}
         self.containers = records.containers
         self.placing = Placing(setup.machine, self.containers, move_strangers=setup.move_strangers, claims=claims)
-        self.updates = Updates(self.placing, self.containers, partial(self.contained, "update"), events, clock)
+        self.updates = Updates(self.placing, self.containers, partial(self.attempt, "update"), events, clock)
         self.claims = claims
         self._events = events
         self._facts = facts
@@ -96,21 +99,21 @@ class Owner:
 
     @property
     def store(self) -> ResizeStore | None:
-        """None in safe mode and before the first synchronization."""
+        """The store; None in safe mode and before the first synchronization."""
         return self.admitting.store
 
     @property
     def safe_mode(self) -> str:
-        """Why the state cannot be trusted, empty when it can."""
+        """Why the state cannot be trusted; empty when it can."""
         return self.admitting.safe_mode
 
     @property
     def node(self) -> Node | None:
-        """The decisions' side of the store."""
+        """The node of the store, which decides."""
         return None if self.store is None else self.store.node
 
-    def contained(self, step: str, record: ContainerRecord, work: Callable[[], T]) -> T | None:
-        """Do a step for a container; None when it failed, which is then its pod's failure only."""
+    def attempt(self, step: str, record: ContainerRecord, work: Callable[[], T]) -> T | None:
+        """Run a step for a container; None when it failed, which is then a failure of its pod only."""
         sandbox = self.sandboxes.get(record.sandbox)
         identity = sandbox.identity if sandbox is not None else Identity(record.pod_uid, "", record.name, {})
         done = self.seam.attempt(step, identity, work)
@@ -119,8 +122,10 @@ class Owner:
     # Synchronization
 
     def synchronize(self, listed: Listed) -> list[nri.ContainerUpdate]:
-        """The runtime says what there is: open the state on the first time, afterwards take in the differences.
-        Nobody's exclusive CPUs move."""
+        """Compare the records with the runtime's list: open the state the first time, afterwards apply differences.
+
+        Exclusive CPUs do not move.
+        """
         self.sandboxes = {sandbox.id: sandbox for sandbox in listed.sandboxes}
         live: dict[str, PodRecord] = {}
         for sandbox in listed.sandboxes:
@@ -138,7 +143,7 @@ class Owner:
         return self.updates.take()
 
     def _open(self, live: dict[str, PodRecord], listed: Listed) -> None:
-        """Bring up the store on the pods that run, or go into safe mode."""
+        """Open the store for the running pods, or enter safe mode."""
         try:
             known, problems = self.admitting.files.load()
             holders = [] if self.claims is None else self.claims.load()
@@ -187,7 +192,7 @@ class Owner:
             self.claims.write_files()
         self._adopt_all(live.values(), listed)
         self._remember(live)
-        self._tell_changes(store.followed)
+        self._report_changes(store.followed)
 
     def _remember(self, live: dict[str, PodRecord]) -> None:
         """Replace the pods in place: other parts hold the same mapping."""
@@ -195,14 +200,14 @@ class Owner:
         self.pods.update(live)
 
     def check_pool(self, before: Bits) -> None:
-        """A claim was prepared or given back: announce it where the shared pool is not `before` any more."""
+        """Announce a changed shared pool after a claim was prepared or given back; `before` is the pool of before."""
         if self.placing.pool() != before:
             self.updates.pool_changed()
             self._events.admissions_changed()
             self._events.room_freed()
 
     def _cpus_of_claims(self, node: Node, message: nri.Container) -> Bits | None:
-        """The CPUs that a running container has by claims, as this node has them."""
+        """Return the CPUs that a running container has by claims, as this node has them."""
         if self.claims is None:
             return None
         sandbox = self.sandboxes.get(message.pod_sandbox_id)
@@ -211,8 +216,8 @@ class Owner:
         return None if found is None else found.cpus
 
     def _claims_of(self, pod: str, message: nri.Container, *, adopt: bool) -> tuple[ClaimedDevice, ...]:
-        """The devices of claims that a container is created with. Raises `RefusedError` for those of other pods, never
-        when adopting."""
+        """Return the devices of claims that a container is created with. Raises `RefusedError` for those of other pods,
+        never when adopting."""
         if self.claims is None:
             return ()
         try:
@@ -223,7 +228,7 @@ class Owner:
             raise
 
     def _awaited(self, live: dict[str, PodRecord], uid: str) -> PodRecord | None:
-        """A pod that was decided about and is to have a sandbox, if it is one; it is then among the live ones."""
+        """Return the record of an admitted pod that is to get a sandbox, and count it as live; None for other UIDs."""
         identity = self._facts.awaited(uid)
         if identity is not None:
             live[uid] = PodRecord(identity)
@@ -247,8 +252,11 @@ class Owner:
                 self.seam.attempt("adopt", pod.identity, partial(self._adopt, pod))
 
     def _adopt(self, pod: PodRecord) -> None:
-        """A pod that came while we were not there, and runs: admit it now, or leave its containers strangers. One
-        without containers that run is decided about at its next one, if it gets any."""
+        """Admit a pod that was started while the agent was down; if it is refused, its containers stay on the shared
+        pool.
+
+        A pod without running containers is decided about when its next one is created.
+        """
         pod.decided = pod.tolerated = True
         try:
             spec = self._facts.find(pod.identity)
@@ -288,36 +296,37 @@ class Owner:
             record.stranger, record.created, record.said = known.stranger, known.created, known.said
             record.claims = known.claims
             self.placing.created(record)
-            self._check_size(record)
+            self._check_resized(record)
             return
+        # The agent sets this variable in every container that it sees created.
         if ISOLATION_ENV not in self._facts.environment(message):
             record.stranger = True
             self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
         self._place(sandbox.identity, message, record, adopt=True)
         self.placing.created(record)
-        self._check_size(record)
+        self._check_resized(record)
 
     # The machine
 
     def change_machine(self, machine: Machine) -> None:
-        """CPUs, memory or NUMA nodes came or went: the node's ledgers follow, and people hear of it. Raises
-        `StartError` for a machine on which nothing can run."""
+        """Use another machine from now on, and report what follows for pods. Raises `StartError` for a machine on which
+        nothing can run."""
         found = self.admitting.change_machine(machine)
         self.machine = machine
         self.placing.on_machine(machine)
-        self._tell_changes(found)
+        self._report_changes(found)
         self.updates.machine_changed()
         self._events.admissions_changed()
 
     def change_policy(self, policy: PodslicePolicy) -> None:
-        """Decide by another policy from now on; nobody gains or loses anything by that alone. Raises `StartError` for
+        """Decide by another policy from now on; no pod gains or loses anything by that alone. Raises `StartError` for
         one with which the node would not start; then nothing changes."""
         self.admitting.change_policy(policy)
         self._events.policy_changed()
         self._events.admissions_changed()
         self._events.room_freed()
 
-    def _tell_changes(self, found: Iterable[MachineConsequence]) -> None:
+    def _report_changes(self, found: Iterable[MachineConsequence]) -> None:
         for consequence in found:
             pod = self.pods.get(consequence.pod.partition("/")[0])
             if pod is not None or not consequence.pod:
@@ -326,13 +335,16 @@ class Owner:
     # Pods
 
     def undecided(self, uid: str) -> bool:
-        """True when a pod's specification is needed before its next container."""
+        """Return whether a pod's specification is needed before its next container."""
         pod = self.pods.get(uid)
         return pod is None or not (pod.decided or pod.rejected)
 
     def arrive(self, identity: Identity, found: Found) -> None:
-        """A pod is to run here and has no sandbox yet: what it gets is its own from now on. What one with claims gets
-        is known once these are prepared, which they are before its sandbox is there."""
+        """Decide about a pod that is to run here and has no sandbox yet, so that its CPUs are reserved.
+
+        A pod with claims is skipped: what it gets is known once these are prepared, which happens before its sandbox
+        exists.
+        """
         if self.claims is not None and isinstance(found, Pod) and found.spec.resource_claims:
             return
         pod = self.pods.setdefault(identity.uid, PodRecord(identity))
@@ -340,7 +352,7 @@ class Owner:
             self._consider(pod, found)
 
     def leave(self, uid: str) -> None:
-        """A pod without sandbox will not get one any more: everything it held is free, and nothing is remembered."""
+        """Forget a pod that will get no sandbox any more, and free everything it held."""
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
@@ -349,13 +361,13 @@ class Owner:
             del self.placing.left[key]
 
     def _stays(self, pod: PodRecord) -> bool:
-        """True for a pod without sandbox that is to have another one: its place is nobody else's meanwhile."""
+        """Return whether a pod without sandbox is to get another one and keeps its CPUs meanwhile."""
         decided = (pod.units or pod.refusals) and not pod.tolerated
         return bool(decided) and self._facts.awaited(pod.identity.uid) is not None
 
     def run_pod(self, sandbox: str, identity: Identity, found: Found) -> None:
-        """A sandbox is about to be created. It always may: a pod the node does not take holds nothing, and its
-        containers are refused (a refused sandbox harms containerd, see docs/agent-behaviour.md)."""
+        """Record a new sandbox and decide about its pod. Never refuses the sandbox: a refused pod holds nothing, and
+        its containers are refused instead (a refused sandbox harms containerd, see docs/agent-behaviour.md)."""
         pod = self.pods.setdefault(identity.uid, PodRecord(identity))
         pod.identity = identity
         pod.sandboxes.add(sandbox)
@@ -364,7 +376,7 @@ class Owner:
             self._consider(pod, found)
 
     def _consider(self, pod: PodRecord, found: Found) -> None:
-        """Decide about a pod as a whole; a refusal is kept in its record."""
+        """Decide about a pod as a whole, and keep a refusal in its record."""
         if pod.rejected:
             return
         before = pod.refusals.get(pod.identity.uid)
@@ -406,7 +418,8 @@ class Owner:
                 self.updates.pool_changed()
 
     def stop_pod(self, sandbox: str) -> None:
-        """A sandbox has stopped: with the pod's last one everything it held is free, unless it is to have another."""
+        """Record that a sandbox has stopped. With the pod's last one everything it held is freed, unless it is to get
+        another."""
         record = self.sandboxes.get(sandbox)
         if record is None or record.stopped:
             return
@@ -421,7 +434,7 @@ class Owner:
                 self.leave(record.identity.uid)
 
     def remove_pod(self, sandbox: str) -> None:
-        """A sandbox is gone."""
+        """Forget a removed sandbox."""
         self.stop_pod(sandbox)
         self.sandboxes.pop(sandbox, None)
 
@@ -435,23 +448,23 @@ class Owner:
         self._events.room_freed()
 
     def made_room(self) -> None:
-        """A pod that stays has given something up or is elsewhere, or the machine has changed: who was refused may ask
-        again."""
-        self.admitting.look_again()
+        """Have refused pods decided about again: a pod that stays gave something up or moved, or the machine
+        changed."""
+        self.admitting.invalidate_refusals()
         self._events.admissions_changed()
         self._events.room_freed()
 
     # Containers
 
-    def foresee(self, sandbox: str, identity: Identity, message: nri.Container, found: Found) -> None:
-        """Decide beforehand what `create_container` would, so that it finds it decided. Raises `RefusedError`."""
-        pod = self._known(sandbox, identity, found)
+    def decide_ahead(self, sandbox: str, identity: Identity, message: nri.Container, found: Found) -> None:
+        """Decide what `create_container` would, so that it finds the decision made. Raises `RefusedError`."""
+        pod = self._decided_pod(sandbox, identity, found)
         known = {identity.uid, unit_uid(identity.uid, message.name)} & set(pod.units)
         if self.store is not None and not pod.tolerated and not known:
             self._admit_alone(pod, message, adopt=False)
 
-    def _known(self, sandbox: str, identity: Identity, found: Found) -> PodRecord:
-        """The pod of a container that is to be created, decided about. Raises `RefusedError`."""
+    def _decided_pod(self, sandbox: str, identity: Identity, found: Found) -> PodRecord:
+        """Return the record of a new container's pod, after deciding about it. Raises `RefusedError`."""
         pod, known = self.pods.get(identity.uid), self.sandboxes.get(sandbox)
         if pod is None or known is None or known.stopped:
             self.run_pod(sandbox, identity, found)
@@ -463,10 +476,14 @@ class Owner:
     def create_container(
         self, sandbox: str, identity: Identity, message: nri.Container, found: Found = None
     ) -> ContainerRecord:
-        """A container is about to be created; its record says what it gets. `found` is used if its pod is undecided:
-        its sandbox came while we were away, or it was refused and asks again. Raises `RefusedError`."""
-        self._known(sandbox, identity, found)
+        """Place a container that is being created, and return its record. Raises `RefusedError`.
+
+        `found` is used if its pod is undecided: its sandbox came while the agent was down, or it was refused and asks
+        again.
+        """
+        self._decided_pod(sandbox, identity, found)
         record = self._record(self.sandboxes[sandbox], message)
+        # Kept apart from `limits`, which later updates change: only a difference between both is a resize.
         record.created = record.limits
         self._place(identity, message, record, adopt=False)
         if self.placing.created(record):
@@ -493,8 +510,10 @@ class Owner:
         )
 
     def _place(self, identity: Identity, message: nri.Container, record: ContainerRecord, *, adopt: bool) -> None:
-        """Find out under which decision a container runs; `adopt`: it runs already, without our having been asked.
-        Raises `RefusedError`, never when adopting."""
+        """Find the admission under which a container runs. `adopt`: it runs already, and the agent was not asked.
+
+        Raises `RefusedError`, never when adopting.
+        """
         pod = self.pods[identity.uid]
         record.claims = self._claims_of(identity.uid, message, adopt=adopt)
         if self.store is None:
@@ -509,7 +528,7 @@ class Owner:
             record.unit, record.member = unit, message.name
 
     def _admit_alone(self, pod: PodRecord, message: nri.Container, *, adopt: bool) -> bool:
-        """Admit one container of a pod nobody knows; False if it shares. Raises `RefusedError` unless adopting."""
+        """Admit one container of an unknown pod; return False if it shares. Raises `RefusedError` unless adopting."""
         spec = pod_from_container(pod.identity, message)
         if spec is None or not self._in_budget(pod, message, adopt=adopt):
             return False
@@ -522,8 +541,11 @@ class Owner:
         return True
 
     def _in_budget(self, pod: PodRecord, message: nri.Container, *, adopt: bool) -> bool:
-        """True when the pod's containers then own no more CPUs than the pod may use: a kubelet with pod-level resources
-        gives a container without limits those of its whole pod. Containers that have ended make room."""
+        """Return whether the pod's containers then own no more CPUs than the pod may use.
+
+        A kubelet with pod-level resources gives a container without limits those of its whole pod. Containers that have
+        ended make room.
+        """
         if pod.limit is None:
             pod.limit = pod.identity.cpu_limit or self._facts.pod_limit(pod.identity)
         asked = limit_milli_cpu(limits_of(message))
@@ -544,21 +566,21 @@ class Owner:
         self._events.room_freed()
 
     def _member(self, uid: str, name: str) -> str:
-        """The container of the specification that stands for this one; empty for one that only shares."""
+        """Return the container of the specification that this one is; empty for one that only shares."""
         node = self.node
         active = None if node is None else node.view.pods.get(uid)
         names = {container.name for container in active.containers} if active is not None else set()
         return name if name in names else ANY_CONTAINER if ANY_CONTAINER in names else ""
 
     def start_container(self, container_id: str) -> ContainerRecord | None:
-        """A container is about to start; its record, None for one nobody told us of."""
+        """Note that a container starts; return its record, None for an unknown one."""
         record = self.containers.get(container_id)
         if record is not None:
             record.started = True
         return record
 
     def update_container(self, container_id: str, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
-        """The kubelet changes a container's resources; our sets win, its limits are its own."""
+        """Answer a kubelet's update of a container's resources: the limits are the kubelet's, the CPU sets ours."""
         record = self.containers.get(container_id)
         if record is None:
             return []
@@ -566,7 +588,7 @@ class Owner:
             record.limits = record.limits.updated(resources)
         wanted = self.placing.wanted(record)
         record.applied = wanted
-        self._check_size(record)
+        self._check_resized(record)
         self.updates.answered()
         if not (wanted.cpus or wanted.mems or wanted.quota_off):
             return []
@@ -574,8 +596,8 @@ class Owner:
         add_claimed(self.placing.claimed_limits(record), resources.cpu.shares.value, update.linux.resources)
         return [update]
 
-    def _check_size(self, record: ContainerRecord) -> None:
-        """Tell people of a resize that is not carried out, each time another size is asked for."""
+    def _check_resized(self, record: ContainerRecord) -> None:
+        """Report a resize that is not carried out, once for each requested size."""
         waits = self.placing.resized(record) and self._requests.unapplied(record) is None
         text = resize_text(record) if waits else ""
         record.resized = bool(text)
@@ -585,12 +607,12 @@ class Owner:
         record.said = text
 
     def carried_out(self, record: ContainerRecord) -> None:
-        """A resize of the container is done, maybe one that nobody was asked about: nothing is left to tell of it."""
+        """Clear the report of a resize that is done, also of one the agent was not asked about."""
         if not self.placing.resized(record):
             record.resized, record.said = False, ""
 
     def stop_container(self, container_id: str) -> None:
-        """The container no longer runs; what it holds stays with its pod, which may start it again."""
+        """Note that a container has ended; what it holds stays with its pod, which may start it again."""
         record = self.containers.pop(container_id, None)
         if record is not None and self.placing.ended(record):
             self.updates.unit_changed(record.unit)
@@ -599,5 +621,5 @@ class Owner:
 
 
 def _runs(pod: PodRecord, listed: Listed) -> bool:
-    """True when one of the pod's containers is there and has not ended."""
+    """Return whether one of the pod's containers exists and has not ended."""
     return any(one.state != nri.CONTAINER_STOPPED and one.pod_sandbox_id in pod.sandboxes for one in listed.containers)

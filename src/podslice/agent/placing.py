@@ -1,7 +1,7 @@
-"""What every container should have: the core's decisions, read for the containers the runtime knows.
+"""The CPUs, NUMA nodes and limits that every container should have, read from the node's state.
 
-Nothing is decided or changed here. With a node the answer is its state's; without one, in safe mode, containers keep
-what they once got and the others share what nobody is known to own.
+Nothing is decided or changed here. Without a node, in safe mode, containers keep what they had, and the others share
+the CPUs that are not known to be owned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from podslice.values.cpuset import Bits, union
 
 
 class ClaimSets(Protocol):
-    """What containers have of prepared claims of devices."""
+    """CPUs, memory and limits that containers get from prepared claims."""
 
     def pinning(self, devices: Iterable[ClaimedDevice]) -> Pinning | None:
         """Return the CPUs and NUMA nodes of these devices, None where they have none."""
@@ -36,9 +36,11 @@ class ClaimSets(Protocol):
 
 
 class Placing:
-    """Reads `node`, None while the state cannot be trusted, for `containers`, the owner's ledgers. `move_strangers`
-    False leaves containers alone that were created without us. It is told which containers run, for what init
-    containers own meanwhile. `claims` is None on a node without claims."""
+    """Computes what each of `containers` should have. `node` is None in safe mode.
+
+    `move_strangers` False leaves containers alone that were created without the agent. `created` and `ended` keep track
+    of running init containers, which own CPUs of their pod's later containers meanwhile.
+    """
 
     def __init__(
         self,
@@ -51,24 +53,28 @@ class Placing:
         self.node: Node | None = None
         self.all_cpus = CPUTopology(machine).all_cpus
         self.left: dict[tuple[str, str], Pinning] = {}
-        """What containers that ended in safe mode had, by pod UID and name: their successors get it."""
+        """Pinning of containers that ended in safe mode, by pod UID and name; their successors get it."""
         self.withheld: dict[str, Bits] = {}
-        """CPUs that change hands in a resize, by the UID their pod was admitted under: it does not run on them."""
+        """CPUs that are changing hands in a resize, by the UID their pod was admitted under; it does not run on
+        them."""
         self.upcoming: dict[str, Upcoming] = {}
-        """The CPUs that containers, by id, are to be left with soon."""
+        """The CPUs that containers will soon be left with, by container id."""
         self.running_move: dict[str, NodeView] = {}
-        """Of pods that are being moved, by the UID they were admitted under, the node where they are to be now."""
+        """The node's view that counts for each pod that is being moved, by the UID it was admitted under."""
         self._claims = claims
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
 
     def on_machine(self, machine: Machine) -> None:
-        """The machine is another from now on."""
+        """Use another machine from now on."""
         self.all_cpus = CPUTopology(machine).all_cpus
 
     def wanted(self, record: ContainerRecord) -> Pinning:
-        """What the container should have now. One that was resized is left the limit that was asked for."""
+        """Return the pinning that the container should have now.
+
+        A container whose resize is not carried out keeps its CPUs, but gets the quota that was asked for.
+        """
         claimed = self._of_claims(record)
         if claimed is not None:
             return claimed
@@ -76,10 +82,10 @@ class Placing:
         withheld = self.withheld.get(record.unit, 0)
         if withheld and (left := decided.cpus & ~withheld):
             decided = replace(decided, cpus=left, own=decided.own & left)
-        return replace(decided, quota_off=False) if self._is_resized(record, decided) else decided
+        return replace(decided, quota_off=False) if self._is_unapplied(record, decided) else decided
 
     def _of_claims(self, record: ContainerRecord) -> Pinning | None:
-        """Claims for memory alone leave a container on the CPUs that it has otherwise."""
+        """Return the pinning by claims. Claims for memory alone leave the CPUs as decided."""
         if self._claims is None or not record.claims or self.node is None:
             return None
         claimed = self._claims.pinning(record.claims)
@@ -88,7 +94,7 @@ class Placing:
         return replace(self._decided(record), mems=claimed.mems)
 
     def claimed_limits(self, record: ContainerRecord) -> ClaimedLimits | None:
-        """What claims make of the limits that the kubelet asks for, None while that is not known."""
+        """Return what claims add to the limits the kubelet asks for, None while that is not known."""
         if not record.claims or self._claims is None:
             return NOTHING
         if self.node is None:
@@ -97,17 +103,17 @@ class Placing:
         return self._claims.limits(None if active is None else active.spec, record.name, record.claims)
 
     def resized(self, record: ContainerRecord) -> bool:
-        """True when the container owns CPUs and is asked to have another number of them."""
-        return self._is_resized(record, self._decided(record))
+        """Return whether the container has exclusive CPUs and is asked to have another number of them."""
+        return self._is_unapplied(record, self._decided(record))
 
-    def _is_resized(self, record: ContainerRecord, decided: Pinning) -> bool:
-        """CPUs that are offline are the container's all the same; those of claims are not resized."""
+    def _is_unapplied(self, record: ContainerRecord, decided: Pinning) -> bool:
+        """Return whether the requested number differs. Offline CPUs count as owned; CPUs of claims are not resized."""
         if record.claims:
             return False
         return is_resized(record, replace(decided, cpus=decided.cpus | self.lost(record)))
 
     def lost(self, record: ContainerRecord) -> Bits:
-        """CPUs that the container owns and that are offline."""
+        """Return the container's own CPUs that are offline."""
         return 0 if self.node is None else self.node.view.lost(record.unit, record.member)
 
     def _decided(self, record: ContainerRecord) -> Pinning:
@@ -135,7 +141,7 @@ class Placing:
         )
 
     def describe_container(self, record: ContainerRecord) -> ContainerResources:
-        """What is said of the container inside it."""
+        """Return the content of the container's resource file."""
         placement = self.wanted(record)
         active, container = self._admitted(record)
         if self.node is None or active is None or container is None or placement == Pinning():
@@ -143,8 +149,10 @@ class Placing:
         return describe_container(self.node.view, active, container, placement, self.upcoming.get(record.id))
 
     def created(self, record: ContainerRecord) -> bool:
-        """A container will run: the plain init containers before it have ended. True if the pod's shared pool is
-        another from now on, because one that owns CPUs runs or has ended."""
+        """Note that a container will run: all plain init containers before it have ended.
+
+        Return whether the pod's shared pool changes, because an init container with own CPUs runs or has ended.
+        """
         active, container = self._admitted(record)
         if active is None or container is None:
             return False
@@ -157,12 +165,12 @@ class Placing:
         return self._set_inits(active.uid, before, now)
 
     def ended(self, record: ContainerRecord) -> bool:
-        """The container runs no longer; True as for `created`."""
+        """Note that a container has ended; return whether the pod's shared pool changes."""
         before = self._inits.get(record.unit, set())
         return self._set_inits(record.unit, before, before - {record.member})
 
     def forget_inits(self) -> None:
-        """Which containers run will be said again."""
+        """Forget which init containers run, before the runtime lists its containers again."""
         self._inits.clear()
 
     def _set_inits(self, uid: str, before: set[str], now: set[str]) -> bool:
@@ -173,14 +181,14 @@ class Placing:
         return before != now
 
     def run_options(self, record: ContainerRecord) -> RunOptions:
-        """What the container's devices add to it. Raises `AdmissionError`."""
+        """Return what device plugins add to the container. Raises `AdmissionError`."""
         active, container = self._admitted(record)
         if self.node is None or active is None or container is None:
             return RunOptions()
         return self.node.run_options(active.uid, container.name)
 
     def _admitted(self, record: ContainerRecord) -> tuple[AdmissionPod | None, AdmissionContainer | None]:
-        """The pod and container of the specification under which a container runs."""
+        """Return the admitted pod and container that a record stands for."""
         if self.node is None or not record.unit or not record.member:
             return None, None
         active = self.node.view.pods.get(record.unit)
@@ -191,7 +199,7 @@ class Placing:
         return active, next((one for one in active.containers if one.name == record.member), None)
 
     def pod_quota_off(self, units: Iterable[str]) -> bool:
-        """True when the cgroup of the whole pod must not enforce a CPU limit: a part of it owns CPUs."""
+        """Return whether the pod's cgroup must not enforce a CPU quota because a part of it owns CPUs."""
         if self.node is None or not self.node.view.quota_can_be_disabled:
             return False
         view = self.node.view
@@ -199,28 +207,28 @@ class Placing:
         parts = [view.as_admitted(one) if one.ignored else one for one in there]
         return any(part.containers and view.pod_has_exclusive_cpus(part) for part in parts)
 
-    def has_bubble(self, uid: str) -> bool:
-        """True for a pod that owns CPUs as a whole."""
+    def has_pod_cpus(self, uid: str) -> bool:
+        """Return whether a pod owns CPUs as a whole."""
         return self.node is not None and uid in self.node.view.bubbles
 
     def owned_by(self, units: Iterable[str]) -> Bits:
-        """The CPUs that parts of a pod own."""
+        """Return the CPUs owned by these parts of a pod."""
         if self.node is None:
             return 0
         view = self.node.view
         return union(view.assigned_to(unit) for unit in units)
 
     def exclusive(self) -> Bits:
-        """CPUs that belong to somebody: every assignment and bubble."""
+        """Return all owned CPUs: those of containers, and pod CPUs."""
         return self.all_cpus & ~self._safe_pool() if self.node is None else self.node.view.owned
 
     def pool(self) -> Bits:
-        """The node's shared pool, 0 where no CPU is bound or the state cannot be trusted."""
+        """Return the node's shared pool; 0 where CPUs are not pinned, and in safe mode."""
         node = self.node
         return node.shared_cpus.bits if node is not None and node.rules.cpu.static else 0
 
     def _safe_pool(self) -> Bits:
-        """All CPUs but those somebody is known to own; all of them rather than none."""
+        """Return all CPUs without those known to be owned, or all CPUs where nothing would be left."""
         owned = 0
         for kept in (*(record.kept for record in self._containers.values()), *self.left.values()):
             if kept is not None:
@@ -229,8 +237,7 @@ class Placing:
 
 
 def _nodes_of_successors(view: NodeView, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
-    """The NUMA nodes of a plain init container whose memory the ledgers have already given back: those of the
-    containers that took it over."""
+    """Return the NUMA nodes of a plain init container whose memory was already handed to later containers."""
     if not container.plain_init or not pod.guaranteed:
         return 0
     if not container_memory(pod, container) and not view.pod_blocks.get(pod.uid):

@@ -1,4 +1,4 @@
-"""What the agent knows about the runtime's pods and containers, and what each container should have."""
+"""Records of the runtime's pods and containers, and of what each container should have."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ SIBLINGS_ENV = "PODSLICE_RESERVED_SIBLINGS"
 
 
 class Pinning(msgspec.Struct, frozen=True):
-    """What a container should have. `cpus` 0: left alone; `mems` 0: no memory binding. `quota_off`: CPU limits are
-    not enforced with CFS quota, because the CPUs are its own. `isolation`: `container`, `mixed`, `pod` or `host`;
-    `own`: which of them are its own where it is mixed. `siblings`: threads of its cores that nobody runs on."""
+    """The CPUs, NUMA nodes and quota that a container should have.
+
+    `cpus` 0: not set; `mems` 0: memory is not bound. `quota_off`: no CFS quota, because the CPUs are the container's
+    own. `isolation`: `container`, `mixed`, `pod` or `host`; `own`: its exclusive CPUs where it is `mixed`. `siblings`:
+    hyperthreads of its cores that stay idle.
+    """
 
     cpus: Bits = 0
     mems: Bits = 0
@@ -34,17 +37,17 @@ class Pinning(msgspec.Struct, frozen=True):
 
     @property
     def exclusive(self) -> Bits:
-        """The CPUs that are the container's own."""
+        """The container's exclusive CPUs."""
         return self.cpus if self.isolation == "container" else self.own
 
     @property
     def shared(self) -> Bits:
-        """Those that others run on too."""
+        """The CPUs that other containers run on too."""
         return self.cpus & ~self.exclusive
 
     @property
     def owned(self) -> Bits:
-        """The CPUs that are the container's own or its pod's."""
+        """The CPUs that belong to the container or to its pod."""
         return {"host": 0, "mixed": self.own}.get(self.isolation, self.cpus)
 
     @property
@@ -56,7 +59,7 @@ class Pinning(msgspec.Struct, frozen=True):
         return ",".join(map(str, iter_bits(self.mems)))
 
     def write(self, resources: nri.LinuxResources) -> None:
-        """Set what is to be set, and nothing else."""
+        """Set the values that are to be set, and leave all others out."""
         if self.cpus:
             resources.cpu.cpus = self.cpu_list
         if self.mems:
@@ -66,15 +69,15 @@ class Pinning(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the kubelet allows a container, as it told the runtime: CFS quota and period in microseconds, memory in
-    bytes. None: no limit."""
+    """Limits that the kubelet passed to the runtime: CFS quota and period in microseconds, memory in bytes. None: no
+    limit."""
 
     quota: int | None = None
     period: int = 100_000
     memory: int | None = None
 
     def updated(self, resources: nri.LinuxResources) -> Limits:
-        """After a kubelet's update, in which 0 leaves a value as it is and -1 lifts the limit."""
+        """Return the limits after a kubelet's update, in which 0 leaves a value as it is and -1 lifts the limit."""
         cpu, memory = resources.cpu, resources.memory.limit.value
         return Limits(
             quota=self.quota if cpu.quota.value == 0 else _limit(cpu.quota.value),
@@ -88,20 +91,22 @@ def _limit(value: int) -> int | None:
 
 
 class ClaimedDevice(msgspec.Struct, frozen=True):
-    """A device of a claim, by its place in the allocation; `claim` is the UID with `_` for `-`, as in variables."""
+    """A device of a claim, by its index in the allocation; `claim` is the UID with `_` for `-`, as in variables."""
 
     claim: str
     index: int
 
 
 class ContainerRecord(msgspec.Struct):
-    """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
-    one that runs on the node's shared pool. `applied` is what we last gave it; `on_pool`:
-    it is the node's shared pool and nothing else. `started`: its cgroup is complete. `stranger`: it was created
-    without us. `kept`: what it had when the state could not be trusted. `limits`: what the kubelet asks for, None where
-    the runtime does not say; `created`: what it asked for at first, None for one we did not see created. `resized`:
-    they ask for another number of CPUs than it owns, `said` what people were told of that. `claims` are the devices of
-    prepared claims that it was created with."""
+    """A container of the runtime.
+
+    `unit`: UID under which it was admitted, `member`: its name there; both empty for a container on the node's shared
+    pool. `applied`: the pinning it was last given; `on_pool`: that is the node's shared pool and nothing else.
+    `started`: its cgroup is complete. `stranger`: it was created without the agent. `kept`: its pinning when safe mode
+    began. `limits`: what the kubelet asks for, None where the runtime does not report it; `created`: what it asked for
+    at the creation, None for a container that the agent did not see created. `resized`: these differ from the CPUs it
+    owns; `said`: the text in which that was reported. `claims`: devices of prepared claims that it was created with.
+    """
 
     id: str
     name: str
@@ -132,10 +137,12 @@ class SandboxRecord(msgspec.Struct):
 
 class ReportedRefusal(msgspec.Struct, frozen=True):
     """Why the node does not take a pod or a container: the kubelet's reason and message, and ours in plain words.
-    `spec` is what was asked, `moment` and `at` the state of things and the time of the answer; without `moment` it
-    does not last. `since` is the Unix time of the first refusal. `final`: the node has decided so, as a kubelet would
-    have rejected the pod; otherwise it is the agent that cannot know, read or keep something. `waits_for`: pods on
-    their way out after which there is room; `fix`: the best change that would help."""
+
+    `spec`: the refused specification. `moment`: counter of changes at the decision; without it the refusal is not
+    repeated. `at`: time of the decision in seconds of the agent's clock; `since`: Unix time of the first refusal.
+    `final`: the node decided so, as a kubelet would reject the pod; otherwise the agent cannot know, read or keep
+    something. `waits_for`: terminating pods that will leave enough room; `fix`: the best change that would help.
+    """
 
     reason: str
     message: str
@@ -150,7 +157,7 @@ class ReportedRefusal(msgspec.Struct, frozen=True):
 
     @property
     def of(self) -> str:
-        """UID of the pod, or the part of one, that was asked for; empty where it is not known."""
+        """UID of the refused pod or part of a pod; empty where it is not known."""
         return "" if self.spec is None else self.spec.metadata.uid
 
     def __str__(self) -> str:
@@ -160,14 +167,16 @@ class ReportedRefusal(msgspec.Struct, frozen=True):
 
 
 class PodRecord(msgspec.Struct):
-    """A pod with at least one live sandbox, or one that is to run here and has none yet. `units` are the UIDs its parts
-    are admitted under: its own, or one per container for a pod nobody knows; `refusals` those of parts the node did not
-    take. `decided`: nothing has to be asked before its next container; False for a pod that was refused or that nobody
-    has decided about yet. `tolerated`: it ran before it was refused, so its containers stay, on the shared pool;
-    `rejected`: its refusal is final, whatever becomes free; `turned_away`: when a container of it was last refused, in
-    Unix time, 0 for never. `resize` says that a resize waits or is on its
-    way. In thousandths of CPUs: `resized`: what a resize of the whole pod asked for that was not carried out; `limit`:
-    what it may use, if known."""
+    """A pod with at least one live sandbox, or one that is to run here and has none yet.
+
+    `units`: UIDs under which its parts are admitted: its own, or one per container for an unknown pod. `refusals`:
+    those of refused parts, by the same UIDs. `decided`: no source has to be asked before its next container; False for
+    a pod that was refused or not yet decided about. `tolerated`: it ran before it was refused, so its containers stay,
+    on the shared pool. `rejected`: its refusal is final, whatever becomes free. `turned_away`: Unix time of the latest
+    refusal of a container, 0 for none. `resize`: text about a resize that waits or runs. In thousandths of a CPU:
+    `resized`: limit of a resize of the whole pod that was not carried out; `limit`: what the pod may use, None if
+    unknown.
+    """
 
     identity: Identity
     sandboxes: set[str] = msgspec.field(default_factory=set)
@@ -183,8 +192,8 @@ class PodRecord(msgspec.Struct):
 
 
 class NodeRecords(msgspec.Struct, frozen=True):
-    """What the agent remembers of its node: pods by UID, containers by ID, and prepared claims by UID. The owner and
-    the ledger of claims change them in place; the parts that they are given to read them."""
+    """Records of the node's pods by UID, containers by id, and prepared claims by UID. The owner and its parts share
+    them."""
 
     pods: dict[str, PodRecord] = msgspec.field(default_factory=dict)
     containers: dict[str, ContainerRecord] = msgspec.field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""SIGHUP: the configuration file is read again, and its policy counts from then on (docs/agent.md).
+"""Reloads the configuration file at SIGHUP and applies its policy (docs/agent.md).
 
-All of it is checked before anything changes: the file, the policy, and whether the node would start with it on what it
-holds. What is not good leaves everything as it was, and people hear of it. What is held stays held, also what the new
-policy would not have given.
+Everything is checked before anything changes: the file, the policy, and whether the node would start with it and its
+present pods. An error leaves all as it was and is reported. Pods keep what they have, even where the new policy would
+not have given it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from podslice.values.errors import PodsliceError
 
 
 class Reloading:
-    """Of one agent that began with `loaded`. `read` reads the file again and raises `InputError`, None where there is
-    no file; `say` hears what changed."""
+    """Reloads the policy of one agent that started with `loaded`.
+
+    `read` reads the file again and raises `InputError`; None where there is no file. `say` gets one line for each
+    change.
+    """
 
     def __init__(
         self,
@@ -39,19 +42,19 @@ class Reloading:
         self._run_in_thread = run_in_thread
         self._due = asyncio.Event()
 
-    def hear(self) -> None:
-        """The signal has come."""
+    def request(self) -> None:
+        """Request a reload; called at SIGHUP."""
         self._due.set()
 
     async def run(self) -> None:
-        """Read whenever the signal comes, for ever; signals that come meanwhile are one."""
+        """Reload after each signal, for ever; signals that come meanwhile count as one."""
         while True:
             await self._due.wait()
             self._due.clear()
             await self.reload()
 
     async def reload(self) -> None:
-        """Once."""
+        """Reload once."""
         try:
             loaded = self._loaded if self._read is None else await self._run_in_thread(self._read)
             changes = [

@@ -1,7 +1,7 @@
-"""Telling the cluster's service what happens on this node: one stream to each of its replicas.
+"""Streams the node's events to the cluster service: one stream to each of its replicas.
 
 The journal remembers what a stream has yet to send, so nothing queues here, and a service that is slow or away costs
-the node nothing. Whoever was away gets what is missing, or the whole state (`replica.stream_messages`).
+the node nothing. A replica that was away gets the missing events, or the whole state (`replica.stream_messages`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from podslice.service.podlist import ApiError
 from podslice.service.tokens import read_account_token
 
 BEAT_SECONDS = 3.0
-"""The service takes a node for gone that says nothing for ten."""
+"""The service takes a node for gone after ten seconds of silence."""
 ANSWER_SECONDS = 10.0
 _RESOLVE_SECONDS = 30.0
 _MOST_REPLICAS = 9
@@ -46,23 +46,23 @@ def _written(message: Up | bytes) -> bytes:
     return message if isinstance(message, bytes) else encode_message(message)
 
 
-class Reported:
-    """How far one replica of the service is told: `sent` is the epoch and the sequence of the latest event."""
+class ReplicaProgress:
+    """The events that one replica has got: `sent` is epoch and sequence of the latest one."""
 
     def __init__(self, journal: NodeJournal) -> None:
         self._journal = journal
         self.sent: tuple[int, int] | None = None
         self._whole = False
         self.pace = BEAT_SECONDS
-        """Seconds after which somebody who has nothing to send says so."""
+        """Seconds of silence after which a heartbeat is sent."""
 
-    def heard(self, ask: Ask) -> None:
-        """The replica says what it has."""
+    def resume_after(self, ask: Ask) -> None:
+        """Continue after what the replica says it has."""
         self.sent, self._whole = (ask.epoch, ask.sequence), ask.state
 
     def due(self) -> tuple[Stamped, ...]:
-        """What to send now; nothing before the replica has said what it has."""
-        self._journal.settle()
+        """Return the events to send now; none before the replica has said what it has."""
+        self._journal.record_changes()
         journal = self._journal.journal
         if self.sent is None or journal is None:
             return ()
@@ -71,7 +71,7 @@ class Reported:
         return events
 
     def beat(self) -> Beat | None:
-        """What to say when there is nothing to send."""
+        """Return the heartbeat for when no event is due."""
         journal = self._journal.journal
         if self.sent is None or journal is None:
             return None
@@ -79,8 +79,10 @@ class Reported:
 
 
 class ServiceStreams:
-    """A stream to every address of a service's name: each of its replicas has the whole model. `stream` makes the
-    one to an address, checked against the name; `resolve` gives the addresses."""
+    """Keeps a stream to every address of a service's name, because each replica has the whole model.
+
+    `stream` makes the stream to an address, checked against the name; `resolve` returns the addresses.
+    """
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class ServiceStreams:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """For ever: replicas that came are told, those that went are forgotten."""
+        """Follow the service's addresses for ever: start streams to new replicas, end those to old ones."""
         try:
             while True:
                 await self._look()
@@ -123,14 +125,14 @@ class ServiceStreams:
 
 
 async def _addresses(host: str, port: int) -> list[str]:
-    """Raises `OSError`."""
+    """Return the addresses of a host. Raises `OSError`."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [f"[{where[0]}]:{port}" if ":" in str(where[0]) else f"{where[0]}:{port}" for *_, where in found]
 
 
 class JournalStream:
-    """The stream to one replica of the service at `target`. `token_file` and `ca_file` are read at each connection.
-    `trouble` hears why there is none."""
+    """The stream to one replica, at `target`. `token_file` and `ca_file` are read at each connection. `trouble` gets
+    the reason for each failed connection."""
 
     def __init__(
         self,
@@ -152,16 +154,16 @@ class JournalStream:
         self._server_name = server_name
         self._trouble = trouble
         self._sleep = sleep
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """Keep up the stream for ever, whatever is answered."""
+        """Keep the stream open for ever, reconnecting after every failure."""
         back_off = back_off or BackOff(0.5, 30.0)
-        self._journal.on_event.append(self._news.set)
+        self._journal.on_event.append(self._changed.set)
         try:
             await self._keep(back_off)
         finally:
-            self._journal.on_event.remove(self._news.set)
+            self._journal.on_event.remove(self._changed.set)
 
     async def _keep(self, back_off: BackOff) -> None:
         while True:
@@ -193,23 +195,25 @@ class JournalStream:
                 call.cancel()
 
     def _identity(self) -> tuple[tuple[tuple[str, str], ...], Any]:
-        """Raises `ApiError`, `OSError`."""
+        """Return the token and credentials of a connection. Raises `ApiError`, `OSError`."""
         token = read_account_token(self._token_file)
         authority = self._ca_file.read_bytes() if self._ca_file is not None else None
         return (("authorization", f"Bearer {token}"),), grpc.ssl_channel_credentials(authority)
 
     async def _converse(self, call: Any, back_off: BackOff) -> None:
         await call.write(Hello(self._node, self._journal.version))
-        told = Reported(self._journal)
-        reading = asyncio.ensure_future(self._listen(call, told, back_off))
+        progress = ReplicaProgress(self._journal)
+        reading = asyncio.ensure_future(self._listen(call, progress, back_off))
         try:
             while not reading.done():
-                self._news.clear()
-                await self._send(call, told.due())
-                waiting = asyncio.ensure_future(self._news.wait())
-                done, _ = await asyncio.wait({waiting, reading}, timeout=told.pace, return_when=asyncio.FIRST_COMPLETED)
+                self._changed.clear()
+                await self._send(call, progress.due())
+                waiting = asyncio.ensure_future(self._changed.wait())
+                done, _ = await asyncio.wait(
+                    {waiting, reading}, timeout=progress.pace, return_when=asyncio.FIRST_COMPLETED
+                )
                 waiting.cancel()
-                beat = None if done else told.beat()
+                beat = None if done else progress.beat()
                 if beat is not None:
                     await call.write(beat)
             await reading
@@ -219,23 +223,24 @@ class JournalStream:
 
     async def _send(self, call: Any, events: Iterable[Stamped]) -> None:
         for stamped in events:
+            # The state of a large node takes long enough to encode to delay answers to the runtime.
             if isinstance(stamped.event, WholeState):
                 await call.write(await asyncio.to_thread(encode_message, stamped))
             else:
                 await call.write(stamped)
 
-    async def _listen(self, call: Any, told: Reported, back_off: BackOff) -> None:
+    async def _listen(self, call: Any, progress: ReplicaProgress, back_off: BackOff) -> None:
         async for message in call:
             back_off.reset()
             self._journal.streams.add(self.target)
-            self._take(message, told)
+            self._take(message, progress)
 
-    def _take(self, message: Down, told: Reported) -> None:
+    def _take(self, message: Down, progress: ReplicaProgress) -> None:
         if isinstance(message, Ask):
-            told.heard(message)
-            self._news.set()
+            progress.resume_after(message)
+            self._changed.set()
         elif isinstance(message, Pace):
-            told.pace = message.seconds
+            progress.pace = message.seconds
         elif isinstance(message, PlanGiven):
             self._journal.plan(message)
         elif isinstance(message, PlanWithdrawn):

@@ -1,8 +1,8 @@
-"""Where one pod's failure ends.
+"""The boundary at which the failure of one pod ends.
 
-Every step the agent takes for one pod or container goes through `Seam.attempt`. An unexpected error becomes a
-`PodFailure` of that pod: it is counted, logged and sent as an event, and all other pods go on. Answers, such as a
-refusal, are not failures and pass.
+Every step for one pod or container goes through `Seam.attempt`. An unexpected error becomes a `PodFailure` of that pod:
+it is counted, logged and sent as an event, and all other pods go on. Answers, such as a refusal, are not failures and
+pass.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class Seam:
-    """The one place where such errors are caught."""
+    """Catches the unexpected errors of single pods."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     def attempt(self, step: str, identity: Identity, work: Callable[[], T]) -> T | PodFailure:
-        """What `work` returns, or why it could not."""
+        """Return the result of `work`, or the failure that ended it."""
         try:
             return work()
         except (RefusedError, RPCError):
@@ -40,7 +40,7 @@ class Seam:
 
 
 def failure_of(step: str, error: Exception) -> PodFailure:
-    """An error in one bounded line, with the line of the program that raised it."""
+    """Return an error as one bounded line, with the source line that raised it."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(f"{type(error).__name__}: {str(error)[:_LONGEST]}".split())
     return PodFailure(step, text, f"{os.path.basename(place.filename)}:{place.lineno}")

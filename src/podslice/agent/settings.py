@@ -7,7 +7,7 @@
       reservedSystemCPUs: 0-1
     sources: {apiServer: true, manifests: /etc/kubernetes/manifests}
 
-The kubelet beside the agent runs with its own managers off; `resources` is what they would have been told.
+The kubelet beside the agent runs with its own managers off; `resources` is the configuration they would have had.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from podslice.values.quirks import PROFILES
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
-_NOBODYS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_SYSTEM_ROOTS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 _SYSTEM = frozenset(
-    (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
+    (*_SYSTEM_ROOTS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
 ) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
 _SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")
 
@@ -47,8 +47,8 @@ class KubeletSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     `address`: empty for the environment variable NODE_IP or 127.0.0.1. `token_file`: of a service account that may get
     `nodes/pods`. `ca_file`: the authority behind the kubelet's serving certificate, or that certificate itself; empty
     for the system's. `server_name`: the name in the certificate where it is not the address; `$(NODE_NAME)` in it is
-    the node's. With `insecure_skip_tls_verify` whoever takes the kubelet's port first gets the token and says what pods
-    there are. `every_seconds`: how often the list is read without being asked for.
+    the node's. `insecure_skip_tls_verify`: do not verify the certificate; a process that takes the kubelet's port first
+    then gets the token and decides which pods the agent sees. `every_seconds`: interval between two reads of the list.
     """
 
     address: str = ""
@@ -61,15 +61,15 @@ class KubeletSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where pod specifications come from, asked in this order.
+    """Sources of pod specifications, asked in this order.
 
-    `annotation`: whether `podslice.io/resources` counts, with which whoever may create pods says what they get; null
-    for only where no other source is configured.
+    `annotation`: whether `podslice.io/resources` counts, in which authors of pods set pod-level resources themselves;
+    null: only where no other source is configured.
 
     `api_server`: watch this node's pods (in-cluster service account or kubeconfig). `node_name`: empty for the
-    environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
-    `kubelet`: read the list of the kubelet beside the agent. `wait_seconds`: how long the sandbox of a pod that no
-    source has told us about may wait for it.
+    environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none. `kubelet`:
+    read the list of the kubelet beside the agent. `wait_seconds`: how long the sandbox of a pod may wait until a source
+    knows the pod.
 
     `pods_api`: follow the kubelet's local Pods API at `pods_api_socket`: `auto` while it is served there, `on` always,
     `off` never.
@@ -94,26 +94,26 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
     @property
     def others(self) -> bool:
-        """Somebody other than a pod's author is always asked."""
+        """Whether there is a source that pod authors do not control."""
         return bool(self.api_server or self.manifests or self.kubelet is not None or self.pods_api_required)
 
     @property
     def annotation_counts(self) -> bool:
-        """An author's own word is the last resort: not where scheduler, quotas or the node's owner have spoken."""
+        """Whether the annotation counts: by default only where scheduler, quotas and node have no say."""
         return not self.others if self.annotation is None else self.annotation
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who is told what happens on this node, so that a scheduler knows what the node will say
+    """Recipients of this node's events, so that a scheduler knows what the node will decide
     (docs/cluster-scheduler.md).
 
     `services`: HOST:PORT of `podslice cluster`, every address of the name; none for the NodeState object alone.
     `token_file`: of the agent's service account, for the audience `podslice-cluster`. `ca_file`: the authority behind
     the services' certificates, empty for the system's; `server_name`: the name in them where it is not that of
-    `services`. `plan`: `compare` decides by itself and says whether that is what was planned, `honour` gives a pod what
-    was planned where that is free and no worse. `checkpoint`: keep the node's NodeState object (needs
-    `sources.apiServer`). `kubelet_directory`: with `--observe` (and `sources.apiServer`), the folder of the state files
-    of a kubelet that decides by itself.
+    `services`. `plan`: `compare` decides independently and reports whether that is what was planned, `honour` gives a
+    pod what was planned where that is free and no worse. `checkpoint`: keep the node's NodeState object (needs
+    `sources.apiServer`). `kubelet_directory`: with `--observe` (and `sources.apiServer`), the folder with the state
+    files of a deciding kubelet.
     """
 
     services: tuple[str, ...] = ()
@@ -147,23 +147,23 @@ class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Everything the agent can be told. Paths are the host's, times seconds; an empty address or socket is off.
+    """All settings of the agent. Paths are the host's, times are in seconds; an empty address or socket is off.
 
-    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `limits`: `repair`
-    writes a container's quota and memory limit back when somebody changed them behind the kubelet's back, `report`
-    only says so, for nodes where something else sets them on purpose. `status_address`: where `kubectl podslice` reads
-    what is on the node, a loopback address unless `status_token_file` holds what whoever asks must know.
-    `container_files`: the folder with a file per container, mounted into it. `device_plugins`: the folder with the
-    registration socket; leave it empty while the kubelet's device manager serves the plugins. `refusals`: `fail` marks
-    a pod the node does not take Failed, as a kubelet does (needs `sources.apiServer`); `hold` leaves it Pending until
-    there is room.
+    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only reports them. `limits`:
+    `repair` restores a container's quota and memory limit after another program changed them, `report` only reports it,
+    for nodes where something else sets them on purpose. `status_address`: where `kubectl podslice` reads the node's
+    containers, a loopback address unless clients have to send the token in `status_token_file`. `container_files`: the
+    folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket; leave
+    it empty while the kubelet's device manager serves the plugins. `refusals`: `fail` marks a refused pod Failed, as a
+    kubelet does (needs `sources.apiServer`); `hold` leaves it Pending until there is room.
+
     `pod_resources_upstream`: the kubelet's own PodResources socket, whose answers are completed; the same path as
     `pod_resources_socket` to stand in its place. `policy`: what is done beyond a kubelet, a PodslicePolicy or the path
-    of its file. `cluster`: who else is told what happens on the node; null for nobody. `node_resource_topology`: keep
-    the node's NodeResourceTopology object, `own` as the only writer, `merge` beside others, `off` (needs
-    `sources.apiServer`). `namespace`: where the agent's Lease is (docs/agent.md) if it runs in no pod, whose service
-    account tells its own. `dra`: serve claims of CPUs and memory (needs `sources.apiServer`, and `claims` in the
-    policy); null for not at all.
+    of its file. `cluster`: recipients of the node's events; null for none. `node_resource_topology`: keep the node's
+    NodeResourceTopology object, `own` as the only writer, `merge` beside others, `off` (needs `sources.apiServer`).
+    `namespace`: of the agent's Lease (docs/agent.md), for an agent outside a pod; in a pod the service account's
+    counts. `dra`: serve claims of CPUs and memory (needs `sources.apiServer`, and `claims` in the policy); null for not
+    at all.
     """
 
     resources: dict[str, Any] = {}
@@ -195,26 +195,26 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
     @property
     def writes_topology(self) -> bool:
-        """The node's NodeResourceTopology is kept."""
+        """Whether the node's NodeResourceTopology object is kept."""
         return self.node_resource_topology in ("own", "merge")
 
     @property
     def stands_in(self) -> bool:
-        """Clients that look for the kubelet's PodResources find ours."""
+        """Whether clients that look for the kubelet's PodResources socket find ours."""
         ours, kubelets = self.pod_resources_socket, self.pod_resources_upstream
         return bool(kubelets) and os.path.realpath(ours) == os.path.realpath(kubelets)
 
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the metrics listener, None when it is off. Raises `InputError`."""
+        """Return host and port of the metrics listener, None when it is off. Raises `InputError`."""
         return parse_address(self.metrics_address, "metricsAddress", "127.0.0.1:9095")
 
     def status_listener(self) -> tuple[str, int] | None:
-        """Host and port of the status listener, None when it is off. Raises `InputError`, also where everybody could
-        read it."""
+        """Return host and port of the status listener, None when it is off. Raises `InputError`, also for an address
+        from which every client could read the node without a token."""
         found = parse_address(self.status_address, "statusAddress", "127.0.0.1:9096")
         if found is not None and not self.status_token_file and not is_loopback(found[0]):
             raise InputError(
-                f"{found[0]} is not a loopback address, anybody who reaches it could read this node",
+                f"{found[0]} is not a loopback address, every client that reaches it could read this node",
                 path="statusAddress",
                 remedy="write 127.0.0.1:9096, or give statusTokenFile as well",
             )
@@ -222,7 +222,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """The settings, the managers' configuration in them, and what a person should know about the file."""
+    """The settings, the managers' configuration in them, and warnings about the file."""
 
     agent: AgentSettings
     config: KubeletConfig
@@ -239,7 +239,7 @@ def load_settings(path: str) -> LoadedSettings:
 
 
 def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
-    """An AgentConfiguration from plain data. Raises `InputError`."""
+    """Return the settings of an AgentConfiguration in plain data. Raises `InputError`."""
     if data.get("apiVersion") != API_VERSION or data.get("kind") != KIND:
         found = f"{data.get('apiVersion')}/{data.get('kind')}"
         raise InputError(f"{found} is not {KIND}", path="kind", remedy=f"apiVersion: {API_VERSION}, kind: {KIND}")
@@ -262,7 +262,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
 
 
 def _policy(agent: AgentSettings) -> PodslicePolicy:
-    """Raises `InputError`."""
+    """Return the policy of the settings. Raises `InputError`."""
     if not agent.policy:
         return NO_POLICY
     try:
@@ -287,7 +287,7 @@ def _problem(fields: object, text: str) -> InputError:
 
 
 def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
-    """YAML numbers outside `resources`, which remember how they were written, as ordinary ones."""
+    """Return YAML numbers outside `resources` as ordinary ones: they remember how they were written."""
     plain: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, float):
@@ -298,7 +298,7 @@ def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choices(agent: AgentSettings) -> Iterator[tuple[str, str | bool, tuple[str | bool, ...]]]:
-    """Settings with a few values: path, value and those that there are; YAML reads on and off as booleans."""
+    """Yield settings with a fixed set of values: path, value and allowed values. YAML reads on and off as booleans."""
     yield "profile", agent.profile, tuple(PROFILES)
     yield "strangers", agent.strangers, ("move", "report")
     yield "limits", agent.limits, ("repair", "report")
@@ -341,10 +341,10 @@ def _check(agent: AgentSettings) -> None:
 
 
 def _check_directories(agent: AgentSettings) -> None:
-    """What the agent writes and removes must be its own."""
+    """Check that the agent's directories are its own: it removes files in them."""
     state, files = os.path.realpath(agent.state_directory), os.path.realpath(agent.container_files or "/none")
     for field, path in (("stateDirectory", state), ("containerFiles", files)):
-        if path in _SYSTEM or any(path.startswith(f"{above}/") for above in _NOBODYS):
+        if path in _SYSTEM or any(path.startswith(f"{above}/") for above in _SYSTEM_ROOTS):
             raise InputError(f"{path} is a directory of the system", path=field, remedy="name one for the agent alone")
     if state == files or state.startswith(f"{files}/") or files.startswith(f"{state}/"):
         raise InputError(
@@ -365,7 +365,7 @@ def _check_cluster(agent: AgentSettings) -> None:
             )
     if not cluster.services and not (cluster.checkpoint and agent.sources.api_server):
         raise InputError(
-            "tells nobody: no services, and no NodeState object",
+            "reports to nothing: no services, and no NodeState object",
             path="cluster",
             remedy="name services, or set sources.apiServer",
         )
@@ -381,7 +381,7 @@ def _check_topology(agent: AgentSettings) -> None:
 
 
 def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePolicy) -> None:
-    """Raises `InputError` where claims could not be served."""
+    """Check that claims can be served. Raises `InputError`."""
     if agent.dra is None:
         return
     if not agent.sources.api_server:

@@ -1,4 +1,4 @@
-"""The folder with the agent's state: can it be written, and is it its owner's alone?"""
+"""Checks of the state directory: whether it is writable, and private to its owner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.node.checkpoints.names import CPU_STATE_FILE, DEVICE_DIRECTORY, ME
 
 
 def state_problem(directory: Path) -> str:
-    """Why nothing can be written there, empty when it can or the directory has yet to be made."""
+    """Return why nothing can be written to the directory; empty when it can, or does not exist yet."""
     try:
         if not directory.exists():
             return ""
@@ -25,12 +25,15 @@ _OURS = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_DIRECTORY, REJECTED_FILE, "po
 
 
 def make_private(directory: Path) -> str:
-    """The state directory is its owner's alone: made so, and corrected where an older version or the kubelet made it
-    open. Returns why it is left as it is, for one that is not ours or holds what others may need. Raises `OSError`."""
+    """Make the state directory, readable by its owner only; also where an older version or the kubelet made it open.
+
+    Return why it is left open: it is not ours, or holds what others may need. Raises `OSError`.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if not found.st_mode & 0o077:
         return ""
+    # Only a directory with nothing but our files is closed: others may read what is not ours.
     if found.st_uid != os.geteuid():
         return f"{directory} is open to others and belongs to user {found.st_uid}"
     others = sorted(one.name for one in directory.iterdir() if not _ours(one.name))

@@ -1,9 +1,9 @@
-"""Who must get what: running containers whose sets are no longer what they were given last.
+"""Updates for running containers whose pinning is no longer what they were last given.
 
-The runtime is told in the answers to its own calls, never unasked. A plugin's UpdateContainers takes the runtime's
-locks in the opposite order from its own calls; containerd (issue 13733) and CRI-O (pull request 9835) can then hang for
-ever. What cannot wait for an answer is written into the containers' cgroups, and the runtime's ledgers follow with
-later answers, a few containers at a time.
+The runtime gets updates only in the answers to its own calls. A plugin's UpdateContainers takes the runtime's locks in
+the opposite order from its own calls; containerd (issue 13733) and CRI-O (pull request 9835) can then deadlock. What
+cannot wait for an answer is written into the containers' cgroups, and the runtime's records follow with later answers,
+a few containers at a time.
 """
 
 from __future__ import annotations
@@ -23,83 +23,85 @@ from podslice.service.proto import nri_pb2 as nri
 from podslice.values.cpuset import Bits
 
 _LATE_PER_ANSWER = 4
-"""The runtime takes tens of milliseconds for each update in an answer."""
+"""A runtime takes tens of milliseconds for each update in an answer."""
 
 T = TypeVar("T")
 
 
-class Contained(Protocol):
-    """Does a step for a container; None when it failed, which is then its pod's failure only."""
+class Attempt(Protocol):
+    """Runs a step for a container; None when it failed, which is then a failure of its pod only."""
 
     def __call__(self, record: ContainerRecord, work: Callable[[], T]) -> T | None: ...
 
 
 Write = Callable[[ContainerRecord, Pinning], bool]
-"""Writes what a container should have into its cgroup; False where that cannot be done."""
+"""Writes a container's pinning into its cgroup; returns False where that cannot be done."""
 
 
 class Updates:
-    """What is due for the owner's `containers`: announces `updates_due`, and `placed` for each container whose sets
-    change. `clock` counts seconds."""
+    """Due updates of `containers`.
+
+    Announces `updates_due` when there are any, and `pinning_changed` for each container whose pinning changes. `clock`
+    returns seconds.
+    """
 
     def __init__(
         self,
         placing: Placing,
         containers: Mapping[str, ContainerRecord],
-        contained: Contained,
+        attempt: Attempt,
         events: NodeEvents,
         clock: Callable[[], float],
     ) -> None:
         self._events = events
         self._placing = placing
         self._containers = containers
-        self._contained = contained
+        self._attempt = attempt
         self.clock = clock
         self.answered_at = -math.inf
-        """When the runtime was last answered with sets, which it writes after that."""
+        """Time of the latest answer with CPU sets; the runtime writes them shortly after it."""
         self._changes = 0
         self._due = False
         self._everyone = False
         self._units: set[str] = set()
         self._late: dict[str, None] = {}
-        """Ids of containers whose cgroup is ahead of the runtime's ledgers."""
+        """Ids of containers whose cgroup is newer than the runtime's record; a dict keeps their order."""
 
     def pool_changed(self) -> None:
-        """The shared pool is another: who runs on it must get it."""
+        """Note that the node's shared pool changed."""
         self._due = True
         self._changes += 1
         self._events.updates_due()
 
     def unit_changed(self, uid: str) -> None:
-        """The shared pool of the pod admitted under `uid` is another: its containers must get it."""
+        """Note that the shared pool of the pod admitted under `uid` changed."""
         self._units.add(uid)
         self.pool_changed()
 
     def machine_changed(self) -> None:
-        """CPUs or NUMA nodes came or went: anybody may have other sets than wanted."""
+        """Note that CPUs or NUMA nodes came or went: every container has to be compared."""
         self._everyone = True
         self.pool_changed()
 
     def recheck(self) -> None:
-        """The runtime has said what it has in its ledgers: anybody may have other sets than wanted."""
+        """Note that the runtime listed its containers: every container has to be compared."""
         self._due = self._everyone = True
         self._changes += 1
         self._late.clear()
 
     def answered(self) -> None:
-        """The runtime has an answer with sets that it is still to write."""
+        """Note that the runtime got an answer with CPU sets, which it will write soon."""
         self.answered_at = self.clock()
 
     def take(self, but: str = "") -> list[nri.ContainerUpdate]:
-        """Updates for an answer: the containers, `but` one, whose wanted sets changed; they count as told from now
-        on."""
+        """Return the updates for an answer: all containers except `but` whose pinning changed. They count as given."""
         if not self._due:
             return self._take_late()
         pool = Pinning(cpus=self._placing.pool())
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
         updates = []
-        for record, wanted in self._narrowing_first(pool):
+        for record, wanted in self._shrinking_first(pool):
             if wanted is None or record.id == but:
                 continue
             if wanted is pool and pool.cpus and wanted != record.applied:
@@ -108,8 +110,8 @@ class Updates:
             elif not same_effect(record.applied, wanted):
                 updates.append(update_of(record, wanted))
                 self._late.pop(record.id, None)
-            self._given(record, wanted, pool)
-        self._settled()
+            self._note_given(record, wanted, pool)
+        self._mark_done()
         if updates:
             self.answered()
         return updates
@@ -126,44 +128,46 @@ class Updates:
         return updates
 
     def write(self, write: Write) -> Iterator[None]:
-        """Give the same containers their sets by `write`, one a step, for who has other work to do in between. Whom
-        `write` cannot reach waits for an answer."""
+        """Write due pinnings into cgroups by `write`, one per step, so that other work can run in between.
+
+        Containers that `write` cannot reach wait for an answer.
+        """
         changes, missed = self._changes, False
-        for record, _ in self._narrowing_first(Pinning(cpus=self._placing.pool())):
+        for record, _ in self._shrinking_first(Pinning(cpus=self._placing.pool())):
             if not self._due:
                 return
             pool = Pinning(cpus=self._placing.pool())
             if self._containers.get(record.id) is not record:
                 continue
-            wanted = self._contained(record, partial(self._wanted, record, pool))
+            wanted = self._attempt(record, partial(self._wanted, record, pool))
             if wanted is None or wanted == record.applied:
                 continue
-            missed |= not self._contained(record, partial(self._write, record, wanted, pool, write))
+            missed |= not self._attempt(record, partial(self._write, record, wanted, pool, write))
             yield
         if not missed and self._changes == changes:
-            self._settled()
+            self._mark_done()
 
     def late(self, but: str = "") -> list[nri.ContainerUpdate]:
-        """Updates for an answer of some whose cgroup is ahead of the runtime's ledgers; `but` one hears it
-        otherwise."""
+        """Return updates for some containers whose cgroup is newer than the runtime's record, without `but`, which the
+        answer covers itself."""
         self._late.pop(but, None)
         return self._take_late()
 
-    def on_pool(self, record: ContainerRecord) -> bool:
-        """True when it is known without a look that a container should have the node's shared pool and nothing else."""
+    def is_on_pool(self, record: ContainerRecord) -> bool:
+        """Return whether a container is known to belong on the node's shared pool, without computing its pinning."""
         return record.on_pool and not self._everyone
 
     def narrowed(self, record: ContainerRecord, cpus: Bits) -> None:
-        """Its cgroup has these CPUs now, and the runtime is yet to hear of it."""
+        """Note that a container's cgroup was given these CPUs, which the runtime does not know yet."""
         record.applied = replace(record.applied, cpus=cpus)
         self._late[record.id] = None
         self._events.pinning_changed(record)
 
-    def _narrowing_first(self, pool: Pinning) -> list[tuple[ContainerRecord, Pinning | None]]:
-        """All containers and what they should have; those that only gain CPUs come last, so that nobody is left on
-        what they gain."""
+    def _shrinking_first(self, pool: Pinning) -> list[tuple[ContainerRecord, Pinning | None]]:
+        """Return all containers with their pinning; those that only gain CPUs come last, after others have left
+        them."""
         found = [
-            (record, pool if self.on_pool(record) else self._contained(record, partial(self._wanted, record, pool)))
+            (record, pool if self.is_on_pool(record) else self._attempt(record, partial(self._wanted, record, pool)))
             for record in self._containers.values()
         ]
 
@@ -174,31 +178,31 @@ class Updates:
 
         return sorted(found, key=gains)
 
-    def _settled(self) -> None:
+    def _mark_done(self) -> None:
         self._due = self._everyone = False
         self._units.clear()
 
     def write_started(self, record: ContainerRecord, write: Write) -> None:
-        """A container is about to start: give it the sets it should have, whatever changed since it was created."""
+        """Write the pinning of a starting container, which may have changed since its creation."""
         pool = Pinning(cpus=self._placing.pool())
-        self._contained(record, lambda: self._write(record, self._placing.wanted(record), pool, write))
+        self._attempt(record, lambda: self._write(record, self._placing.wanted(record), pool, write))
 
     def _write(self, record: ContainerRecord, wanted: Pinning, pool: Pinning, write: Write) -> bool:
         written = write(record, wanted)
         if written and wanted != record.applied:
             self._late[record.id] = None
-            self._given(record, wanted, pool)
+            self._note_given(record, wanted, pool)
         return written
 
     def _wanted(self, record: ContainerRecord, pool: Pinning) -> Pinning | None:
-        """What a container should have; None where nothing can have changed."""
-        if self.on_pool(record):
+        """Return a container's pinning; None where it cannot have changed."""
+        if self.is_on_pool(record):
             return pool
         if self._everyone or record.applied.isolation in ("host", "mixed") or record.unit in self._units:
             return self._placing.wanted(record)
         return None
 
-    def _given(self, record: ContainerRecord, wanted: Pinning, pool: Pinning) -> None:
+    def _note_given(self, record: ContainerRecord, wanted: Pinning, pool: Pinning) -> None:
         record.on_pool = wanted == pool and not record.stranger
         if wanted != record.applied:
             record.applied = wanted

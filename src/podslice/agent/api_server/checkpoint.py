@@ -67,7 +67,7 @@ class Checkpoint:
         due, back_off = Due(), back_off or BackOff(5.0, 300.0)
         clock = asyncio.get_running_loop().time
         while True:
-            self._journal.settle()
+            self._journal.record_changes()
             journal = self._journal.journal
             if journal is None or not due.look((journal.epoch, journal.sequence), clock()):
                 await self._sleep(_LOOK_SECONDS)

@@ -91,7 +91,7 @@ class Reconciler:
             if only is not None and record.id not in only:
                 continue
             if self._owner.containers.get(record.id) is record:
-                yield self._owner.contained("reconcile", record, partial(self._collect, self._container, record)) or []
+                yield self._owner.attempt("reconcile", record, partial(self._collect, self._container, record)) or []
         # A copy, looked up again: between two steps the runtime's calls add and remove pods.
         for uid in list(self._owner.pods):
             pod = self._owner.pods.get(uid)
@@ -174,7 +174,7 @@ class Reconciler:
     def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
         placing = self._owner.placing
         quota_off = (placing.pod_quota_off(pod.units) and not self._could_exceed(pod)) or self._on_claims(pod)
-        owns = quota_off or placing.has_bubble(pod.identity.uid)
+        owns = quota_off or placing.has_pod_cpus(pod.identity.uid)
         if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
             return
         limits = self._limits_by_annotation(pod, quota_off=quota_off)

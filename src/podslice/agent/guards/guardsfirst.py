@@ -29,7 +29,7 @@ async def run_guards_first(
 ) -> None:
     """Decide the CPUs of a container, and guard them before it is created. Raises `RefusedError` where it is
     refused."""
-    owner.seam.attempt("create", identity, lambda: owner.foresee(sandbox, identity, message, found))
+    owner.seam.attempt("create", identity, lambda: owner.decide_ahead(sandbox, identity, message, found))
     if guards.concerns(identity.uid):
         try:
             await guards.look()

@@ -126,7 +126,7 @@ class ObservedKubelet:
         if len(new) == 1 and old.state.pods.keys() <= node.state.pods.keys():
             self._report_admission(old, node, pods.get(*new))
         self.journal.follow(node)
-        self.journal.moved()
+        self.journal.record_move()
 
     def _report_admission(self, old: Node, node: Node, pod: Pod | None) -> None:
         """Report the start of one pod as an admission, if it got what the rules would give it."""
@@ -136,7 +136,7 @@ class ObservedKubelet:
         decision = trial.admit(pod)
         if decision.admitted and holding_of(trial.state, uid) == holding_of(node.state, uid):
             self.journal.follow(trial)
-            self.journal.decided(before, pod, decision)
+            self.journal.record_decision(before, pod, decision)
 
 
 def _list_pods(known: Iterable[KnownPod]) -> Iterator[tuple[str, Pod]]:

@@ -166,7 +166,7 @@ class MoveRunner:
         except StateWriteError:
             del self._owner.placing.running_move[move.uid]
             raise
-        self._owner.admitting.journal.moved()
+        self._owner.admitting.journal.record_move()
         return running_move
 
     def _plan(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
@@ -357,7 +357,7 @@ class MoveRunner:
         self._announce_room(running_move.unit)
 
     def _announce_room(self, unit: str) -> None:
-        self._owner.admitting.journal.moved()
+        self._owner.admitting.journal.record_move()
         self._owner.updates.unit_changed(unit)
         self._owner.updates.pool_changed()
         self._owner.made_room()

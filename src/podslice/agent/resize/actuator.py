@@ -181,9 +181,9 @@ class Actuator:
         ongoing.memory_stays = ongoing.memory_stays or self.reason_memory_stays(ongoing.unit, ongoing.intent)
         decision = store.resize(ongoing.desired, memory_stays=bool(ongoing.memory_stays))
         if ongoing.memory_stays:
-            self._owner.admitting.journal.settle()
+            self._owner.admitting.journal.record_changes()
         else:
-            self._owner.admitting.journal.resized(state, ongoing.desired, decision)
+            self._owner.admitting.journal.record_resize(state, ongoing.desired, decision)
         if decision.outcome not in ("Allocated", "Unchanged"):
             raise StateWriteError(f"there is no room any more: {decision.message}")
         ongoing.committed = True

@@ -104,10 +104,10 @@ class CPUEvacuator:
         for record in list(records):
             if not record.started:
                 continue
-            if updates.on_pool(record):
+            if updates.is_on_pool(record):
                 wanted: Pinning | None = pool
             else:
-                wanted = self._owner.contained("resize", record, partial(placing.wanted, record))
+                wanted = self._owner.attempt("resize", record, partial(placing.wanted, record))
             if wanted is None or not wanted.cpus:
                 continue
             runs_on = record.applied.cpus or placing.all_cpus

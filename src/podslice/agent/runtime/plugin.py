@@ -385,7 +385,7 @@ class AgentPlugin:
         for container_id in list(self._outdated_files)[:_FILES_PER_TURN]:
             record = self._outdated_files.pop(container_id)
             if container_id in self._owner.containers:
-                self._owner.contained("file", record, partial(self.write_file, record))
+                self._owner.attempt("file", record, partial(self.write_file, record))
         if self._outdated_files:
             asyncio.get_running_loop().call_soon(self._write_next_files)
 
