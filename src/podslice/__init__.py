@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from podslice.advise.trial.trial import Moved
     from podslice.advise.whatif.compare import AfterChange, ClassCPUs, Outcome, PodVerdict, Scenario
     from podslice.advise.whatif.workload import Admit, Leave, Resize, ResizeAnswer
-    from podslice.api.manifests.manifest import LoadedPod, load_pods
+    from podslice.api.manifests.loaded import LoadedPod
+    from podslice.api.manifests.manifest import load_pods
     from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
     from podslice.api.pod.event import PodEvent
     from podslice.api.pod.mixed import MixedShare
@@ -419,7 +420,7 @@ _ON_USE = {
     "KubeletConfig": "podslice.config.kubelet",
     "LinuxResources": "podslice.node.effects.container_cgroup",
     "LoadedConfig": "podslice.config.kubelet_file",
-    "LoadedPod": "podslice.api.manifests.manifest",
+    "LoadedPod": "podslice.api.manifests.loaded",
     "Machine": "podslice.machine.model",
     "MaxFrequency": "podslice.machine.model",
     "MemoryReservation": "podslice.config.kubelet",

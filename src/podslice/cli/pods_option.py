@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from podslice.cli.output import with_options
-from podslice.values.errors import InputError, raise_all
 
 if TYPE_CHECKING:
-    from podslice.api.manifests.manifest import LoadedPod
+    from podslice.api.manifests.loaded import LoadedPod
     from podslice.machine.devices import DeviceInventory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="Unknown fields of pods and configurations are errors, not warnings."
+    "--strict",
+    is_flag=True,
+    help="Unknown fields of pods and configurations are errors, not warnings; so are objects whose pods are not known.",
 )
 
 
@@ -70,21 +71,15 @@ def read_pods(
 
     Raises `InputError` with everything that is wrong in any of them.
     """
-    from podslice.api.manifests.manifest import assign_names, load_pods
+    from podslice.api.manifests.loaded import assign_names
+    from podslice.api.manifests.manifest import ReadOptions, load_manifests
 
-    loaded: list[LoadedPod] = []
-    errors: list[InputError] = []
-    for file in files:
-        try:
-            loaded += load_pods(file, replicas=replicas, validate=validate, strict=strict, none_is_fine=none_is_fine)
-        except InputError as error:
-            errors.append(error)
-    raise_all(errors)
+    loaded, notes = load_manifests(files, ReadOptions(replicas, validate, strict, none_is_fine))
     ended = [] if none_is_fine else _ended_beside_others(loaded)
     if without_ended:
         over = set(map(id, ended))
         loaded = [one for one in loaded if id(one) not in over]
-    warnings = [warning for one in loaded for warning in one.warnings]
+    warnings = [*notes, *(warning for one in loaded for warning in one.warnings)]
     if not replicas:
         warnings += [_one_of_many(one) for one in loaded if one.replicas > 1]
     if ended:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from podslice.advise.explain.explain import explain_each
 from podslice.advise.explain.page import ShownExplanation, answer_fragment
-from podslice.api.manifests.manifest import ReadOptions, assign_names, load_pods_text
+from podslice.api.manifests.loaded import assign_names
+from podslice.api.manifests.manifest import ReadOptions, read_text_manifests
 from podslice.evidence.provenance import Provenance
 from podslice.node.node import Node
 from podslice.serve.pages import node_fragment, problem_fragment, shell
@@ -90,7 +91,7 @@ class App:
             return plain(413, f"more than {LARGEST_BODY} bytes")
         try:
             node, provenance = self._current(self._stamp())
-            loaded = load_pods_text(request.body.decode("utf-8"), "the pod", **self._reading._asdict())
+            loaded, notes = read_text_manifests(request.body.decode("utf-8"), "the pod", self._reading)
             pods = assign_names(loaded, taken=set(node.pods))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
@@ -98,7 +99,7 @@ class App:
             # Explaining tries many changes for each container: the bound keeps one request from blocking the page.
             if containers > MOST_CONTAINERS:
                 raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
-            warnings = [warning for one in pods for warning in one.warnings]
+            warnings = [*notes, *(warning for one in pods for warning in one.warnings)]
             answers = [ShownExplanation.of(one) for one in explain_each(node, [one.pod for one in pods])]
             fragment = answer_fragment(answers, warnings, provenance)
             return html(200, fragment)

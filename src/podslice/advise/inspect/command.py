@@ -109,7 +109,7 @@ def inspect(
 
     Exit codes: 0 all well, 1 the API server would refuse a pod, 2 bad input.
     """
-    from podslice.api.manifests.manifest import load_pods
+    from podslice.api.manifests.manifest import ReadOptions, load_manifests
     from podslice.config.limit_range import load_limit_ranges
 
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
@@ -146,12 +146,12 @@ def inspect(
     printer = _InspectionPrinter(provenance, output)
     for file in files:
         try:
-            loaded = load_pods(file, validate=False, strict=strict)
+            loaded, notes = load_manifests([file], ReadOptions(validate=False, strict=strict, idle=True))
         except InputError as error:
             failed = True
             print_error(error)
             continue
-        print_warnings(tuple(warning for one in loaded for warning in one.warnings))
+        print_warnings((*notes, *(warning for one in loaded for warning in one.warnings)))
         for one in progress(loaded, total=len(loaded), what="pods"):
             # With v1.36.2's quirks a refused pod leaves traces: every pod gets a fresh node.
             if node is not None and not node.view.undoes_refusals:

@@ -55,6 +55,7 @@ class _Settings(NamedTuple):
     policy: PodslicePolicy | None
     provenance: Provenance
     claims: DeviceObjects | None = None
+    strict: bool = False
 
     def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
         """Return a configuration on the machine, beside the policy."""
@@ -102,6 +103,7 @@ class _Result(NamedTuple):
 @click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
               help="The least severity that makes the exit code 1.")  # fmt: skip
 @click.option("--explain", metavar="RULE", shell_complete=complete_rule, help="Print what a rule means, and stop.")
+@click.option("--strict", is_flag=True, help="Objects of which no pod can be read are errors, not warnings.")
 @click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
 @quiet_option
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "sarif"]), default="table",
@@ -123,12 +125,14 @@ def lint(
     fail_on: str,
     explain: str | None,
     list_rules: bool,
+    strict: bool,
     output: str,
 ) -> None:
     """Report mistakes in the pods and kubelet configurations of FILE... before a node meets them.
 
-    FILE holds Pods, Lists, workloads or KubeletConfigurations as YAML or JSON; - is standard input. Documents of other
-    kinds are ignored. Rules about a node run only with --config or --set, some only with a machine too.
+    FILE holds Pods, Lists, workloads or KubeletConfigurations as YAML or JSON; - is standard input. Pod templates in
+    objects of other kinds are found by their shape; a warning names operators' objects without any, and --strict makes
+    it an error. Rules about a node run only with --config or --set, some only with a machine too.
 
     \b
     Examples:
@@ -155,7 +159,8 @@ def lint(
     if described is not None:
         origin = machine_origin(described.machine, name=machine, sysfs=sysfs, source=source)
         provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=described.assumed)
-    base = _Settings(None, None, rules, profile, devices, policy, provenance, _claims(claim_paths))
+    claims = _claims(claim_paths)
+    base = _Settings(None, None, rules, profile, devices, policy, provenance, claims, strict=strict)
     settings = _settings(config_path, overrides, described, base)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
@@ -285,7 +290,8 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
     source = "stdin" if path == "-" else path
     text = read_text(path)
     documents = load_documents(text, source)
-    pods = pods_from_documents(documents, source)
+    pods, notes = pods_from_documents(documents, source, strict=settings.strict)
+    print_warnings(notes)
     found: list[tuple[int, Finding]] = []
     for loaded in pods:
         subject = PodSubject(

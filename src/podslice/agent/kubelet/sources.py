@@ -103,7 +103,8 @@ class ManifestSource:
         for path in files[:MOST_MANIFESTS]:
             try:
                 if path.is_file() and path.stat().st_size <= LARGEST_MANIFEST:
-                    yield from (loaded.pod for loaded in load_pods(str(path)))
+                    # A kubelet runs Pods of such files, nothing else.
+                    yield from (one.pod for one in load_pods(str(path)) if one.kind == "Pod")
             except (InputError, OSError):
                 continue
 

@@ -19,7 +19,8 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace
 
-from podslice.api.manifests.manifest import LoadedPod, load_pods_text
+from podslice.api.manifests.loaded import LoadedPod
+from podslice.api.manifests.manifest import load_pods_text
 from podslice.cluster.page.queries import ClusterQueries, FitLook, PendingKind
 from podslice.cluster.page.shell import node_fragment, shell
 from podslice.cluster.page.survey import AskedPod

@@ -13,7 +13,7 @@ from podslice.cli.output import with_options
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
-    from podslice.api.manifests.manifest import LoadedPod
+    from podslice.api.manifests.loaded import LoadedPod
     from podslice.api.pod.demand import CountedClaim
     from podslice.api.pod.spec import Pod, PodResourceClaim
     from podslice.dra.allocation.footprint import PodClaim, Uncounted

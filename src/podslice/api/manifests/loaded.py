@@ -1,0 +1,89 @@
+"""A pod of a file, decoded, and its name among others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.api.manifests.decode import decode_pod
+from podslice.api.manifests.found import FoundPod
+from podslice.api.manifests.objects import join_path
+from podslice.api.pod.spec import Pod
+from podslice.api.pod.unknown_fields import UnknownField
+from podslice.values.errors import InputError, raise_all
+
+MAX_REPLICAS = 100_000
+"""Bound against manifests that would exhaust memory; no cluster runs workloads of this size."""
+
+
+class LoadedPod(NamedTuple):
+    """A pod and its origin; `path` leads to it inside the document, `data` is the pod as it was written.
+
+    `warnings` has a line for each field of its object that Kubernetes does not know, `replicas` is how many pods the
+    object requests. `unknown_fields` are the fields of `warnings`, with paths inside the document.
+    """
+
+    pod: Pod
+    source: str
+    document: int
+    kind: str
+    path: str
+    data: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    replicas: int = 1
+    unknown_fields: tuple[UnknownField, ...] = ()
+
+
+def load_found(found: FoundPod, *, replicas: bool, validate: bool, strict: bool) -> Iterator[LoadedPod]:
+    """Yield the copies of one pod, the first with the warnings. Raises `InputError`."""
+    place = found.object.place
+    problems = [
+        InputError(str(field), source=place.source, document=place.shown, path=place.path, remedy=field.hint)
+        for field in found.unknown_fields
+    ]
+    try:
+        pod = decode_pod(found, validate=validate)
+    except InputError as error:
+        problems.append(error.at(source=place.source, document=place.shown))
+        raise_all(problems if strict else problems[-1:])
+        raise
+    if strict:
+        raise_all(problems)
+    warnings = tuple(map(str, problems))
+    copies = found.replicas if replicas else 1
+    if copies > MAX_REPLICAS:
+        raise InputError(f"{copies} pods", path=join_path(place.path, "spec"), remedy=f"at most {MAX_REPLICAS}")
+    unknown = tuple(field._replace(path=join_path(place.path, field.path)) for field in found.unknown_fields)
+    kind = found.object.kind
+    for copy in range(copies):
+        one = pod if copies == 1 else _rename(pod, f"{pod.metadata.name}-{copy}", "")
+        yield LoadedPod(
+            one, place.source, place.document, kind, found.path, found.data, warnings, found.replicas, unknown
+        )
+        # Only the first copy carries the warnings: they are about the object, not about each pod.
+        warnings, unknown = (), ()
+
+
+def assign_names(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
+    """Give every pod a name, a namespace and a UID of its own, none of them in `taken`; the same input gets the same
+    names."""
+    taken = set(taken)
+    first = len(taken)
+    result = []
+    for number, loaded in enumerate(pods):
+        metadata = loaded.pod.metadata
+        name = metadata.name or f"pod-{number}"
+        # Derived from the name, so that two runs over one file agree.
+        uid = metadata.uid or f"{metadata.namespace or 'default'}.{name}"
+        if uid in taken:
+            uid = next(f"{uid}.{i}" for i in range(2, first + len(pods) + 2) if f"{uid}.{i}" not in taken)
+        taken.add(uid)
+        result.append(loaded._replace(pod=_rename(loaded.pod, name, uid)))
+    return result
+
+
+def _rename(pod: Pod, name: str, uid: str) -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, name=name, uid=uid, namespace=pod.metadata.namespace or "default")
+    return msgspec.structs.replace(pod, metadata=metadata)

@@ -1,0 +1,104 @@
+"""The objects in the documents of a file, with their places: those of Lists, and of lists in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from podslice.reading.lists import fill_items, is_list
+from podslice.values.errors import InputError
+
+
+class Place(NamedTuple):
+    """Where an object is: a zero-based document of a file, and the path in it. `shown` is the number of the document in
+    messages, None in a file of one."""
+
+    source: str
+    document: int
+    shown: int | None
+    path: str
+
+    def error(self, problem: str, remedy: str = "", path: str = "") -> InputError:
+        """Return an error about the object, or about a path below it."""
+        at = join_path(self.path, path)
+        return InputError(problem, source=self.source, document=self.shown, path=at, remedy=remedy)
+
+
+class ManifestObject(NamedTuple):
+    """A Kubernetes object of a file. It has a kind; whether the rest is as Kubernetes wants it is not known yet."""
+
+    place: Place
+    data: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The kind, as written."""
+        return str(self.data["kind"])
+
+    @property
+    def group(self) -> str:
+        """The API group of `apiVersion`: "" of core kinds such as Pod, and of objects without a version."""
+        return str(self.data.get("apiVersion") or "").rpartition("/")[0]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata, empty where it is missing or no object."""
+        found = self.data.get("metadata")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def uid(self) -> str:
+        """The UID that the API server gave it, "" before that."""
+        uid = self.metadata.get("uid")
+        return uid if isinstance(uid, str) else ""
+
+    @property
+    def name(self) -> str:
+        """Namespace and name for messages: `default/web`, `web` where no namespace is written."""
+        metadata = self.metadata
+        name = metadata.get("name") or metadata.get("generateName") or "?"
+        return f"{metadata['namespace']}/{name}" if metadata.get("namespace") else str(name)
+
+
+def find_objects(documents: list[Any], source: str, remedy: str) -> tuple[list[ManifestObject], list[InputError]]:
+    """Return the objects of all documents of a file, in order, and an error for each part that is none. `remedy` says
+    what would be."""
+    objects: list[ManifestObject] = []
+    errors: list[InputError] = []
+    for index, document in enumerate(documents):
+        shown = index if len(documents) > 1 else None
+        for path, value in _flatten(document, ""):
+            place = Place(source, index, shown, path)
+            if not isinstance(value, dict):
+                errors.append(place.error(f"expected an object, got {describe_value(value)}", remedy))
+            elif not isinstance(value.get("kind"), str):
+                errors.append(place.error("has no kind", remedy))
+            else:
+                objects.append(ManifestObject(place, value))
+    return objects, errors
+
+
+def _flatten(document: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield a document, or in place of a list its items, each with its path. Depth is bounded by the reader's."""
+    # `items` alone make no List here: a file of pods says what it is, and other programs have items as well.
+    if not (isinstance(document, dict) and isinstance(document.get("kind"), str) and is_list(document)):
+        yield path, document
+        return
+    for index, item in enumerate(fill_items(document)):
+        yield from _flatten(item, join_path(path, f"items[{index}]"))
+
+
+def describe_value(value: Any) -> str:
+    """Return the kind of plain data in the words of YAML."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return "text"
+    if value is None:
+        return "nothing"
+    return "true or false" if isinstance(value, bool) else "a number"
+
+
+def join_path(path: str, step: str) -> str:
+    """Join two parts of a path, either of which may be empty."""
+    return f"{path}.{step}" if path and step else path or step

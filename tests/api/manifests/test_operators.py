@@ -1,0 +1,293 @@
+"""Pod templates in operators' objects, and how many pods each stands for: short manifests in the shape that the
+operators' documentation shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from podslice.api.manifests.manifest import Manifests, ReadOptions, Text, read_manifests, read_text_manifests
+from podslice.values.errors import InputError
+
+RESOURCES = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
+POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "app:1", "resources": RESOURCES}]}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": POD_SPEC}
+
+
+def read(*objects: dict[str, Any], **options: Any) -> Manifests:
+    return read_text_manifests(yaml.safe_dump_all(objects), "f.yaml", ReadOptions(**options))
+
+
+def thing(version: str, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **fields}
+
+
+def ray(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
+    head = {"rayStartParams": {}, "template": TEMPLATE}
+    return {**more, "headGroupSpec": head, "workerGroupSpecs": [{"template": TEMPLATE, **group} for group in groups]}
+
+
+KUBEFLOW = {"Master": {"replicas": 1, "template": TEMPLATE}, "Worker": {"replicas": 3, "template": TEMPLATE}}
+JOB = {"parallelism": 4, "completions": 2, "template": TEMPLATE}
+COUNTED = [
+    pytest.param(
+        thing("jobset.x-k8s.io/v1alpha2", "JobSet", spec={"replicatedJobs": [
+            {"name": "driver", "template": {"spec": {"template": TEMPLATE}}},
+            {"name": "workers", "replicas": 3, "template": {"spec": JOB}},
+        ]}), {"x-driver": 1, "x-workers": 6}, id="JobSet: replicas of Jobs, each with its parallelism and completions",
+    ),
+    pytest.param(
+        thing("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec={"replicas": 3, "leaderWorkerTemplate": {
+            "size": 4, "leaderTemplate": TEMPLATE, "workerTemplate": TEMPLATE,
+        }}), {"x-leader": 3, "x-worker": 9}, id="LeaderWorkerSet: one of size is the leader",
+    ),
+    pytest.param(
+        thing("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec={"replicas": 3, "leaderWorkerTemplate": {
+            "size": 4, "workerTemplate": TEMPLATE,
+        }}), {"x": 12}, id="LeaderWorkerSet: the leader has the workers' template",
+    ),
+    pytest.param(
+        thing("ray.io/v1", "RayCluster", spec=ray(
+            {"groupName": "gpu", "replicas": 2, "minReplicas": 1, "maxReplicas": 5},
+            {"groupName": "tpu", "replicas": 2, "numOfHosts": 4},
+        )), {"x-head": 1, "x-gpu": 2, "x-tpu": 8}, id="RayCluster: replicas of groups, hosts of each",
+    ),
+    pytest.param(
+        thing("ray.io/v1", "RayJob", spec={"entrypoint": "python a.py", "rayClusterSpec": ray(
+            {"groupName": "gpu", "replicas": 0, "minReplicas": 2, "maxReplicas": 5},
+        )}), {"x-head": 1, "x-gpu": 2}, id="RayJob: never fewer than the minimum",
+    ),
+    pytest.param(
+        thing("kubeflow.org/v1", "PyTorchJob", spec={"pytorchReplicaSpecs": KUBEFLOW}),
+        {"x-master": 1, "x-worker": 3}, id="PyTorchJob",
+    ),
+    pytest.param(
+        thing("kubeflow.org/v1", "TFJob", spec={"tfReplicaSpecs": {"PS": {"template": TEMPLATE}, **KUBEFLOW}}),
+        {"x-ps": 1, "x-master": 1, "x-worker": 3}, id="TFJob: one where it says nothing",
+    ),
+    pytest.param(
+        thing("kubeflow.org/v2beta1", "MPIJob", spec={"slotsPerWorker": 8, "mpiReplicaSpecs": KUBEFLOW}),
+        {"x-master": 1, "x-worker": 3}, id="MPIJob: slots are processes in a pod, not pods",
+    ),
+    pytest.param(
+        thing("batch.volcano.sh/v1alpha1", "Job", spec={"minAvailable": 3, "tasks": [
+            {"name": "ps", "replicas": 2, "template": TEMPLATE}, {"name": "worker", "template": TEMPLATE},
+        ]}), {"x-ps": 2, "x-worker": 1}, id="Volcano Job",
+    ),
+    pytest.param(
+        thing("batch.volcano.sh/v1alpha1", "CronJob", spec={"jobTemplate": {"spec": {"tasks": [
+            {"name": "w", "replicas": 2, "template": TEMPLATE},
+        ]}}}), {"x": 2}, id="Volcano CronJob",
+    ),
+    pytest.param(
+        thing("apps.kruise.io/v1beta1", "StatefulSet", spec={"replicas": 4, "template": TEMPLATE}), {"x": 4},
+        id="OpenKruise StatefulSet",
+    ),
+    pytest.param(
+        thing("apps.kruise.io/v1alpha1", "BroadcastJob", spec={"parallelism": 2, "template": TEMPLATE}), {"x": 1},
+        id="OpenKruise BroadcastJob: one on each node, as a DaemonSet",
+    ),
+    pytest.param(
+        thing("apps.kruise.io/v1alpha1", "UnitedDeployment", spec={"replicas": 6, "template": {
+            "statefulSetTemplate": {"spec": {"template": TEMPLATE}}}}), {"x": 6}, id="OpenKruise UnitedDeployment",
+    ),
+    pytest.param(
+        thing("argoproj.io/v1alpha1", "Rollout", spec={"replicas": 5, "template": TEMPLATE}), {"x": 5}, id="Rollout",
+    ),
+    pytest.param(
+        thing("apps.openshift.io/v1", "DeploymentConfig", spec={"replicas": 2, "template": TEMPLATE}), {"x": 2},
+        id="DeploymentConfig",
+    ),
+    pytest.param(
+        thing("serving.kserve.io/v1beta1", "InferenceService", spec={"predictor": {"minReplicas": 2, **POD_SPEC}}),
+        {"x": 2}, id="KServe: a specification without a template",
+    ),
+    pytest.param(
+        thing("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", spec={"nodeSets": [
+            {"name": "hot", "count": 3, "podTemplate": TEMPLATE}, {"name": "cold", "count": 2, "podTemplate": TEMPLATE},
+        ]}), {"x-hot": 3, "x-cold": 2}, id="Elasticsearch: count",
+    ),
+    pytest.param(
+        thing("kueue.x-k8s.io/v1beta1", "Workload", spec={"podSets": [
+            {"name": "main", "count": 7, "template": TEMPLATE}]}), {"x": 7}, id="Kueue Workload: count",
+    ),
+    pytest.param(
+        thing("flux-framework.org/v1alpha2", "MiniCluster", spec={"size": 4, **POD_SPEC}), {"x": 4},
+        id="MiniCluster: size",
+    ),
+    pytest.param(
+        thing("kubernetes.dask.org/v1", "DaskCluster", spec={
+            "worker": {"replicas": 3, "spec": POD_SPEC}, "scheduler": {"spec": POD_SPEC},
+        }), {"x-worker": 3, "x-scheduler": 1}, id="DaskCluster: replicas beside the specification",
+    ),
+    pytest.param(
+        thing("grove.io/v1alpha1", "PodCliqueSet", spec={"replicas": 2, "template": {"cliques": [
+            {"name": "prefill", "spec": {"replicas": 3, "podSpec": POD_SPEC}},
+            {"name": "decode", "spec": {"replicas": 1, "podSpec": POD_SPEC}},
+        ]}}), {"x-prefill": 6, "x-decode": 2}, id="numbers above each other multiply",
+    ),
+    pytest.param(
+        thing("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime", spec={"template": {"spec": {
+            "replicatedJobs": [{"name": "node", "template": {"spec": {"template": TEMPLATE}}}]}}}), {"x": 1},
+        id="TrainingRuntime",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("object_", "counts"), COUNTED)
+def test_templates_are_found_and_counted(object_: dict[str, Any], counts: dict[str, int]) -> None:
+    """Each template is a pod with a name of its own; `replicas` expands it."""
+    once = read(object_)
+    assert {one.pod.metadata.name: one.replicas for one in once.pods} == counts
+    assert all(one.pod.spec.containers[0].name == "main" for one in once.pods)
+    assert len(read(object_, replicas=True).pods) == sum(counts.values())
+
+
+KNOWN = [param for param in COUNTED if param.id not in {"DaskCluster: replicas beside the specification"}]
+
+
+@pytest.mark.parametrize(("object_", "counts"), KNOWN)
+def test_known_numbers_need_no_warning(object_: dict[str, Any], counts: dict[str, int]) -> None:
+    """Where the field is known nothing is assumed, except that a scaler may change it."""
+    assert [note for note in read(object_).notes if "not known" in note] == []
+
+
+def test_unknown_number_is_one_and_said() -> None:
+    """A template of a kind that nobody knows, without a field of replicas, counts once, with a warning."""
+    found = read(thing("example.com/v1", "Gizmo", spec={"engine": {"template": TEMPLATE}}))
+    assert [one.replicas for one in found.pods] == [1]
+    assert found.notes == ("f.yaml: Gizmo x: how many such pods run is not known: 1 counted",)
+
+
+@pytest.mark.parametrize(
+    ("scale", "count", "note"),
+    [
+        pytest.param({}, 1, "Knative scales it by its requests: 1 counted (autoscaling.knative.dev/min-scale"),
+        pytest.param({"autoscaling.knative.dev/min-scale": "3"}, 3, "from 3 on: 3 counted"),
+        pytest.param({"autoscaling.knative.dev/minScale": "0"}, 1, "from 0 on: 1 counted"),
+    ],
+)
+def test_knative_scales(scale: dict[str, str], count: int, note: str) -> None:
+    """The least number of pods is in an annotation of the template; fields of Knative's own are no unknown ones."""
+    spec = {**POD_SPEC, "containerConcurrency": 10}
+    template = {"metadata": {"annotations": scale}, "spec": spec}
+    found = read(thing("serving.knative.dev/v1", "Service", spec={"template": template}), strict=True)
+    assert [(one.replicas, one.warnings) for one in found.pods] == [(count, ())]
+    assert note in found.notes[0]
+
+
+def test_autoscaled_group_of_ray() -> None:
+    """With Ray's autoscaler the number is one within bounds, which the warning names."""
+    group = {"groupName": "gpu", "replicas": 9, "minReplicas": 1, "maxReplicas": 5}
+    found = read(thing("ray.io/v1", "RayCluster", spec=ray(group, enableInTreeAutoscaling=True)))
+    assert [one.replicas for one in found.pods] == [1, 5]
+    assert found.notes == ("f.yaml: RayCluster x: Ray scales group gpu between 1 and 5 replicas: 5 counted",)
+
+
+def test_objects_in_objects() -> None:
+    """An AppWrapper, a ManifestWork and a Template carry whole objects, of Kubernetes and of operators."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": JOB}
+    pytorch = thing("kubeflow.org/v1", "PyTorchJob", spec={"pytorchReplicaSpecs": KUBEFLOW})
+    wrapper = thing("workload.codeflare.dev/v1beta2", "AppWrapper", spec={
+        "components": [{"template": job}, {"template": pytorch}, {"template": thing("v1", "Service", spec={})}],
+    })  # fmt: skip
+    found = read(wrapper)
+    assert {one.pod.metadata.name: one.replicas for one in found.pods} == {"j": 2, "x-master": 1, "x-worker": 3}
+    assert found.pods[0].path == "spec.components[0].template.spec.template"
+    assert found.notes == ()
+
+
+def test_name_of_a_generated_object() -> None:
+    """The API server completes `generateName`; its beginning names the pods until then."""
+    found = read({**thing("ray.io/v1", "RayJob", spec={"rayClusterSpec": ray()}), "metadata": {"generateName": "fit-"}})
+    assert [one.pod.metadata.name for one in found.pods] == ["fit"]
+
+
+NO_TEMPLATES = [
+    pytest.param(
+        thing("kyverno.io/v1", "ClusterPolicy", spec={"rules": [
+            {"validate": {"pattern": {"spec": {"containers": [{"name": "*", "image": "!*:latest"}]}}}}]}),
+        id="pattern of a policy",
+    ),
+    pytest.param(
+        thing("apiextensions.k8s.io/v1", "CustomResourceDefinition", spec={"versions": [
+            {"schema": {"openAPIV3Schema": {"default": TEMPLATE, "properties": {"spec": {"containers": []}}}}}]}),
+        id="schema",
+    ),
+    pytest.param(thing("apps/v1", "ControllerRevision", data={"spec": {"template": TEMPLATE}}), id="old revision"),
+    pytest.param(thing("apps.kruise.io/v1alpha1", "SidecarSet", spec=POD_SPEC), id="injected containers"),
+    pytest.param(thing("v1", "ConfigMap", data={"pod.yaml": yaml.safe_dump(TEMPLATE)}), id="text of a ConfigMap"),
+    pytest.param(
+        thing("monitoring.coreos.com/v1", "ServiceMonitor", spec={"endpoints": []}), id="a kind without pods"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("object_", NO_TEMPLATES)
+def test_what_only_looks_like_a_template(object_: dict[str, Any]) -> None:
+    """Patterns, schemas, revisions and injected containers are no pods, and nothing is passed over with them."""
+    found = read(thing("v1", "Pod", spec=POD_SPEC), object_, strict=True)
+    assert ([one.kind for one in found.pods], found.notes) == (["Pod"], ())
+
+
+@pytest.mark.parametrize("field", ["status", "values", "patch"])
+def test_fields_that_are_not_searched(field: str) -> None:
+    """A status repeats templates, and values of a chart are its author's."""
+    with pytest.raises(InputError, match="holds no pods; passed over: Gizmo x: no pod template is in it"):
+        read(thing("example.com/v1", "Gizmo", **{field: {"template": TEMPLATE}}))
+
+
+def test_passed_over_is_named_counted_and_strict() -> None:
+    """Operators' objects of which no pod can be read are one line for a file; --strict makes it an error."""
+    databases = [{**thing("acid.zalan.do/v1", "postgresql", spec={"numberOfInstances": 2}), "metadata": {"name": name}}
+                 for name in ("a", "b", "c", "d")]  # fmt: skip
+    pod = thing("v1", "Pod", spec=POD_SPEC)
+    line = "passed over: 4 postgresql (a, b, c, …): no pod template is in it"
+    assert read(pod, *databases).notes == (f"f.yaml: {line}",)
+    with pytest.raises(InputError, match=r"f.yaml: passed over: 4 postgresql \(a, b, c, …\)"):
+        read(pod, *databases, strict=True)
+
+
+def test_foreign_kind_never_ends_a_file() -> None:
+    """What cannot be read of an operator's object is a reason to pass it over; beside it the file is read."""
+    broken = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "{{cpu}}"}}}]}}
+    found = read(
+        thing("v1", "Pod", spec=POD_SPEC), thing("batch.volcano.sh/v1alpha1", "Job", spec={"tasks": "none"}),
+        thing("example.com/v1", "Deployment", spec={"template": broken}),
+    )  # fmt: skip
+    assert [one.kind for one in found.pods] == ["Pod"]
+    assert found.notes[0] == "f.yaml: passed over: Job x: no pod template is in it"
+    assert "Deployment x: spec.template.spec.containers[0].resources.limits[cpu]: '{{cpu}}' is not" in found.notes[1]
+
+
+def test_own_kinds_in_a_wrong_version_stay_errors() -> None:
+    """A group of Kubernetes itself has one version of each kind: another one is a mistake."""
+    with pytest.raises(InputError, match='no kind "Deployment" is registered for version "extensions/v1beta1"'):
+        read(thing("extensions/v1beta1", "Deployment", spec={"template": TEMPLATE}))
+
+
+def test_misspelt_field_in_an_operators_template() -> None:
+    """Unknown fields of containers are found there too, with the path in the document."""
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"limit": {"cpu": "1"}}}]}
+    (one,) = read(thing("argoproj.io/v1alpha1", "Rollout", spec={"template": {"spec": spec}})).pods
+    assert [field.path for field in one.unknown_fields] == ["spec.template.spec.containers[0].resources.limit"]
+    assert "did you mean limits?" in one.warnings[0]
+
+
+def test_hostile_objects_are_bounded() -> None:
+    """Depth, the number of templates, and products of numbers have bounds."""
+    deep: dict[str, Any] = {"template": TEMPLATE}
+    for _ in range(70):
+        deep = {"inner": deep}
+    nested = thing("v1", "Pod", spec=POD_SPEC)
+    for _ in range(8):
+        nested = thing("example.com/v1", "Box", spec={"inside": nested})
+    many = {"spec": {"items": [{"template": TEMPLATE}] * 1500}}
+    huge = {"spec": {"replicas": 10**9, "inner": {"replicas": 10**9, "template": TEMPLATE}}}
+    documents = [thing("example.com/v1", "Gizmo", **one) for one in ({"spec": deep}, many, huge)]
+    found = read_manifests([Text([*documents, nested], "f.yaml")], ReadOptions())
+    assert len(found.pods) == 1001
+    assert found.pods[-1].replicas == 10**9
+    assert any("it is inside more than 5 objects" in note for note in found.notes)
