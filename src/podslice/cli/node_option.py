@@ -32,7 +32,7 @@ from podslice.values.gate_table import gate_warnings
 from podslice.values.quirks import PROFILES
 
 if TYPE_CHECKING:
-    from podslice.api.manifests.manifest import LoadedPod
+    from podslice.api.manifests.loaded import LoadedPod
     from podslice.config.kubelet_file import LoadedConfig
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -45,7 +45,7 @@ class ReadPods(NamedTuple):
 
     def beside(self, taken: Collection[str]) -> ReadPods:
         """Return the pods with UIDs that are not in `taken`, those of the pods that run on the node."""
-        from podslice.api.manifests.manifest import assign_names
+        from podslice.api.manifests.loaded import assign_names
 
         more = tuple(_one_more(one) for one in self.written if one.pod.metadata.uid in taken)
         pods = tuple(assign_names(list(self.written), taken=taken))
