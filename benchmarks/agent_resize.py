@@ -27,11 +27,11 @@ from benchmarks.agent_soak import Silent, Soak
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.kubelet.sources import Sources
+from podslice.agent.node_wiring import wire_node, wire_plugin, wire_resizes
 from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.resize.cgroup_writes import TreeCgroups
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, run_plugin
-from podslice.agent.wiring import wire_node, wire_plugin, wire_resizes
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.host.kernel.cgroup2 import CgroupTree
@@ -112,7 +112,7 @@ async def answers(state: Path, tree: Cpusets | PlainFiles, *, shared: int, round
     )
     owner = node.owner
     reconciler = Reconciler(owner, tree)
-    resizing = wire_resizes(node, TreeCgroups(tree, reconciler.write), leaving=None, threads=None)
+    resizing = wire_resizes(node, TreeCgroups(tree, reconciler.write), migration=None, threads=None)
     plugin = wire_plugin(
         node, sources, ContainerFiles(None), Silent(),
         settle=settle_nothing, write=reconciler.write, ended=never_ended, resizing=resizing,

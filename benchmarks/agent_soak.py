@@ -28,12 +28,12 @@ from tests.service.fake_runtime import FakeRuntime
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.kubelet.sources import Sources
+from podslice.agent.node_wiring import wire_node, wire_plugin
 from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, run_plugin
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.agent.wiring import wire_node, wire_plugin
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import KubeletConfig
 from podslice.host.state import statefile

@@ -21,9 +21,9 @@ from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.dra.driver import Driver
 from podslice.agent.dra.reservations import Reservations
+from podslice.agent.node_wiring import ClaimSetup, wire_node
 from podslice.agent.records import NodeRecords
 from podslice.agent.settings import DRASettings
-from podslice.agent.wiring import ClaimSetup, wire_node
 from podslice.api.pod.spec import from_dict
 from podslice.config.policy import ClaimRules
 from podslice.dra.objects import ResourceClaim

@@ -11,8 +11,8 @@ from podslice.agent.contract import Listed
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.dra.claimledger import ClaimLedger
 from podslice.agent.dra.reservations import Reservations
+from podslice.agent.node_wiring import ClaimSetup, wire_node
 from podslice.agent.records import NodeRecords
-from podslice.agent.wiring import ClaimSetup, wire_node
 from podslice.api.pod.spec import from_dict
 from podslice.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
 from podslice.dra.objects import ResourceClaim

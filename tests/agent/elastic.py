@@ -17,11 +17,11 @@ from podslice.agent.moves.memory_moves import MemoryMoves
 from podslice.agent.moves.move_rules import ThreadMasks
 from podslice.agent.moves.plan_executor import PlanExecutor
 from podslice.agent.moves.running_move import MoveRunner
+from podslice.agent.node_wiring import wire_node, wire_plugin, wire_resizes
 from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.resize.cgroup_writes import TreeCgroups
 from podslice.agent.resize.memory_migration import MemoryMigration
 from podslice.agent.runtime.container_file import ContainerFiles
-from podslice.agent.wiring import wire_node, wire_plugin, wire_resizes
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
@@ -90,7 +90,7 @@ class Elastic:
         leaving = MemoryMigration(self.kernel, lambda node: self.free.get(node, 1 << 40), run_in_thread=at_once)
         threads = lambda record: self.masks  # noqa: E731
         self.resizing = wire_resizes(
-            node, cgroups, leaving=leaving, threads=threads, run_in_thread=at_once, clock=clock
+            node, cgroups, migration=leaving, threads=threads, run_in_thread=at_once, clock=clock
         )
         running_moves = MoveRunner(
             self.owner,

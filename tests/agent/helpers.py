@@ -10,11 +10,11 @@ from typing import Any
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import MoveReport, PodFailure, ResizeReport
 from podslice.agent.kubelet.sources import Sources
+from podslice.agent.node_wiring import ClaimSetup, wire_node, wire_plugin
 from podslice.agent.podfacts import GatheredFacts
 from podslice.agent.records import ContainerRecord, NodeRecords, Pinning, ReportedRefusal
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Connection, Launch, run_plugin
-from podslice.agent.wiring import ClaimSetup, wire_node, wire_plugin
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY
 from podslice.host.boot import Boot

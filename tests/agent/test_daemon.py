@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.daemon import Agent
+from podslice.agent.host_access import HostAccess
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.runtime.nri import Launch
 from podslice.agent.runtime.ttrpc import RPCError
@@ -85,11 +86,10 @@ def with_agent(
         agent = wire(
             loaded,
             from_synthetic(MACHINE),
+            HostAccess(tree=CgroupTree(folder / "cgroup"), writes=writes),
             observe=observe,
             api=api or stored,
             launch=launch,
-            tree=CgroupTree(folder / "cgroup"),
-            writes=writes,
             clock=clock,
         )
         task = asyncio.ensure_future(agent.run())
@@ -133,7 +133,7 @@ def test_pod_from_the_api_server(tmp_path: Path) -> None:
             await fake.create_container(refused, "app")
         await until(lambda: api.events)
         assert api.events[0]["reason"] == "TopologyAffinityError"
-        code, text = await get(agent.web_port, "/metrics")
+        code, text = await get(agent.endpoints.web_port, "/metrics")
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         assert code == 200
         assert values["kubelet_cpu_manager_exclusive_cpu_allocation_count"] == "4.0"
@@ -145,10 +145,10 @@ def test_pod_from_the_api_server(tmp_path: Path) -> None:
         assert values["podslice_safe_mode"] == "0.0"
         assert {values[f'kubelet_cpu_manager_allocation_per_numa{{numa_node="{n}"}}'] for n in (0, 1)} == {"4.0", "0.0"}
         assert values['kubelet_pod_resources_endpoint_requests_list{server_api_version="v1"}'] == "0.0"
-        assert (await get(agent.web_port, "/healthz"))[0] == 200
-        assert (await get(agent.web_port, "/readyz"))[0] == 200
-        assert (await get(agent.web_port, "/nothing"))[0] == 404
-        assert (await get(agent.web_port, "/metrics", "POST"))[0] == 405
+        assert (await get(agent.endpoints.web_port, "/healthz"))[0] == 200
+        assert (await get(agent.endpoints.web_port, "/readyz"))[0] == 200
+        assert (await get(agent.endpoints.web_port, "/nothing"))[0] == 404
+        assert (await get(agent.endpoints.web_port, "/metrics", "POST"))[0] == 405
 
     with_agent(tmp_path, test)
 
@@ -222,7 +222,7 @@ def test_others_get_their_sets_without_the_runtime(tmp_path: Path) -> None:
             await api.apply(api_pod(name, "100m"))
             await fake.create_container(await fake.run_pod(name), "app")
         assert {container.cpus for container in shared.values()} == {"0-31"}
-        assert not await agent.reconcile()
+        assert not await agent.upkeep.look()
 
     with_agent(tmp_path, test, reconcileSeconds=60)
 
@@ -237,12 +237,12 @@ def test_containers_on_their_way(tmp_path: Path) -> None:
         path, tree = cgroup_of(tmp_path, shared), FakeTree(tmp_path / "cgroup")
         tree.add(path)
         await fake.run_pod("a")
-        assert not await agent.reconcile()
+        assert not await agent.upkeep.look()
         assert tree.text(path, "cpuset.cpus") == ""
         tree.add(path, cpuset_cpus=shared.cpus)
         await fake.start_container(shared.message.id)
         assert tree.text(path, "cpuset.cpus") == pool(agent) != shared.cpus
-        assert not await agent.reconcile()
+        assert not await agent.upkeep.look()
 
     with_agent(tmp_path, test, reconcileSeconds=60)
 
@@ -259,7 +259,7 @@ def test_containers_without_a_cgroup_wait_for_an_answer(tmp_path: Path) -> None:
         await fake.stop_pod("sandbox-a")
         assert shared.cpus != "0-31"
         path = cgroup_of(tmp_path, shared)
-        assert not await agent.reconcile()
+        assert not await agent.upkeep.look()
         assert FakeTree(tmp_path / "cgroup").text(path, "cpuset.cpus") == "0-31"
         await fake.create_container(await fake.run_pod("late"), "app")
         assert shared.cpus == "0-31"
@@ -277,10 +277,10 @@ def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
         tree = FakeTree(tmp_path / "cgroup")
         path = container.message.linux.cgroups_path.strip("/")
         tree.add(path, cpuset_cpus="0-31")
-        await until(lambda: agent.status().drift)
+        await until(lambda: agent.endpoints.status.read().drift)
         assert tree.text(path, "cpuset.cpus") == container.cpus
-        assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.page.text().decode()
-        assert agent.status().drift[0].found == "0-31"
+        assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.endpoints.page.text().decode()
+        assert agent.endpoints.status.read().drift[0].found == "0-31"
 
     with_agent(tmp_path, test)
 
@@ -289,15 +289,17 @@ def test_not_ready_without_runtime_or_state(tmp_path: Path) -> None:
     """`/readyz` says what is missing; `/healthz` says it too, but stays good where a restart would not help."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        assert (await get(agent.web_port, "/readyz")) == (200, "ok\n")
+        assert (await get(agent.endpoints.web_port, "/readyz")) == (200, "ok\n")
         agent.owner.admitting.safe_mode = "damaged"
-        assert await get(agent.web_port, "/readyz") == (503, "safe mode: damaged\n")
+        assert await get(agent.endpoints.web_port, "/readyz") == (503, "safe mode: damaged\n")
         agent.owner.admitting.safe_mode = ""
         fake.stop()
         async with asyncio.timeout(PATIENCE):
-            while not (await get(agent.web_port, "/readyz"))[1].startswith("runtime: not registered with the runtime"):
+            while not (await get(agent.endpoints.web_port, "/readyz"))[1].startswith(
+                "runtime: not registered with the runtime"
+            ):
                 await asyncio.sleep(0.02)
-        code, text = await get(agent.web_port, "/healthz")
+        code, text = await get(agent.endpoints.web_port, "/healthz")
         assert code == 200
         assert "runtime: not registered with the runtime" in text
         assert "apiServer: ok\n" in text
@@ -312,9 +314,9 @@ def test_not_ready_while_the_api_server_is_away(tmp_path: Path) -> None:
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         api.down = True
         async with asyncio.timeout(PATIENCE):
-            while "apiServer: connection" not in (await get(agent.web_port, "/readyz"))[1]:
+            while "apiServer: connection" not in (await get(agent.endpoints.web_port, "/readyz"))[1]:
                 await asyncio.sleep(0.02)
-        assert (await get(agent.web_port, "/healthz"))[0] == 200
+        assert (await get(agent.endpoints.web_port, "/healthz"))[0] == 200
 
     with_agent(tmp_path, test)
 
@@ -324,9 +326,9 @@ def test_unhealthy_when_a_loop_stands_still(tmp_path: Path) -> None:
     now = [0.0]
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        assert (await get(agent.web_port, "/healthz"))[0] == 200
+        assert (await get(agent.endpoints.web_port, "/healthz"))[0] == 200
         now[0] += 11_000
-        code, text = await get(agent.web_port, "/healthz")
+        code, text = await get(agent.endpoints.web_port, "/healthz")
         assert (code, "loops: reconcile has not turned for 11000 s" in text) == (503, True)
 
     with_agent(tmp_path, test, clock=lambda: now[0], reconcileSeconds=3600)
@@ -378,7 +380,7 @@ def test_observe_leaves_no_trace(tmp_path: Path) -> None:
         await api.apply(api_pod("a", "4"))
         container = await fake.create_container(await fake.run_pod("a"), "app")
         assert container.cpus == ""
-        assert agent.status().observe is True
+        assert agent.endpoints.status.read().observe is True
 
     with_agent(tmp_path, test, observe=True)
     assert not (tmp_path / "state").exists()
@@ -395,7 +397,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             loaded = settings_from_dict(settings(tmp_path, metricsAddress=address))
             with pytest.raises(InputError, match=r"metricsAddress: 127\.0\.0\.1:.* cannot be used"):
-                await wire(loaded, from_synthetic(MACHINE)).run()
+                await wire(loaded, from_synthetic(MACHINE), HostAccess()).run()
 
     asyncio.run(main())
 

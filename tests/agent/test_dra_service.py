@@ -636,7 +636,7 @@ def test_the_whole_agent(tmp_path: Path) -> None:
         sandbox = await fake.run_pod("p")
         container = await fake.create_container(sandbox, "app", env=env(one))
         assert parse_bits(container.cpus).bit_count() == 4
-        (told,) = agent.status().claims
+        (told,) = agent.endpoints.status.read().claims
         assert (told.namespace, told.name, told.uid, told.pods) == ("default", "p", "uid-p", ("p",))
         assert [(device.device, device.cpus) for device in told.devices] == [("podslice-numa-1", container.cpus)]
 

@@ -10,8 +10,8 @@ from e2e.certificates import OPENSSL, make
 from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
+from podslice.agent.optional_parts import cluster_loops
 from podslice.agent.settings import ClusterSettings, settings_from_dict
-from podslice.agent.wiring import service_loops
 from podslice.cluster.journal.journals import Journals
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.holding import digest
@@ -52,23 +52,24 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         await fake.run_pod("a")
         await fake.create_container("sandbox-a", "app")
         if agent.observe:
-            assert agent.journal.journal is None
-            observed = agent.observed
-            assert observed is not None
-            await until(lambda: observed.journal.journal)
-            assert observed.journal.journal.digest == digest(kubelet.state)
+            assert agent.owner.admitting.journal.journal is None
+            await until(lambda: api.node_states)
+            of_kubelet = digest(kubelet.state)
+            written = api.node_states[-1][1]
+            assert (written.allocation, written.named) == (of_kubelet.allocation, of_kubelet.named)
             return
-        assert agent.observed is None
+        assert "observed" not in agent.loops
         port = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
         cluster = with_service(agent, port)
-        for name, loop in service_loops(cluster, agent.journal, agent.configured.api, NODE, agent.reporter.trouble):
+        journal = agent.owner.admitting.journal
+        for name, loop in cluster_loops(cluster, journal, agent.configured.api, NODE, agent.reporter.trouble):
             agent.supervisor.start(name, loop)
         await until(lambda: journals.is_fresh(NODE))
         node = agent.owner.node
         assert node is not None
         assert "a" in node.pods
         await until(lambda: journals.nodes[NODE].replica.digest == digest(node.state))
-        assert b"podslice_cluster_streams 1.0" in agent.page.text()
+        assert b"podslice_cluster_streams 1.0" in agent.endpoints.page.text()
         await until(lambda: api.node_states)
         assert api.node_states[0][0] == NODE
         await journals.close()
@@ -87,5 +88,5 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def with_service(agent: Agent, port: int) -> ClusterSettings:
     """The agent's settings with the service that listens by now."""
-    assert agent.settings.cluster is not None
-    return replace(agent.settings.cluster, services=(f"127.0.0.1:{port}",), checkpoint=False)
+    assert agent.endpoints.settings.cluster is not None
+    return replace(agent.endpoints.settings.cluster, services=(f"127.0.0.1:{port}",), checkpoint=False)

@@ -10,8 +10,8 @@ import pytest
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.journal import NodeJournal
+from podslice.agent.node_wiring import wire_node
 from podslice.agent.records import SandboxRecord
-from podslice.agent.wiring import wire_node
 from podslice.api.pod.spec import Pod
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.decide import decide

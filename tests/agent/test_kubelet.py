@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from e2e.certificates import OPENSSL, Certificates, make
 
+from podslice.agent.host_access import HostAccess
 from podslice.agent.kubelet.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings, settings_from_dict
@@ -298,4 +299,4 @@ def test_authority_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     """A `caFile` that is not there stops the start with what to do."""
     loaded = settings_from_dict(settings(tmp_path, sources={"kubelet": {"caFile": str(tmp_path / "none")}}))
     with pytest.raises(InputError, match=r"sources\.kubelet\.caFile: .*cannot be used"):
-        wire(loaded, from_synthetic(MACHINE))
+        wire(loaded, from_synthetic(MACHINE), HostAccess())

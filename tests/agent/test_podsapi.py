@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from podslice.agent.host_access import HostAccess
 from podslice.agent.kubelet.podsapi import RELIST_SECONDS, PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
 from podslice.agent.kubelet.sources import ManifestSource, PodSource, Sources
@@ -429,22 +431,23 @@ def test_agent_without_an_api_server(tmp_path: Path) -> None:
         await kubelet.start()
         FakeTree(tmp_path / "cgroup")
         sources = {"podsAPI": "on", "podsAPISocket": str(kubelet.path)}
+        loaded = settings_from_dict(settings(tmp_path, sources=sources))
+        patient = replace(loaded.agent, sources=replace(loaded.agent.sources, wait_seconds=PATIENCE))
         agent = wire(
-            settings_from_dict(settings(tmp_path, sources=sources)),
+            replace(loaded, agent=patient),
             from_synthetic(MACHINE),
+            HostAccess(tree=CgroupTree(tmp_path / "cgroup")),
             launch=Launch("podslice", "90", fake.connect, False),
-            tree=CgroupTree(tmp_path / "cgroup"),
         )
-        agent.sources._wait = PATIENCE
         running = asyncio.ensure_future(agent.run())
         await asyncio.wait_for(fake.attached.wait(), PATIENCE)
         container = await fake.create_container(await fake.run_pod("a"), "app")
         assert parse_bits(container.cpus).bit_count() == 4
-        assert agent.status().ready == ""
+        assert agent.endpoints.status.read().ready == ""
         await kubelet.stop()
         kubelet.path.unlink(missing_ok=True)
-        await until(lambda: agent.ready().text.startswith("podsAPI: there is no /"))
-        assert agent.status().ready.startswith("podsAPI: there is no /")
+        await until(lambda: agent.endpoints.health.ready().text.startswith("podsAPI: there is no /"))
+        assert agent.endpoints.status.read().ready.startswith("podsAPI: there is no /")
         agent.stopping.set()
         await asyncio.wait_for(running, PATIENCE)
 

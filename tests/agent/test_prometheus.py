@@ -104,10 +104,10 @@ def test_real_prometheus(tmp_path: Path) -> None:
         await api.apply(api_pod("b", "40"))
         with pytest.raises(RPCError):
             await fake.create_container(await fake.run_pod("b"), "app")
-        server = Prometheus(tmp_path, f"127.0.0.1:{agent.web_port}")
+        server = Prometheus(tmp_path, f"127.0.0.1:{agent.endpoints.web_port}")
         async with server.running():
             await awaited(server, 'count_over_time(podslice_pods{job="podslice"}[1m]) > 3')
-            _, page = await get(agent.web_port, "/metrics")
+            _, page = await get(agent.endpoints.web_port, "/metrics")
             await every_metric_was_read(server, page)
             await every_panel_is_answered(server, page)
             states = await rule_states(server)
@@ -115,7 +115,7 @@ def test_real_prometheus(tmp_path: Path) -> None:
             shipped = [*rules(), *(rule for group in cluster for rule in group["rules"])]
             assert {alert for alert, _ in states} == {rule["alert"] for rule in shipped}
             assert {health for _, health in states} == {"ok"}
-            agent.metrics.connected.set(0)
+            agent.reporter.disconnected("")
             await awaited(server, 'ALERTS{alertname="PodsliceNotRegistered", alertstate="pending", node="n1"}')
         blame(page)
 

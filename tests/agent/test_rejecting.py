@@ -50,7 +50,7 @@ def known(agent: Agent, uid: str) -> bool:
 
 
 def report(agent: Agent, uid: str) -> PodReport:
-    return next(one for one in agent.status().pods if one.uid == uid)
+    return next(one for one in agent.endpoints.status.read().pods if one.uid == uid)
 
 
 async def refused(fake: FakeRuntime, sandbox: str, match: str = "TopologyAffinityError") -> None:
@@ -88,8 +88,8 @@ def test_failed_before_there_is_a_sandbox(tmp_path: Path) -> None:
         assert (event["reason"], event["type"]) == ("TopologyAffinityError", "Warning")
         assert "Free for exclusive use: 31" in event["message"]
         assert "What would help: " in event["message"]
-        await until(lambda: agent.status().rejected and agent.status().rejected[0].fix)
-        (rejected,) = agent.status().rejected
+        await until(lambda: agent.endpoints.status.read().rejected and agent.endpoints.status.read().rejected[0].fix)
+        (rejected,) = agent.endpoints.status.read().rejected
         assert (rejected.name, rejected.reason) == ("big", "TopologyAffinityError")
         assert rejected.since > 0
         await until(lambda: not known(agent, "big"))
@@ -239,7 +239,7 @@ def test_a_pod_that_runs_is_left_alone(tmp_path: Path) -> None:
         await api.apply(pod("old", "20"))
         await fake.create_container(await fake.run_pod("old"), "app")
         fake.drop_plugin()
-        await until(lambda: not agent.status().connected)
+        await until(lambda: not agent.endpoints.status.read().connected)
         late = await fake.create_container(await fake.run_pod("late"), "app")
         await api.apply(pod("late", "14"))
         await fake.attached.wait()
@@ -294,14 +294,14 @@ def test_agent_restarts(tmp_path: Path) -> None:
         await api.apply(pod("a", "14"))
         await until(lambda: owned(agent, "a"))
         await api.apply(pod("gone", "40"))
-        await until(lambda: phase(api, "gone") == "Failed" and agent.status().rejected)
+        await until(lambda: phase(api, "gone") == "Failed" and agent.endpoints.status.read().rejected)
         api.answers = [503] * 50
         await api.apply(pod("big", "40"))
         await until(lambda: len(api.patches) >= 2)
         seen.update(cpus=owned(agent, "a"), objects=api.objects)
 
     async def after(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        assert [one.name for one in agent.status().rejected] == ["gone"]
+        assert [one.name for one in agent.endpoints.status.read().rejected] == ["gone"]
         assert owned(agent, "a") == seen["cpus"]
         await until(lambda: phase(api, "big") == "Failed")
         assert owned(agent, "a") == seen["cpus"]
@@ -459,7 +459,7 @@ def test_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await api.apply(pod("old", "20"))
         await until(lambda: owned(agent, "old"))
         await api.apply(pod("new", "14"))
-        await until(lambda: phase(api, "new") == "Failed" and list(agent.status().rejected))
+        await until(lambda: phase(api, "new") == "Failed" and list(agent.endpoints.status.read().rejected))
         api.down = True
         await api.apply(pod("new", "14"))
         await api.delete("old")
@@ -490,7 +490,13 @@ def test_status_shows_who_waits_who_is_refused_and_who_failed(tmp_path: Path) ->
         await api.apply(pod("old", "20"))
         await fake.create_container(await fake.run_pod("old"), "app")
         await api.apply(pod("big", "40"))
-        await until(lambda: agent.status().rejected and agent.status().rejected[0].fix and not known(agent, "big"))
+        await until(
+            lambda: (
+                agent.endpoints.status.read().rejected
+                and agent.endpoints.status.read().rejected[0].fix
+                and not known(agent, "big")
+            )
+        )
         api.answers = [422]
         await api.apply(pod("huge", "41"))
         await until(lambda: not api.answers)
@@ -498,7 +504,7 @@ def test_status_shows_who_waits_who_is_refused_and_who_failed(tmp_path: Path) ->
         await api.apply(pod("old", "20", deleting=True))
         await api.apply(pod("new", "14"))
         await until(lambda: known(agent, "new") and report(agent, "new").refusals[0].waits_for)
-        command = ["status", "--no-map", "--socket", agent.settings.status_socket]
+        command = ["status", "--no-map", "--socket", agent.endpoints.settings.status_socket]
         lines = (await asyncio.to_thread(printed, command)).splitlines()
         first = {line.split()[0]: line for line in lines if line.split()[:1] in (["waits"], ["refused"], ["failed"])}
         assert re.match(r"waits default/new \(\d+\w+ ago\): TopologyAffinityError: ", first["waits"])

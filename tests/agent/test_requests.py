@@ -270,7 +270,7 @@ def test_from_the_plan_to_the_pod_and_back(tmp_path: Path, monkeypatch: pytest.M
         )
         assert tree.text(web, "cpuset.cpus") == "28-31"
         await until(lambda: any(event["reason"] == "PodsliceMoved" for event in api.events))
-        assert b'podslice_moves_total{result="done"} 1.0' in agent.page.text()
+        assert b'podslice_moves_total{result="done"} 1.0' in agent.endpoints.page.text()
         stale = await run("--apply", str(plan_file), "-o", "json")
         result = read_document(stale.stdout, "DefragmentationResult")
         assert (stale.returncode, result["moves"][0]["result"]) == (1, "notBegun")

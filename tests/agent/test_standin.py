@@ -34,6 +34,10 @@ LIST = ("List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse)
 ALLOCATABLE = ("GetAllocatableResources", api.AllocatableResourcesRequest(), api.AllocatableResourcesResponse)
 
 
+def quiet(what: str, why: str) -> None:
+    """Nobody reads the troubles."""
+
+
 def get(name: str) -> tuple[str, Any, Any]:
     return "Get", api.GetPodResourcesRequest(pod_name=name, pod_namespace="default"), api.GetPodResourcesResponse
 
@@ -187,7 +191,7 @@ def answers(path: Path, listener: socket.socket) -> bool:
 def test_place_is_taken_and_left(tmp_path: Path) -> None:
     """Ours is where clients look, the kubelet's beside it, with the rights it had; a kubelet that starts again is
     beside it again, and one whose agent ends is back in its place."""
-    stand_in = StandIn(tmp_path / "kubelet.sock")
+    stand_in = StandIn(tmp_path / "kubelet.sock", quiet)
     with listening(stand_in.place) as kubelet, listening(stand_in.own) as ours:
         stand_in.place.chmod(0o755)
         stand_in.take()
@@ -208,7 +212,7 @@ def test_place_is_taken_and_left(tmp_path: Path) -> None:
 
 def test_place_before_the_kubelet(tmp_path: Path) -> None:
     """Where no kubelet has been yet, ours is there; when it leaves, nothing stays that nobody serves."""
-    stand_in = StandIn(tmp_path / "pod-resources" / "kubelet.sock")
+    stand_in = StandIn(tmp_path / "pod-resources" / "kubelet.sock", quiet)
     asyncio.run(stand_in.make_folder())
     with listening(stand_in.own) as ours:
         stand_in.take()
@@ -220,7 +224,7 @@ def test_place_before_the_kubelet(tmp_path: Path) -> None:
 def test_place_after_an_agent_that_was_killed(tmp_path: Path) -> None:
     """Its dead socket is replaced and the kubelet's is still the one that it kept; a socket that the kubelet has made
     and not yet listens on is kept as well."""
-    stand_in = StandIn(tmp_path / "kubelet.sock")
+    stand_in = StandIn(tmp_path / "kubelet.sock", quiet)
     with listening(stand_in.place) as kubelet:
         with listening(stand_in.own):
             stand_in.take()
@@ -241,7 +245,7 @@ def test_place_after_an_agent_that_was_killed(tmp_path: Path) -> None:
 
 def test_place_that_cannot_be_taken(tmp_path: Path) -> None:
     """What keeps it from being taken is said, and tried again."""
-    stand_in = StandIn(tmp_path / "kubelet.sock")
+    stand_in = StandIn(tmp_path / "kubelet.sock", quiet)
     stand_in.take()
     assert stand_in.problem == f"{stand_in.place} cannot be taken: No such file or directory"
 
@@ -270,7 +274,7 @@ def test_agent_in_the_kubelets_place(tmp_path: Path) -> None:
         await until(stands_in)
         kubelet.pods.append(pod("other"))
         assert await names() == ["theirs", "other"]
-        assert agent.status().ready == ""
+        assert agent.endpoints.status.read().ready == ""
         agent.stopping.set()
         await until(lambda: os.listdir(folder) == ["kubelet.sock"])
         assert await names() == ["theirs", "other"]

@@ -38,7 +38,7 @@ def test_a_node_is_rebuilt_from_what_its_agent_tells(tmp_path: Path) -> None:
         for name, cpu in (("a", "4"), ("b", "11"), ("shared", "500m")):
             await api.apply(api_pod(name, cpu))
             await fake.create_container(await fake.run_pod(name), "app")
-        code, body = await get(agent.status_port, "/node", Host="localhost")
+        code, body = await get(agent.endpoints.status_port, "/node", Host="localhost")
         assert code == 200
         there, here = remote_node(read_document(body, "LiveNode"), "test").node, agent.owner.node
         assert there is not None
@@ -59,12 +59,12 @@ def test_status_and_audit(tmp_path: Path) -> None:
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         await api.apply(api_pod("a", "4"))
         await fake.create_container(await fake.run_pod("a"), "app")
-        code, body = await get(agent.status_port, "/status", Host="127.0.0.1:1")
+        code, body = await get(agent.endpoints.status_port, "/status", Host="127.0.0.1:1")
         assert (code, read_document(body, "AgentStatus")["pods"][0]["name"]) == (200, "a")
-        code, body = await get(agent.status_port, "/audit", Host="localhost")
+        code, body = await get(agent.endpoints.status_port, "/audit", Host="localhost")
         assert code == 200
         assert [finding["kind"] for finding in read_document(body, "AuditReport")["findings"]] == ["missing"]
-        assert await get(agent.status_port, "/x", Host="localhost") == (404, "try /status, /node or /audit\n")
+        assert await get(agent.endpoints.status_port, "/x", Host="localhost") == (404, "try /status, /node or /audit\n")
 
     with_agent(tmp_path, test, statusAddress="127.0.0.1:0")
 
@@ -82,7 +82,7 @@ def test_nothing_secret_of_a_pod_leaves_the_node(tmp_path: Path) -> None:
         await api.apply(pod)
         await fake.create_container(await fake.run_pod("a"), "app")
         for path in ("/node", "/status", "/audit"):
-            code, body = await get(agent.status_port, path, Host="localhost")
+            code, body = await get(agent.endpoints.status_port, path, Host="localhost")
             assert (code, secret in body) == (200, False)
             assert ('"annotations":{"podslice.io/movable":"true"}' in body) is (path == "/node")
 
@@ -100,7 +100,7 @@ def test_the_policy_decides_elsewhere_too(tmp_path: Path) -> None:
         pod["metadata"]["annotations"] = {"podslice.io/resize": "below-baseline=allow"}
         await api.apply(pod)
         await fake.create_container(await fake.run_pod("a"), "app")
-        found = remote_node(json.loads((await get(agent.status_port, "/node", Host="localhost"))[1]), "test")
+        found = remote_node(json.loads((await get(agent.endpoints.status_port, "/node", Host="localhost"))[1]), "test")
         assert found.node is not None
         assert found.node.rules.policy == agent.owner.admitting.policy
         assert found.node.resize(pod_from_dict(api_pod("a", "4"))).outcome == "Allocated"
@@ -115,7 +115,7 @@ def test_in_safe_mode_the_document_says_so(tmp_path: Path) -> None:
     (tmp_path / "state" / "cpu_manager_state").write_text("{")
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        document = json.loads((await get(agent.status_port, "/node", Host="localhost"))[1])
+        document = json.loads((await get(agent.endpoints.status_port, "/node", Host="localhost"))[1])
         found = remote_node(document, "test")
         assert (document["pods"], document["files"], found.node) == ([], {}, None)
         assert "cpu_manager_state" in found.problem
@@ -128,7 +128,7 @@ def test_other_names_are_turned_away(tmp_path: Path) -> None:
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         for headers in ({}, {"Host": "evil.example"}, {"Host": "10.0.0.1:9096"}):
-            assert (await get(agent.status_port, "/status", **headers))[0] == 403
+            assert (await get(agent.endpoints.status_port, "/status", **headers))[0] == 403
 
     with_agent(tmp_path, test, statusAddress="127.0.0.1:0")
 
@@ -139,7 +139,7 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
     file.write_text(TOKEN + "\n")
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        port = agent.status_port
+        port = agent.endpoints.status_port
         assert (await get(port, "/status", Host="localhost"))[0] == 401
         assert (await get(port, "/status", X_Podslice_Token="x" * 32))[0] == 401
         assert (await get(port, "/status", X_Podslice_Token=TOKEN))[0] == 200
@@ -165,7 +165,7 @@ def test_what_an_unknown_version_tells_is_refused(tmp_path: Path, damage: dict[s
     """A document that this version does not understand is one line, never a traceback."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        document = json.loads((await get(agent.status_port, "/node", Host="localhost"))[1])
+        document = json.loads((await get(agent.endpoints.status_port, "/node", Host="localhost"))[1])
         changed = {name: value for name, value in {**document, **damage}.items() if value is not None}
         with pytest.raises(InputError, match=r"\An7: [^\n]+\Z"):
             remote_node(changed, "n7")

@@ -44,7 +44,7 @@ def test_nobody_decides_about_a_static_pod(tmp_path: Path, cpus: str) -> None:
         await api.apply(own)
         claim = {"annotations": {HASH_ANNOTATION: HASH, MIRROR_ANNOTATION: HASH}, "namespace": "tenant"}
         await api.apply(pod("attacker", cpus, **claim, ownerReferences=own["metadata"]["ownerReferences"]))
-        (source,) = [one for one in agent.sources.sources if one.name == "apiServer"]
+        (source,) = [one for one in agent.configured.in_order() if one.name == "apiServer"]
         assert isinstance(source, ApiSource)
         await until(lambda: any(one.uid == "attacker" for one in source.pods))
         said = {HASH_ANNOTATION: HASH, SOURCE_ANNOTATION: "file"}
@@ -178,7 +178,7 @@ def test_one_bad_pod_of_the_api_server_is_that_pods_failure(tmp_path: Path) -> N
         assert container.cpus
         with pytest.raises(RPCError, match="pod default/bad"):
             await fake.create_container(await fake.run_pod("bad"), "app")
-        assert 'podslice_troubles_total{kind="apiPod"} 1.0' in agent.page.text().decode()
+        assert 'podslice_troubles_total{kind="apiPod"} 1.0' in agent.endpoints.page.text().decode()
 
     with_agent(tmp_path, test)
 
@@ -188,7 +188,7 @@ def test_refusal_says_that_the_api_server_cannot_be_reached(tmp_path: Path) -> N
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         api.down = True
-        (source,) = [one for one in agent.sources.sources if one.name == "apiServer"]
+        (source,) = [one for one in agent.configured.in_order() if one.name == "apiServer"]
         await until(lambda: source.cause)
         sandbox = await fake.run_pod("a")
         with pytest.raises(RPCError, match="PodUnknown: no pods from the API server: connection re"):

@@ -31,8 +31,8 @@ def test_a_followed_agent_starts(tmp_path: Path) -> None:
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         await fake.run_pod("a")
-        assert agent.journal.version == UNPACKAGED
-        assert agent.journal.journal is not None
+        assert agent.owner.admitting.journal.version == UNPACKAGED
+        assert agent.owner.admitting.journal.journal is not None
 
     with_agent(tmp_path, test, cluster={"checkpoint": True}, nodeResourceTopology="own")
 

@@ -48,7 +48,7 @@ async def made(fake: FakeRuntime, tree: FakeTree, uid: str) -> tuple[FakeContain
 async def started(agent: Agent, fake: FakeRuntime, tree: FakeTree, uid: str) -> tuple[FakeContainer, str]:
     """The same, once it is followed."""
     container, path = await made(fake, tree, uid)
-    await until(lambda: agent.write_watcher.followed >= {uid, container.message.id})
+    await until(lambda: agent.upkeep.write_watcher.followed >= {uid, container.message.id})
     return container, path
 
 
@@ -102,7 +102,7 @@ def test_a_cgroup_that_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
         first, _ = await started(agent, fake, tree, "owner")
         await fake.remove_container(first.message.id)
-        await until(lambda: first.message.id not in agent.write_watcher.followed)
+        await until(lambda: first.message.id not in agent.upkeep.write_watcher.followed)
         _, path = await started(agent, fake, tree, "shares")
         tree.write(path, "cpuset.cpus", "0")
         await until(lambda: agent.upkeep.drifts)
@@ -123,13 +123,13 @@ def test_a_kernel_that_gives_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
         troubles: list[str] = []
-        agent.write_watcher._trouble = lambda what, text: troubles.append(text)
+        agent.upkeep.write_watcher._trouble = lambda what, text: troubles.append(text)
         _, path = await made(fake, tree, "owner")
         tree.write(path, "cpuset.cpus", "0-31")
         await until(lambda: troubles)
         assert "cannot be followed: No space left on device" in troubles[0]
         assert not agent.upkeep.drifts
-        assert {one.kind for one in await agent.reconcile()} == {"cpus"}
+        assert {one.kind for one in await agent.upkeep.look()} == {"cpus"}
 
     on_node(tmp_path, monkeypatch, test, Scarce())
 

@@ -90,7 +90,7 @@ def test_marked_with_the_shipped_rights(
         assert event["reason"] == "TopologyAffinityError"
         assert event["involvedObject"]["name"] == "large"
         assert "What would help: " in event["message"]
-        await until(lambda: agent.status().rejected and agent.owner.placing.exclusive().bit_count() == 4)
+        await until(lambda: agent.endpoints.status.read().rejected and agent.owner.placing.exclusive().bit_count() == 4)
         admin.call("DELETE", f"{pods}/fits?gracePeriodSeconds=0")
         await until(lambda: agent.owner.placing.exclusive() == 0)
 

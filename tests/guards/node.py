@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.guards.nodeguards import NodeGuards
+from podslice.agent.node_wiring import wire_node
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.status.metrics import Metrics
 from podslice.agent.status.report import AgentReporter
-from podslice.agent.wiring import wire_node
 from podslice.config.policy import InterferenceGuards, PodslicePolicy
 from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore
 from podslice.values.cpuset import bits_of, format_bits

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
 from podslice.agent.guards.isolationmetrics import IsolationMetrics
+from podslice.agent.node_wiring import wire_node
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
 from podslice.agent.status.report import AgentReporter
-from podslice.agent.wiring import wire_node
 from podslice.config.policy import InterferenceGuards, PodslicePolicy
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.isolation.cache_counters import counting_groups

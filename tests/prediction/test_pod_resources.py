@@ -76,10 +76,10 @@ def test_in_the_place_of_a_real_kubelet(node: OneNode, tmp_path: Path) -> None:
         world = World(tmp_path, agent_config())
         await world.start()
         await world.run(make_pod("both", ("app", "4")))
-        stand_in = StandIn(folder / "kubelet.sock")
+        stand_in = StandIn(folder / "kubelet.sock", lambda what, why: None)
         server = PodResources(world.owner, dict.fromkeys(COUNTS, 0), kubelet=KubeletResources(stand_in.kept))
         await server.start(stand_in.own)
-        looking = asyncio.ensure_future(stand_in.run(lambda what, why: None))
+        looking = asyncio.ensure_future(stand_in.run())
 
         def stands_in() -> bool:
             return stand_in.place.exists() and stand_in.place.samefile(stand_in.own) and is_served(stand_in.kept)

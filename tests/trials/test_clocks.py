@@ -240,7 +240,7 @@ def test_the_agent_goes_on(tmp_path: Path, wall: WallClock, jump: float) -> None
         made = await fake.create_container(await fake.run_pod("a"), "app")
         assert parse_bits(made.cpus).bit_count() == 4
         for path in ("/healthz", "/readyz", "/metrics"):
-            assert (await get(agent.web_port, path))[0] == 200
+            assert (await get(agent.endpoints.web_port, path))[0] == 200
         assert [event["reason"] for event in api.events].count("TopologyAffinityError") == 1
         assert passes < 100
 

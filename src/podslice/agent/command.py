@@ -74,6 +74,7 @@ def agent(
             echo(style(f"warning: {remark}", fg="yellow"), err=True)
         echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
         return
+    from podslice.agent.host_access import HostAccess
     from podslice.agent.hotplug import MachineSource
     from podslice.agent.status.report import configure_log
     from podslice.agent.wiring import wire
@@ -84,19 +85,8 @@ def agent(
     follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
 
     async def main() -> None:
-        boot, writes = read_boot(DiskFileSystem()), _writes()
-        read = partial(load_settings, config_path)
-        agent = wire(
-            loaded,
-            chosen,
-            observe=observe,
-            machine_source=follows,
-            boot=boot,
-            writes=writes,
-            read=read,
-            kernel=KernelFiles(),
-        )
-        await agent.run()
+        host = HostAccess(boot=read_boot(DiskFileSystem()), kernel=KernelFiles(), writes=_writes(), machine=follows)
+        await wire(loaded, chosen, host, observe=observe, read=partial(load_settings, config_path)).run()
 
     asyncio.run(main())
 

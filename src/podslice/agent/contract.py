@@ -57,6 +57,8 @@ class NodeEvents:
     def __init__(self) -> None:
         self.state_opened = Listeners[Node]()
         """The state was opened for the pods that run: at the start, or when a failure of the disk is over."""
+        self.runtime_connected = Listeners[[]]()
+        """The runtime is connected, and the pods and containers that run are known."""
         self.admissions_changed = Listeners[[]]()
         """A pod was refused, or one that was refused may be admitted now."""
         self.room_freed = Listeners[[]]()

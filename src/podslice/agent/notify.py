@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -21,3 +22,12 @@ def watchdog_interval(environment: Mapping[str, str] = os.environ) -> float | No
     """Seconds between two signs of life, half of what systemd allows; None without watchdog."""
     text = environment.get("WATCHDOG_USEC", "")
     return int(text) / 2e6 if text.isdecimal() and int(text) > 0 else None
+
+
+async def feed_watchdog() -> None:
+    """Send the service manager signs of life for as long as the event loop runs."""
+    interval = watchdog_interval()
+    while True:
+        if interval is not None:
+            notify("WATCHDOG=1")
+        await asyncio.sleep(interval or 1.0)

@@ -51,9 +51,12 @@ class UpdateWriter:
 
 
 class Upkeep:
-    """Looks at everything every so often. With `observe` differences are found and reported, and nothing is written.
-    `machine`, `guards`: what a pass looks at besides, if the node follows it. `passed` hears of each pass, `again`
-    writes what could not be written before."""
+    """Compares all containers with the decisions every `seconds` seconds, and written cgroup files at once.
+
+    `observe`: differences are reported, and nothing is written. `machine`, `guards`: looked after by each pass, None
+    where they are not followed. `begun` is called at the begin of each round, `passed` at the end of each pass; `again`
+    writes the container files that could not be written before.
+    """
 
     def __init__(
         self,
@@ -63,34 +66,37 @@ class Upkeep:
         write_watcher: WriteWatcher,
         reporter: AgentReporter,
         *,
+        seconds: float,
         due: UpdateWriter,
         machine: MachineWatch | None,
         guards: NodeGuards | None,
         observe: bool,
+        begun: Callable[[], None],
         passed: Callable[[], None],
         again: Callable[[], None],
     ) -> None:
         self._owner = owner
         self._reconciler = reconciler
         self._vanished = vanished
-        self._write_watcher = write_watcher
+        self.write_watcher = write_watcher
         self._reporter = reporter
         self._write_due = due.write
         self._machine = machine
         self._guards = guards
         self._observe = observe
+        self._seconds = seconds
+        self._begun = begun
         self._passed = passed
         self._again = again
         self.drifts: deque[Drift] = deque(maxlen=_KEPT_DRIFTS)
         """The last ones that were found."""
         self._lasting: list[Drift] = []
 
-    async def run(self, seconds: float, turned: Callable[[], None]) -> None:
-        """A pass every so many seconds, and in between at once what somebody has written. `turned` hears of each
-        round."""
+    async def run(self) -> None:
+        """Make passes for ever."""
         while True:
-            turned()
-            async with contextlib.aclosing(self._write_watcher.watch(seconds)) as news:
+            self._begun()
+            async with contextlib.aclosing(self.write_watcher.watch(self._seconds)) as news:
                 async for written in news:
                     found = await self._compared(_AT_ONCE_SECONDS, written)
                     self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]

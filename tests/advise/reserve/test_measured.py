@@ -17,9 +17,9 @@ from podslice.advise.reserve.measured import USAGE_FILE, SystemUsage, measured_a
 from podslice.advise.reserve.usage import load_usage
 from podslice.agent.admitting import NodeSetup
 from podslice.agent.contract import Listed
+from podslice.agent.node_wiring import wire_node
 from podslice.agent.status.report import AgentReporter
 from podslice.agent.status.systemusage import SystemUsageRecorder
-from podslice.agent.wiring import wire_node
 from podslice.cli.main import cli
 from podslice.config.policy import PodslicePolicy, ReservationRules, check_policy
 from podslice.host.filesystem import MemoryFileSystem

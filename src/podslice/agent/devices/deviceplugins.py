@@ -13,7 +13,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -207,6 +207,10 @@ class DevicePlugins:
             plugin.close()
         if self._server is not None:
             await self._server.stop(0.2)
+
+    def list_devices(self) -> Mapping[str, tuple[Device, ...]]:
+        """Return the devices that the plugins have listed, by resource."""
+        return self.listed
 
     def attach(self, node: Node) -> None:
         """Register the present plugins with a new node."""

@@ -11,7 +11,7 @@ from podslice.agent.api_server.apiserver import ApiServer, ApiSource
 from podslice.agent.kubelet.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.kubelet.podsapi import PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
-from podslice.agent.kubelet.sources import ManifestSource, PodSource
+from podslice.agent.kubelet.sources import ManifestSource, PodSource, Sources
 from podslice.agent.settings import SourceSettings
 
 Trouble = Callable[[str, str], None]
@@ -23,6 +23,7 @@ class ConfiguredSources:
 
     def __init__(self, sources: SourceSettings, node: str, *, api: ApiServer | None, trouble: Trouble) -> None:
         self.api = api
+        self._settings = sources
         self.api_source = None if self.api is None else ApiSource(self.api, node, trouble=trouble)
         self._manifests = ManifestSource(Path(sources.manifests), node) if sources.manifests else None
         self._pods_api = _pods_api(sources, trouble)
@@ -37,6 +38,10 @@ class ConfiguredSources:
         # ahead.
         known: tuple[PodSource | None, ...] = (self._pods_api, self._manifests, self.api_source, self._kubelet_source)
         return [source for source in known if source is not None]
+
+    def combine(self) -> Sources:
+        """Return all sources as one, with the settings' waits."""
+        return Sources(self.in_order(), wait=self._settings.wait_seconds, annotation=self._settings.annotation_counts)
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
         """Yield the loops that keep the sources current, with their names."""

@@ -23,9 +23,10 @@ _FOLDER_MODE = 0o750
 
 class StandIn:
     """`place`: path of the kubelet's socket. `own`: path at which ours listens. `kept`: second path of the kubelet's.
-    `problem`: why ours is not in place, empty while it is."""
+    `problem`: why ours is not in place, empty while it is. `trouble`: gets it."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, trouble: Callable[[str, str], None]) -> None:
+        self._trouble = trouble
         self.place = place
         self.own = place.with_name(OWN)
         self.kept = place.with_name(KEPT)
@@ -74,14 +75,12 @@ class StandIn:
             with contextlib.suppress(OSError):
                 self.kept.unlink()
 
-    async def run(
-        self, trouble: Callable[[str, str], None], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Keep our socket in place, for ever."""
         while True:
             self.take()
             if self.problem:
-                trouble("podResourcesPlace", self.problem)
+                self._trouble("podResourcesPlace", self.problem)
             await sleep(LOOK_SECONDS)
 
 

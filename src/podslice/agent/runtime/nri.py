@@ -283,23 +283,6 @@ def launch_from_environment(environment: Mapping[str, str], *, name: str, index:
     )
 
 
-class RuntimeLink:
-    """The connection to the runtime, None while there is none; `problem` is why."""
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.problem = ""
-
-    def is_up(self) -> bool:
-        """Whether the agent is registered with the runtime."""
-        return self.connection is not None
-
-    def close(self) -> None:
-        """Hang up: `run_plugin` connects again, and the runtime lists all that it runs."""
-        if self.connection is not None:
-            self.connection.close()
-
-
 async def run_plugin(
     plugin: Plugin,
     launch: Launch,

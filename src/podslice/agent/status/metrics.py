@@ -224,11 +224,6 @@ class Metrics:
         for change in get_args(ConsequenceKind):
             self.machine_changes.labels(change)
 
-    def runtime_connected(self) -> None:
-        """Count a registration with the runtime."""
-        self.connected.set(1)
-        self.connections.inc()
-
     def claim_prepared(self, result: str, seconds: float) -> None:
         """Count a claim that was `prepared` or `refused`."""
         self.claim_prepares.labels(result).observe(seconds)

@@ -264,6 +264,24 @@ class AgentReporter:
             self._troubles.popitem(last=False)
         self.log.error("trouble", what=what, message=message[:LONGEST_MESSAGE])
 
+    def connected(self, runtime: str) -> None:
+        """Report a registration with the runtime."""
+        if self.metrics is not None:
+            self.metrics.connected.set(1)
+            self.metrics.connections.inc()
+        self.log.info("connected", runtime=runtime)
+
+    def disconnected(self, reason: str) -> None:
+        """Report that there is no connection to the runtime; with an empty `reason` only in the metrics."""
+        if self.metrics is not None:
+            self.metrics.connected.set(0)
+        if reason:
+            self.log.warning("disconnected", reason=reason)
+
+    def loop_restarted(self, name: str, why: str) -> None:
+        """Report that a loop of the agent has failed and is started again."""
+        self.trouble("loop", f"{name} is started again: {why}")
+
     def policy_read(self, text: str) -> None:
         """Report what has changed in the policy, or that nothing has."""
         self.log.info("policy", text=text)

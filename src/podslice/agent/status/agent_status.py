@@ -1,0 +1,44 @@
+"""The agent's status as `podslice status` shows it, read from the parts that know it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from podslice.agent.api_server.refusals import Refusals
+from podslice.agent.health import AgentHealth
+from podslice.agent.owner import Owner
+from podslice.agent.runtime_link import RuntimeLink
+from podslice.agent.status.local import status_of
+from podslice.agent.upkeep import Upkeep
+from podslice.status.status import AgentStatus
+
+
+@dataclass(kw_only=True, frozen=True, eq=False)
+class AgentStatusSource:
+    """Reads the status. `started_at`: Unix time. `refusals` is None where pods are not marked Failed."""
+
+    node_name: str
+    observe: bool
+    owner: Owner
+    upkeep: Upkeep
+    link: RuntimeLink
+    refusals: Refusals | None
+    health: AgentHealth
+    started_at: float = field(default_factory=time.time)
+
+    def read(self) -> AgentStatus:
+        """Return the status of this moment."""
+        return status_of(
+            self.owner,
+            self.upkeep.drifts,
+            node=self.node_name,
+            machine=self.owner.machine.name,
+            runtime=self.link.plugin.runtime,
+            warnings=tuple(self.link.plugin.warnings),
+            connected=self.link.is_up(),
+            observe=self.observe,
+            started_at=self.started_at,
+            rejected=() if self.refusals is None else tuple(self.refusals.rejected),
+            ready=self.health.problem(),
+        )
