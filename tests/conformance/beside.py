@@ -164,7 +164,7 @@ class StreamingNodes:
         if new is None:
             self.waiting.pop(about.name, None)
             node.remove(about.uid)
-            self.journals[about.node].removed(before, about.uid)
+            self.journals[about.node].record_removal(before, about.uid)
         elif self.waits and about.name not in self.decided:
             self.waiting.setdefault(about.name, new)
         elif about.name not in self.decided:
@@ -174,12 +174,12 @@ class StreamingNodes:
         node, journal = self.nodes[pod.node], self.journals[pod.node]
         if pod.name in self.declines:
             self.decided[pod.name] = False
-            journal.declined(pod.uid, "UnexpectedAdmissionError", "a test wants it")
+            journal.record_refusal(pod.uid, "UnexpectedAdmissionError", "a test wants it")
             return
         before = node.state
-        decision = journal.deciding(pod.pod)(node, pod.pod)
+        decision = journal.admission_for(pod.pod)(node, pod.pod)
         self.decided[pod.name] = decision.admitted
-        journal.decided(before, pod.pod, decision)
+        journal.record_decision(before, pod.pod, decision)
 
     def start(self, *names: str) -> None:
         """The kubelet starts pods that wait, in this order. To be called on the event loop."""
@@ -191,7 +191,7 @@ class StreamingNodes:
         node = self.nodes[name]
         before, uid = node.state, next(iter(node.state.cpu.assignments))
         node.remove(uid)
-        self.journals[name].removed(before, uid)
+        self.journals[name].record_removal(before, uid)
 
     def cpus(self, uid: str) -> int:
         """The CPUs that a pod owns, as bits."""
