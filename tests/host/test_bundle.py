@@ -84,7 +84,16 @@ def test_folder_is_a_bundle_too(bundle: Path, big: Path, tmp_path: Path) -> None
     around = shutil.make_archive(str(tmp_path / "around"), "gztar", folder.parent)
     said = [run("explain", big, "--node", name, "--no-predicates", "--no-fixes") for name in (bundle, folder, around)]
     assert said[0].returncode == 1
-    assert len({one.stdout for one in said}) == 1
+    # The first paragraph says which of them it rests on.
+    assert len({one.stdout.partition("\n\n")[2] for one in said}) == 1
+
+
+def test_pages_name_the_bundle(bundle: Path, big: Path, tmp_path: Path) -> None:
+    """A page says which bundle it rests on, not where that was unpacked."""
+    page = tmp_path / "why.html"
+    run("explain", big, "--node", bundle, "--no-predicates", "--no-fixes", "--out", page)
+    assert f"{bundle}/api/configz.json" in page.read_text()
+    assert "/tmp/podslice-" not in page.read_text()
 
 
 def test_snapshot_is_a_bundle_of_a_machine(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ COMMANDS = {
     "admit": LazyCommand("podslice.admit.command", "Decide where pods land on a node, and show it."),
     "agent": LazyCommand("podslice.agent.command", "Run the node agent."),
     "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files."),
+    "capture": LazyCommand("podslice.host.bundle.command", "Write what is known on a node into one file."),
     "cluster": LazyCommand("podslice.cluster.command", "Give kube-scheduler the exact model of every node."),
     "defrag": LazyCommand("podslice.advise.defrag.command", "Plan the fewest moves that make room for a pod."),
     "draw": LazyCommand("podslice.draw.command", "Draw a node: terminal, SVG or HTML; watch it live."),

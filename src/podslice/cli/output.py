@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from podslice.documents.kinds import KINDS
-from podslice.render.ansi import echo, is_safe, json_text, style, visible
+from podslice.render.ansi import echo, is_safe, json_text, shown_paths, style, visible
 from podslice.render.prose import fold
 from podslice.values.errors import InputError
 
@@ -140,7 +140,7 @@ def check_page_name(out: Path | None) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a drawing or a page, as `write_bytes` does. Raises `InputError`."""
-    write_bytes(path, (text + "\n").encode())
+    write_bytes(path, (shown_paths(text) + "\n").encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -31,6 +31,12 @@ _NEEDED = "sys/devices/system"
 _REMEDY = "a snapshot is a directory or tar archive with the folders sys/ and proc/ of a machine"
 
 
+def name_in_snapshot(name: str) -> str:
+    """Return the path below `sys/` or `proc/` of an archive's member that discovery reads; empty for others."""
+    match = _WANTED.match(posixpath.normpath(name))
+    return "" if match is None or _UNUSED.search(match[1]) else match[1]
+
+
 def open_snapshot(path: str | Path) -> FileSystem:
     """Open the captured machine at `path`. Raises `InputError` for one that is missing, incomplete, damaged or too
     large."""
@@ -59,20 +65,20 @@ def _read_archive(path: Path) -> MemoryFileSystem:
     directories: list[str] = []
     kept = 0
     for member, archive in read_members(path):
-        match = _WANTED.match(posixpath.normpath(member.name))
-        if match is None or _UNUSED.search(match[1]):
+        name = name_in_snapshot(member.name)
+        if not name:
             continue
         if member.issym():
-            links[match[1]] = member.linkname
+            links[name] = member.linkname
         elif member.isdir():
-            directories.append(match[1])
+            directories.append(name)
         elif member.isfile():
             # Checked before the content is read.
             if member.size > MAX_FILE_BYTES:
-                raise AbsurdArchiveError(f"{match[1]} has {member.size} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
+                raise AbsurdArchiveError(f"{name} has {member.size} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
             kept += member.size
             if kept > _MAX_KEPT_BYTES:
                 raise AbsurdArchiveError(f"more than {_MAX_KEPT_BYTES >> 20} MiB of files below sys/ and proc/")
             content = archive.extractfile(member)
-            files[match[1]] = content.read() if content is not None else b""
+            files[name] = content.read() if content is not None else b""
     return MemoryFileSystem(files, links, directories=directories, label=str(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,9 @@ from podslice.host.state.statefile import read_state
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE, place_of
 from podslice.reading.yaml import dump, load_documents
 from podslice.values.errors import InputError
+
+_COMMAND_LINE = "proc/cmdline"
+_BOOT_LISTS = ("rcu_nocbs",)
 
 
 class BundleParts:
@@ -39,6 +41,7 @@ class BundleParts:
         except InputError as error:
             self.missing.append(Missing("machine", str(error)))
             return
+        recorded.files[_COMMAND_LINE] = _boot_lists(recorded.files.get(_COMMAND_LINE, ""))
         self.files |= {path: text.encode() for path, text in recorded.files.items()}
         self.folders |= recorded.folders
 
@@ -54,6 +57,9 @@ class BundleParts:
                 is_device = name == place_of(DEVICE_STATE_FILE)
                 self.files[f"{KUBELET}/{name}"] = redact_device_file(data) if is_device else data
         self._add_config(directory / "config.yaml")
+        if not any(name.startswith(f"{KUBELET}/") for name in self.files) and not self.missing:
+            self.missing.append(Missing(KUBELET, f"{directory} holds no state file that can be read"))
+            return
         try:
             pods = [entry.name for entry in (directory / PODS_FOLDER).iterdir() if entry.is_dir()]
         except OSError as error:
@@ -72,7 +78,6 @@ class BundleParts:
 
     def archive(self, manifest: Manifest) -> bytes:
         """Return the bundle as a tar.gz. Small files come first, so that a reader finds them soon."""
-        manifest = msgspec.structs.replace(manifest, missing=(*manifest.missing, *self.missing))
         files = {MANIFEST: msgspec.json.format(msgspec.json.encode(manifest), indent=1), **self.files}
         target = io.BytesIO()
         with tarfile.open(fileobj=target, mode="w:gz", compresslevel=6) as archive:
@@ -87,6 +92,11 @@ class BundleParts:
         return target.getvalue()
 
 
+def _boot_lists(text: str) -> str:
+    """Return the words of a kernel's command line that concern CPUs: others may be secrets."""
+    return " ".join(word for word in text.split() if word.partition("=")[0] in _BOOT_LISTS) + "\n"
+
+
 def _rank(path: str) -> tuple[bool, bool, str]:
     return path.startswith(("sys/", "proc/")), path != MANIFEST, path
 
@@ -97,12 +107,3 @@ def capture_node(directory: Path, fs: FileSystem | None = None) -> BundleParts:
     parts.add_machine(DiskFileSystem("/") if fs is None else fs)
     parts.add_kubelet(directory)
     return parts
-
-
-def write_folder(files: Mapping[str, bytes], folder: Path, folders: Iterable[str] = ()) -> None:
-    """Write the files of a bundle into a folder. Raises `OSError`."""
-    for name in folders:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)

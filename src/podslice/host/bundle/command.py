@@ -1,0 +1,67 @@
+"""`podslice capture`: write the bundle of a node."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from podslice.cli.output import print_warnings, write_bytes
+from podslice.host.bundle.layout import Manifest
+from podslice.node.checkpoints.names import STATE_DIRECTORY
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError
+
+
+@click.command()
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+              help="The bundle (default: NODE.podslice.tar.gz).")  # fmt: skip
+@click.option("--ssh", "host", metavar="HOST", help="Capture this host through ssh; it needs a shell and tar.")
+@click.option("--sudo", is_flag=True, help="With --ssh: as root, by sudo without a password.")
+@click.option("--kubelet", metavar="DIR", type=click.Path(path_type=Path), default=STATE_DIRECTORY, show_default=True,
+              help="The kubelet's folder.")  # fmt: skip
+def capture(*, out: Path | None, host: str | None, sudo: bool, kubelet: Path) -> None:
+    """Write what is known on a node into one file, a bundle: the hardware, the kubelet's state files and its
+    configuration. Every command takes it with --node. It holds no secrets (docs/why.md).
+
+    Without --ssh the node is this one; the state files can be read by root. `kubectl podslice capture` gathers what
+    the cluster knows, and where podslice is not installed, deploy/capture.sh writes a bundle.
+
+    \b
+    Examples:
+      podslice capture
+      podslice capture --ssh node7 --sudo --out node7.podslice.tar.gz
+
+    Exit codes: 0 written, 2 bad input.
+    """
+    if sudo and host is None:
+        raise InputError("is for --ssh", path="--sudo", remedy="sudo podslice capture")
+    if host is not None:
+        manifest, data = _from_host(host, sudo=sudo)
+    else:
+        manifest, data = _from_here(kubelet)
+    target = out or Path(f"{Path(manifest.node or 'node').name}.podslice.tar.gz")
+    write_bytes(target, data)
+    print_warnings(tuple(f"{part} is missing: {reason}" for part, reason in manifest.missing))
+    echo(f"{target}: {manifest.node or 'a node'}, {len(data) // 1024} KiB; podslice explain POD.yaml --node {target}")
+
+
+def _from_host(host: str, *, sudo: bool) -> tuple[Manifest, bytes]:
+    from podslice.host.bundle.ssh import capture_by_ssh
+
+    with tempfile.TemporaryDirectory(prefix="podslice-") as folder:
+        path = Path(folder) / "capture"
+        return capture_by_ssh(host, path, sudo=sudo), path.read_bytes()
+
+
+def _from_here(kubelet: Path) -> tuple[Manifest, bytes]:
+    import platform
+
+    from podslice.host.bundle.written import capture_node
+
+    parts = capture_node(kubelet)
+    captured = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    manifest = Manifest(platform.node(), captured, "podslice capture", tuple(parts.missing))
+    return manifest, parts.archive(manifest)

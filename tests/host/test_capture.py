@@ -1,0 +1,217 @@
+"""A node is captured with podslice, with a shell script, or through ssh; each time the same node comes back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from podslice.host.bundle import ssh
+from podslice.host.bundle.captured import SCRIPT, add_capture
+from podslice.host.bundle.opened import open_bundle
+from podslice.host.bundle.ssh import capture_by_ssh
+from podslice.host.bundle.written import BundleParts, capture_node
+from podslice.host.discover import discover_snapshot
+from podslice.host.filesystem import DiskFileSystem
+from podslice.host.machine_files import load_machine
+from podslice.node.devices.checkpoint import PodDevicesEntry, encode, load
+from podslice.values.errors import InputError
+from tests.host import bundles
+from tests.host.bundles import SECRET
+from tests.machine.test_snapshot import FILES
+from tests.shell import ROOT
+from tests.shell import podslice as run
+
+DEVICES = encode([PodDevicesEntry("uid-db", "main", "e.com/gpu", {0: ["g"]}, SECRET.encode())], {"e.com/gpu": ["g"]})
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """The file system of a node: its hardware, and the kubelet's folder with secrets around what is captured."""
+    root = tmp_path / "root"
+    kubelet = root / "var/lib/kubelet"
+    files = {name: text.encode() for name, text in FILES.items()}
+    files |= {f"var/lib/kubelet/{name}": data for name, data in bundles.state_files().items()}
+    files |= {
+        "sys/devices/system/node/node0/cpulist": b"0-1\n",
+        "sys/devices/system/node/node0/cpumap": b"3\n",
+        "sys/bus/pci/devices/0000:65:00.0/class": b"0x030200\n",
+        "sys/bus/pci/devices/0000:65:00.0/vendor": b"0x10de\n",
+        "proc/meminfo": b"MemTotal: 1024 kB\n",
+        "proc/cmdline": f"root=/dev/sda token={SECRET} rcu_nocbs=1 quiet\n".encode(),
+        "var/lib/kubelet/config.yaml": yaml.safe_dump(bundles.CONFIG).encode(),
+        "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint": DEVICES,
+        "var/lib/kubelet/pki/kubelet.key": SECRET.encode(),
+        "var/lib/kubelet/pods/uid-db/volumes/kubernetes.io~projected/token": SECRET.encode(),
+    }
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    for cpu in (0, 1):
+        (root / f"sys/devices/system/node/node0/cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
+    (kubelet / "pods/uid-web").mkdir()
+    return root
+
+
+def run_script(node: Path, out: Path, **environment: str) -> Path:
+    around = {**os.environ, "PODSLICE_ROOT": str(node), "PODSLICE_NODE": "n7", "TMPDIR": str(out.parent), **environment}
+    with out.open("wb") as target:
+        subprocess.run(["sh", str(SCRIPT)], env=around, stdout=target, check=True)
+    return out
+
+
+def check(path: Path, scratch: Path) -> None:
+    """A capture of the node is whole, and holds no secret."""
+    with tarfile.open(path) as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+    assert not [name for name, data in contents.items() if SECRET.encode() in data]
+    assert not [name for name in contents if "pki" in name or "token" in name]
+    scratch.mkdir()
+    bundle = open_bundle(path, scratch)
+    assert bundle.machine == path
+    machine = discover_snapshot(path)
+    assert [core.threads for core in machine.nodes[0].cores] == [(0,), (1,)]
+    assert str(machine.rcu_nocbs) == "1"
+    assert bundle.state is not None
+    assert {one.name for one in (bundle.state / "pods").iterdir()} == {"uid-db", "uid-web"}
+    for name, data in bundles.state_files().items():
+        assert (bundle.state / name).read_bytes() == data
+    (entry,) = load((bundle.state / "device-plugins/kubelet_internal_checkpoint").read_bytes()).entries or []
+    assert (entry.pod, entry.response) == ("uid-db", None)
+    config = yaml.safe_load((scratch / "kubelet/config.yaml").read_text())
+    assert config == {name: value for name, value in bundles.CONFIG.items() if name != "staticPodURLHeader"}
+
+
+def test_capture_with_podslice(node: Path, tmp_path: Path) -> None:
+    path = tmp_path / "n7.tar.gz"
+    path.write_bytes(capture_node(node / "var/lib/kubelet", DiskFileSystem(node)).archive(bundles.Manifest()))
+    check(path, tmp_path / "out")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("cp", ["as it is", "without --parents"])
+def test_capture_with_a_shell(node: Path, tmp_path: Path, cp: str) -> None:
+    """The script writes the same bundle, also where cp is a plain one, and leaves nothing behind."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "tmp").mkdir()
+    if cp != "as it is":
+        (tmp_path / "bin/cp").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "bin/cp").chmod(0o755)
+    out = tmp_path / "n7.tar.gz"
+    run_script(node, out, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", TMPDIR=str(tmp_path / "tmp"))
+    check(out, tmp_path / "out")
+    assert not list((tmp_path / "tmp").iterdir())
+    assert open_bundle(out, tmp_path / "out").manifest.node == "n7"
+
+
+@pytest.mark.process
+def test_shell_and_podslice_agree(node: Path, tmp_path: Path) -> None:
+    """The machine is the same by both."""
+    ours, theirs = tmp_path / "m.tar.gz", tmp_path / "theirs" / "m.tar.gz"
+    theirs.parent.mkdir()
+    ours.write_bytes(capture_node(node / "var/lib/kubelet", DiskFileSystem(node)).archive(bundles.Manifest()))
+    a, b = load_machine(ours), load_machine(run_script(node, theirs))
+    assert (a.nodes, a.pci_devices, a.rcu_nocbs, a.memory) == (b.nodes, b.pci_devices, b.rcu_nocbs, b.memory)
+
+
+@pytest.mark.process
+def test_script_says_what_is_missing(node: Path, tmp_path: Path) -> None:
+    """Without the kubelet's files there is a machine, and the manifest says what is not there and why."""
+    out = run_script(node, tmp_path / "n7.tar.gz", PODSLICE_KUBELET="/var/lib/k0s/kubelet", PODSLICE_NODE='n"7\n')
+    (tmp_path / "out").mkdir()
+    manifest = open_bundle(out, tmp_path / "out").manifest
+    assert manifest.node == "n7"
+    assert manifest.missing == (("kubelet", "no state file can be read in /var/lib/k0s/kubelet; root can"),)
+
+
+def test_script_in_deploy_is_the_script() -> None:
+    """People copy the one in deploy, podslice sends the one in the package."""
+    assert (ROOT / "deploy/capture.sh").read_bytes() == SCRIPT.read_bytes()
+
+
+def test_capture_command(node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine, with a warning where there is no kubelet."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    out = tmp_path / "here.tar.gz"
+    answer = run("capture", "--out", out, "--kubelet", node / "var/lib/kubelet")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert run("topology", "--node", out).returncode == 0
+    answer = run("capture", "--out", out, "--kubelet", tmp_path / "none")
+    assert "kubelet is missing: " in answer.stderr
+    assert run("capture", "--sudo").returncode == 2
+
+
+@pytest.mark.process
+def test_capture_is_added_to_parts(node: Path, tmp_path: Path) -> None:
+    """What a node sends joins what the API server said."""
+    parts = bundles.parts(machine=False, state=False)
+    manifest = add_capture(parts, run_script(node, tmp_path / "n7.tar.gz"))
+    assert manifest.by == "capture.sh"
+    whole = tmp_path / "whole.tar.gz"
+    whole.write_bytes(parts.archive(manifest))
+    check_parts = BundleParts()
+    add_capture(check_parts, whole)
+    assert "api/pods.json" in parts.files
+    assert check_parts.files.items() <= parts.files.items()
+    assert [core.threads for core in load_machine(whole).nodes[0].cores] == [(0,), (1,)]
+
+
+# ssh
+
+
+def fake_ssh(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    (folder / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.process
+def test_ssh(node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh gets the script on standard input, and the host behind the end of its options."""
+    monkeypatch.setenv("PODSLICE_ROOT", str(node))
+    fake_ssh(tmp_path / "bin", f'echo "$@" > {tmp_path}/words; for last; do :; done; exec $last', monkeypatch)
+    answer = run("capture", "--ssh", "root@node7", "--out", tmp_path / "n7.tar.gz")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    check(tmp_path / "n7.tar.gz", tmp_path / "out")
+    assert (tmp_path / "words").read_text() == "-o BatchMode=yes -o ConnectTimeout=10 -T -- root@node7 sh -s\n"
+
+
+@pytest.mark.parametrize(
+    "host", ["-oProxyCommand=id", "", "a b", "a;id", "$(id)", "a@-b", "-l@x", "a\nb", "`id`", "x" * 999]
+)
+def test_hosts_that_are_none(host: str, tmp_path: Path) -> None:
+    """A name that ssh or a shell could take for something else never reaches them."""
+    with pytest.raises(InputError, match="is not a host"):
+        capture_by_ssh(host, tmp_path / "x")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo Permission denied >&2; exit 255", "n7: ended with 255: Permission denied"),
+        ("echo Welcome", "n7: what came back is not a readable tar archive"),
+        ("exit 0", "n7: what came back is not a readable tar archive"),
+        ("exec sleep 60", "n7: did not end within 0 s"),
+        ("exec cat /dev/zero", "n7: sends more than 64 MiB"),
+    ],
+)
+def test_ssh_failures(script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that refuses, greets, hangs or never stops is named in one line."""
+    fake_ssh(tmp_path / "bin", script, monkeypatch)
+    with pytest.raises(InputError, match=problem):
+        capture_by_ssh("n7", tmp_path / "x", seconds=0.3 if "sleep" in script else 60)
+
+
+def test_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(ssh.subprocess, "Popen", none)
+    with pytest.raises(InputError, match="ssh cannot be run"):
+        capture_by_ssh("n7", tmp_path / "x")
