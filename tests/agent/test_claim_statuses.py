@@ -88,7 +88,7 @@ def test_retried_and_in_order() -> None:
     async def main() -> None:
         desk = Telling(Statuses(gone, ApiError("connection refused"), away, changed, changed))
         for name in ("a", "b", "c", "gone"):
-            desk.statuses.tell(allocated(name), PROBLEM)
+            desk.statuses.queue(allocated(name), PROBLEM)
         await desk.settled()
         assert sorted(desk.server.told) == [(name, "False", "NothingRequested") for name in ("b", "c")]
         assert desk.troubles == []
@@ -104,7 +104,7 @@ def test_given_up() -> None:
 
     async def main() -> None:
         desk = Telling(Statuses(*[ApiError("connection refused")] * 10))
-        desk.statuses.tell(allocated("a"), PROBLEM)
+        desk.statuses.queue(allocated("a"), PROBLEM)
         await desk.settled()
         assert (desk.server.told, desk.server.errors) == ([], [])
         assert desk.troubles == ["the status of a claim cannot be written: connection refused"]
@@ -119,16 +119,16 @@ def test_without_the_right(said: str, code: int) -> None:
     async def main() -> None:
         desk = Telling(Statuses(AnswerError(said, code)))
         desk.server.version = "1"
-        desk.statuses.tell(allocated("a"), PROBLEM)
-        desk.statuses.tell(allocated("b"), PROBLEM)
+        desk.statuses.queue(allocated("a"), PROBLEM)
+        desk.statuses.queue(allocated("b"), PROBLEM)
         await desk.settled()
-        desk.statuses.tell(allocated("a"), PROBLEM)
+        desk.statuses.queue(allocated("a"), PROBLEM)
         await desk.settled()
         assert desk.server.told == []
         (trouble,) = desk.troubles
         assert "deploy/manifests/dra.yaml" in trouble
         desk.clock = LEFT_ALONE_SECONDS
-        desk.statuses.tell(allocated("a"), PROBLEM)
+        desk.statuses.queue(allocated("a"), PROBLEM)
         await desk.settled()
         assert desk.server.told == [("a", "False", "NothingRequested")]
 
@@ -140,13 +140,13 @@ def test_prepared_while_it_is_written() -> None:
 
     async def main() -> None:
         desk = Telling(Statuses())
-        desk.statuses.tell(allocated("a"), PROBLEM)
-        desk.statuses.tell(allocated("b"), PROBLEM)
+        desk.statuses.queue(allocated("a"), PROBLEM)
+        desk.statuses.queue(allocated("b"), PROBLEM)
         await desk.settled()
-        desk.statuses.tell(allocated("a"), None)
-        desk.statuses.tell(allocated("never"), None)
+        desk.statuses.queue(allocated("a"), None)
+        desk.statuses.queue(allocated("never"), None)
         await desk.settled()
-        desk.statuses.tell(allocated("a"), None)
+        desk.statuses.queue(allocated("a"), None)
         await desk.settled()
         assert desk.server.told[2:] == [("a", "True", "Prepared")]
 
@@ -157,7 +157,7 @@ def test_what_is_not_there_yet_is_bounded() -> None:
     """However many claims are refused while the server is away."""
     desk = Telling(Statuses())
     for number in range(3000):
-        desk.statuses.tell(allocated(str(number)), PROBLEM)
+        desk.statuses.queue(allocated(str(number)), PROBLEM)
     assert desk.statuses.waiting == 1024
     assert len(desk.statuses._reported) <= 1024
 

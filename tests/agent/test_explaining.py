@@ -55,7 +55,7 @@ def told(
         )
         task = asyncio.ensure_future(explaining.run())
         for name, refusal in refusals:
-            explaining.judged(Identity(name, "default", name, {}), refusal)
+            explaining.on_refusal(Identity(name, "default", name, {}), refusal)
         await clock.until(lambda: len(heard) == len({name for name, _ in refusals}))
         task.cancel()
 

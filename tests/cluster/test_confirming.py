@@ -19,7 +19,7 @@ SILENT = "node state not confirmed by its agent"
 def beat(scene: LyingScene, name: str) -> None:
     """The node says that it is there, with nothing new."""
     replica = scene.journals.nodes[name].replica
-    scene.journals.nodes[name].heard = scene.now
+    scene.journals.nodes[name].last_message = scene.now
     scene.say(
         name, encode_message(Beat(replica.epoch, replica.sequence, replica.digest.allocation, replica.digest.named))
     )
@@ -59,7 +59,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     if event:
         why, stamped = scene.nodes[GOOD].admit(scheduled_pod(pod_object("other", "2")).pod)
         assert not why
-        scene.journals.nodes[GOOD].heard = scene.now
+        scene.journals.nodes[GOOD].last_message = scene.now
         scene.say(GOOD, encode_message(stamped))
     else:
         beat(scene, GOOD)

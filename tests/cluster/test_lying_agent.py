@@ -52,7 +52,7 @@ class LyingScene:
         for name, node in self.nodes.items():
             self.service.nodes.on_change(None, read_node(json.dumps(node_object(name)).encode()))
             entry = self.journals._entry(name)
-            entry.stream, entry.heard = NodeStream(), 0.0
+            entry.stream, entry.last_message = NodeStream(), 0.0
             self.say(name, encode_message(node.journal.whole_state()))
         self.pods: dict[str, ScheduledPod] = {}
 

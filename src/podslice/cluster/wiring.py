@@ -110,7 +110,7 @@ def wire(
     pod_changes.add(times.measure, placing.pod_changed, queues.drop_settled)
     node_changes.add(placing.node_changed, feed.forget_gone)
     journals.events.applied.add(metrics.count_event, feed.apply)
-    journals.events.heard.add(feed.confirm)
+    journals.events.stream_changed.add(feed.confirm)
     events.pending.add(queues.add)
     events.refused.add(queues.add_refused)
     events.room_reserved.add(nominator.reserve)

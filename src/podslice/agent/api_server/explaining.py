@@ -36,21 +36,21 @@ class _Known(NamedTuple):
 
 
 class Explaining:
-    """Explains refused pods, one after the other; implements `arriving.Judged`. `run` does the work.
+    """Explains refused pods, one after the other; implements `arriving.RefusalListener`. `run` does the work.
 
-    `told`: gets each explanation, with an empty fix where none was found. `run_in_thread`: runs a search in a thread.
-    """
+    `explained`: gets each explanation, with an empty fix where none was found. `run_in_thread`: runs a search in a
+    thread."""
 
     def __init__(
         self,
         node: Callable[[], Node | None],
-        told: Callable[[Identity, ReportedRefusal, str], Awaitable[None]],
+        explained: Callable[[Identity, ReportedRefusal, str], Awaitable[None]],
         *,
         trouble: Callable[[str, str], None],
         run_in_thread: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
     ) -> None:
         self._node = node
-        self._told = told
+        self._explained = explained
         self._trouble = trouble
         self._run_in_thread = run_in_thread
         self._jobs: dict[str, tuple[Identity, ReportedRefusal]] = {}
@@ -58,7 +58,7 @@ class Explaining:
         self._known: _Known | None = None
         self._until = 0.0
 
-    def judged(self, identity: Identity, refusal: ReportedRefusal) -> None:
+    def on_refusal(self, identity: Identity, refusal: ReportedRefusal) -> None:
         """Queue a pod; its last refusal counts. Where too many wait, the oldest are reported without a fix."""
         self._jobs[identity.uid] = identity, refusal
         self._due.set()
@@ -73,7 +73,7 @@ class Explaining:
                 crowded = len(self._jobs) > _MOST_WAITING
                 identity, refusal = self._jobs.pop(next(iter(self._jobs)))
                 fix = "" if crowded or refusal.waits_for else await self._fix(refusal)
-                await self._told(identity, refusal, fix)
+                await self._explained(identity, refusal, fix)
             self._known = None
 
     async def _fix(self, refusal: ReportedRefusal) -> str:

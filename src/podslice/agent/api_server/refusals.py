@@ -72,7 +72,7 @@ class Refusals:
             early=early,
             reject=self._reject,
             rejected=self.rejected.refusal,
-            told=self._explaining,
+            listener=self._explaining,
         )
         self.wake = self._arriving.wake
 

@@ -114,7 +114,7 @@ class Driver:
             devices=lambda: list(self._devices()),
             trouble=trouble,
             prepared=prepared,
-            tell=self.statuses.tell,
+            report_claim=self.statuses.queue,
             on_registered=self._on_registered,
         )
         self.publisher = Publisher(

@@ -49,9 +49,8 @@ class DRAService:
 
     `own`: returns the devices that can have been allocated to claims. `devices`: returns pool, name and problem of each
     device that is offered. `prepared`: gets the result (`prepared`, `refused`) and the seconds of every claim.
-    `tell`: gets claims that were read, each with the error if it can never be prepared. `on_registered`: is called
-    when a kubelet registers the driver; one that has just started may have deleted the slices.
-    """
+    `report_claim`: gets claims that were read, each with the error if it can never be prepared. `on_registered`: is
+    called when a kubelet registers the driver; one that has just started may have deleted the slices."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class DRAService:
         devices: Callable[[], Iterable[tuple[str, str, str]]],
         trouble: Callable[[str, str], None],
         prepared: Callable[[str, float], None],
-        tell: Callable[[ResourceClaim, ImpossibleClaimError | None], None],
+        report_claim: Callable[[ResourceClaim, ImpossibleClaimError | None], None],
         on_registered: Callable[[], None],
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -78,7 +77,7 @@ class DRAService:
         self._devices = devices
         self._trouble = trouble
         self._prepared = prepared
-        self._tell = tell
+        self._report_claim = report_claim
         self._now = now
         self._changed = asyncio.Event()
         self._servers: list[tuple[SocketFile, Any]] = []
@@ -184,9 +183,9 @@ class DRAService:
             wanted = prepare(claim, uid=asked.uid, node=self._node, devices=self._own(), users=users)
             prepared = self._ledger.prepare(wanted)
         except ImpossibleClaimError as error:
-            self._tell(claim, error)
+            self._report_claim(claim, error)
             raise
-        self._tell(claim, None)
+        self._report_claim(claim, None)
         return prepared
 
     async def unprepare(

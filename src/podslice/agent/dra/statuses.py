@@ -48,7 +48,7 @@ class _Report(NamedTuple):
 
 
 class ClaimStatuses:
-    """Writes conditions of claims on node `node`: `tell` queues them, `run` writes.
+    """Writes conditions of claims on node `node`: `queue` takes them, `run` writes.
 
     `now`: Unix time. `clock`: monotonic time. `writes`: how many succeeded.
     """
@@ -81,7 +81,7 @@ class ClaimStatuses:
         """How many claims wait to be written."""
         return len(self._waiting)
 
-    def tell(self, claim: ResourceClaim, problem: ImpossibleClaimError | None) -> None:
+    def queue(self, claim: ResourceClaim, problem: ImpossibleClaimError | None) -> None:
         """Queue the condition of a claim as it was read: prepared, or with a problem that stays."""
         uid = claim.metadata.uid
         report = _Report(claim, problem, uid in self._reported)

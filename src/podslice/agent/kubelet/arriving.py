@@ -32,10 +32,10 @@ class PodList(Protocol):
     pods: KnownPods
 
 
-class Judged(Protocol):
+class RefusalListener(Protocol):
     """Receiver of decisions about refused pods."""
 
-    def judged(self, identity: Identity, refusal: ReportedRefusal) -> None:
+    def on_refusal(self, identity: Identity, refusal: ReportedRefusal) -> None:
         """Note that a pod is rejected, waits (`waits_for`), or is refused at its containers; again when that
         changes."""
 
@@ -87,7 +87,7 @@ class Arriving:
     `find`: returns a pod's specification. `connected`: whether the runtime is connected.
     `early` False: a pod's sandbox has more than the sources, so decide only what becomes of refused pods.
     `reject`: makes a refusal final; returns False where it cannot. `rejected`: returns the final refusal of a UID.
-    `told`: gets the decisions about refused pods.
+    `listener`: gets the decisions about refused pods.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Arriving:
         early: bool,
         reject: Callable[[Identity, ReportedRefusal], bool],
         rejected: Callable[[str], ReportedRefusal | None],
-        told: Judged,
+        listener: RefusalListener,
     ) -> None:
         self._owner = owner
         self._awaiting = awaiting
@@ -109,7 +109,7 @@ class Arriving:
         self._early = early
         self._reject = reject
         self._rejected = rejected
-        self._told = told
+        self._listener = listener
         self._due = asyncio.Event()
         self._specs: dict[str, bytes] = {}
         self._last: dict[str, tuple[object, ...]] = {}
@@ -245,7 +245,7 @@ class Arriving:
         if names != refusal.waits_for:
             refusal = replace(refusal, waits_for=names)
             pod.refusals[pod.identity.uid] = refusal
-        self._told.judged(pod.identity, refusal)
+        self._listener.on_refusal(pod.identity, refusal)
         return refusal
 
     def _leaving(self, *, but: PodRecord) -> list[PodRecord]:

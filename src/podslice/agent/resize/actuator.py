@@ -37,8 +37,8 @@ LONGEST_CALL = 2.0
 
 
 class Actuator:
-    """Carries out the resizes of one node. `clock` returns seconds, `sleep` waits for them. `tell` rewrites a
-    container's resource file."""
+    """Carries out the resizes of one node. `clock` returns seconds, `sleep` waits for them. Announces
+    `change_finished` for each resized container."""
 
     def __init__(
         self,

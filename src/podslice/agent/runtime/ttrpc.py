@@ -138,8 +138,8 @@ class Mux(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._reason is None and exc is not None:
             self._reason = str(exc)
-        for tell in self._on_close:
-            tell()
+        for callback in self._on_close:
+            callback()
         if not self.closed.done():
             self.closed.set_result(self._reason)
 

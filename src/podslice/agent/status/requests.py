@@ -174,11 +174,11 @@ class MoveHandlers:
         return await self._carry_out(undo_request(self._moving.last), send)
 
     async def _carry_out(self, request: MoveRequest, send: Send) -> dict[str, Any]:
-        def tell(progress: MoveProgress) -> None:
+        def send_progress(progress: MoveProgress) -> None:
             send({"progress": msgspec.to_builtins(progress)})
 
         try:
-            return document(await self._moving.carry_out(request, tell))
+            return document(await self._moving.carry_out(request, send_progress))
         except MovesRefusedError as error:
             moves = tuple(MoveOutcome(move, "notBegun") for move in request.moves)
             return document(DefragmentationResult(moves, request.state, request.state, str(error), request.undo))

@@ -104,9 +104,9 @@ class LineLimit:
 
 
 class NodeEntry:
-    """A node: its replica, the stream that feeds it, and the time of its latest message (`heard`)."""
+    """A node: its replica, the stream that feeds it, and the time of its latest message (`last_message`)."""
 
-    __slots__ = ("agrees", "heard", "lines", "replica", "size", "stream")
+    __slots__ = ("agrees", "last_message", "lines", "replica", "size", "stream")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -114,7 +114,7 @@ class NodeEntry:
         self.size: ReplicaSize | None = None
         """None before the first message of its own stream."""
         self.stream: NodeStream | None = None
-        self.heard = _NEVER
+        self.last_message = _NEVER
         self.agrees = False
         """Whether the latest event or beat had the replica's digests."""
 
@@ -186,12 +186,14 @@ class Journals:
         if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
             return False
         now = self._clock()
-        return now - entry.heard <= self.pace.patience(now)
+        return now - entry.last_message <= self.pace.patience(now)
 
     def silence(self) -> float:
         """Return the longest silence of a node with a stream, in seconds; 0 without streams."""
-        heard = [entry.heard for entry in self.nodes.values() if entry.stream is not None and entry.heard > 0]
-        return self._clock() - min(heard) if heard else 0.0
+        times = [
+            entry.last_message for entry in self.nodes.values() if entry.stream is not None and entry.last_message > 0
+        ]
+        return self._clock() - min(times) if times else 0.0
 
     def send_plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
         """Send a plan, or its withdrawal, to a node; return False where it has no stream."""
@@ -300,7 +302,7 @@ class Journals:
                 stream.replaced.wait(),
             )
         ]
-        self.events.heard(node)
+        self.events.stream_changed(node)
         wanted = entry.replica.missing
         stream.put(Ask(entry.replica.epoch, entry.replica.sequence, False) if wanted is None else Ask(*wanted))
         try:
@@ -314,7 +316,7 @@ class Journals:
             await asyncio.gather(*tasks, return_exceptions=True)
             if entry.stream is stream:
                 entry.stream, entry.agrees = None, False
-                self.events.heard(node)
+                self.events.stream_changed(node)
 
     def _log_stranger(self, context: Any, error: PodsliceError) -> None:
         """Log a refused stream, within a limit: anyone who reaches the port can cause refusals."""
@@ -360,7 +362,7 @@ class Journals:
         data = await context.read()
         if data is grpc.aio.EOF:
             return None
-        entry.heard = began = self._clock()
+        entry.last_message = began = self._clock()
         message, ready, took = await self._message(data)
         if took:
             # The thread took time: meanwhile the node may have left, or opened another stream.

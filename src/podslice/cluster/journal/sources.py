@@ -17,7 +17,7 @@ class JournalEvents:
     def __init__(self) -> None:
         self.applied = Listeners[str, Stamped, ApplyResult]()
         """The replica of this node has taken in an event (`replica.replica`)."""
-        self.heard = Listeners[str]()
+        self.stream_changed = Listeners[str]()
         """The stream of this node has begun or ended."""
 
 

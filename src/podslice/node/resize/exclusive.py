@@ -27,16 +27,16 @@ class ResizeRules(NamedTuple):
     """The policy's rules for resizes, and the pod's own requests beside them."""
 
     policy: ExclusiveResize
-    wishes: ResizeRequest = ResizeRequest()
+    request: ResizeRequest = ResizeRequest()
 
     def may_shrink_below(self, container: str) -> bool:
         """Whether a container may give up CPUs promised to it."""
-        return self.policy.below_baseline == "allow" or container in self.wishes.below
+        return self.policy.below_baseline == "allow" or container in self.request.below
 
     @property
     def pod_may_shrink_below(self) -> bool:
         """Whether a pod with pod CPUs may give up promised ones."""
-        return self.policy.below_baseline == "allow" or self.wishes.pod_below
+        return self.policy.below_baseline == "allow" or self.request.pod_below
 
     def may_move(self, container: str, was: int) -> bool:
         """Whether a container may change between shared and exclusive CPUs; `was`: the number of CPUs it owns."""
