@@ -34,8 +34,9 @@ def ask(title: str, node: Node, file: str) -> None:
 
 
 def main(file: str = str(HERE / "pods.yaml")) -> None:
-    config, warnings = load_kubelet_config(str(HERE / "kubelet.yaml"))
-    for warning in warnings:
+    loaded = load_kubelet_config(str(HERE / "kubelet.yaml"))
+    config = loaded.config
+    for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     ask("EPYC 9654, four NUMA nodes a socket", Node(load_gallery("epyc-9654-nps4"), config), file)
     ask("EPYC 9654, one NUMA node a socket", Node(load_gallery("epyc-9654-nps1"), config), file)

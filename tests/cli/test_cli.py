@@ -194,7 +194,9 @@ def test_bad_input_is_one_line(text: str, options: tuple[str, ...], problem: str
         pytest.param(("--sysfs", str(ROOT / "tests")), "has no sys directory", id="empty snapshot"),
         pytest.param(("--from", "nonesuch"), "does not exist", id="file"),
         pytest.param(("--machine", "a", "--from", "b"), "name a machine twice", id="twice"),
-        pytest.param(("--config", "examples/pods.yaml"), "'Pod' is not KubeletConfiguration", id="not a configuration"),
+        pytest.param(
+            ("--config", "examples/pods.yaml"), "but no configuration of a kubelet", id="not a configuration"
+        ),
         pytest.param(
             ("--from", "pack:9 numa:1 core:1 pu:1", "--profile", "kubelet-1.36",
              "--set", "topologyManagerPolicy=restricted"),

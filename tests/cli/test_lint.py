@@ -179,7 +179,7 @@ def test_a_configuration_that_is_none() -> None:
     """A file of another kind for --config is bad input: the pods would be linted without a configuration."""
     result = run("examples/small.yaml", "--config", "examples/pods.yaml")
     assert result.returncode == 2
-    assert "examples/pods.yaml: holds no KubeletConfiguration" in result.stderr
+    assert "examples/pods.yaml: holds Pod, Deployment, but no configuration of a kubelet" in result.stderr
 
 
 def test_other_yaml_is_passed_over() -> None:

@@ -136,6 +136,7 @@ def test_set_reaches_into_maps(setting: str, line: dict[str, bool]) -> None:
 
 def test_set_keeps_the_other_entries(tmp_path: Path) -> None:
     """`--set FIELD.KEY` leaves the rest of the file's map alone; a key may contain dots; numbers are numbers."""
+    from podslice.cli.config_option import ConfigSource
     from podslice.cli.node_option import load_config
 
     file = tmp_path / "kubelet.yaml"
@@ -143,7 +144,8 @@ def test_set_keeps_the_other_entries(tmp_path: Path) -> None:
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         "evictionHard: {nodefs.available: 1Gi}\nmemoryThrottlingFactor: 0.8\n"
     )
-    config, _ = load_config(str(file), ("evictionHard.memory.available=2Gi", "maxPods=10", "reservedSystemCPUs=0"))
+    settings = ("evictionHard.memory.available=2Gi", "maxPods=10", "reservedSystemCPUs=0")
+    config = load_config(ConfigSource(str(file)), settings).config
     assert config.eviction_hard == {"nodefs.available": "1Gi", "memory.available": "2Gi"}
     assert (config.max_pods, config.reserved_system_cpus, config.memory_throttling_factor) == (10, "0", 0.8)
 

@@ -12,14 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import InputError, KubeletConfig, Node, StartError
-from podslice.config.kubelet_file import (
-    API_VERSION,
-    KIND,
-    ConfigDocument,
-    config_from_fields,
-    load_document,
-    read_document,
-)
+from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument
+from podslice.config.carriers.recognize import read_document
+from podslice.config.kubelet_file import config_from_fields, load_document
 from podslice.config.schema import field_names
 from podslice.config.validation import validate
 from podslice.machine.readers.synthetic import from_synthetic

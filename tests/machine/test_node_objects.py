@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node
-from podslice.config.kubelet_file import API_VERSION, config_from_dict
+from podslice.config.carriers.layer import API_VERSION
+from podslice.config.kubelet_file import config_from_dict
 from podslice.host.machine_files import dump_machine, load_machine, parse_described, parse_machine
 from podslice.machine.model import Machine
 from podslice.node.cpu.checkpoint import CPUCheckpoint, encode

@@ -12,6 +12,7 @@ import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.completion import complete_setting
+from podslice.cli.config_option import ConfigSource, config_options, read_source
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
@@ -79,9 +80,7 @@ def node_options(command: F) -> F:
     """Add the machine options, `--config`, `--set`, `--policy`, `--profile`, `--devices` and `--predicates`; the
     command gets them as keyword arguments and passes them to `start_node`."""
     options = (
-        click.option(
-            "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
-        ),
+        config_options(),
         set_option,
         policy_option,
         profile_option,
@@ -183,7 +182,7 @@ def start_node(
     machine: str | None = None,
     sysfs: str | None = None,
     source: Sources = None,
-    config_path: str | None = None,
+    config_path: ConfigSource | None = None,
     overrides: tuple[str, ...] = (),
     policy_path: str | None = None,
     profile: str = "podslice",
@@ -199,9 +198,10 @@ def start_node(
     """Start the node that the options describe, with its running pods. Pods `asked` about that are bound to a node say
     which of the listed pods run there. Raises `InputError`, with what is assumed of the machine in its notes."""
     described = resolve_node(machine, sysfs, source)
-    assumed = assumptions(described, configured=config_path is not None)
     chosen = described.machine
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=described.fields)
+    loaded, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=described.fields)
+    config = loaded.config
+    assumed = assumptions(described, loaded, configured=config_path is not None)
     warnings = (*contradictions(config, described), *warnings)
     devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
@@ -237,7 +237,7 @@ def start_node(
     running = tuple(pod for pod in pods if pod.metadata.uid not in gone)
     provenance = Provenance(
         machine=machine_origin(chosen, name=machine, sysfs=sysfs, source=source),
-        configuration=configuration_origin(config, config_path, overrides, described.fields),
+        configuration=configuration_origin(loaded, config_path, overrides, described.fields),
         profile=profile,
         state=str(state_path or ""),
         pods=CountedPods(len(running), there.left_out),
@@ -324,17 +324,21 @@ def find_known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[st
 
 
 def load_config(
-    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, defaults: Mapping[str, Any] = _NOTHING
+    source: ConfigSource | None,
+    overrides: tuple[str, ...],
+    *,
+    strict: bool = False,
+    defaults: Mapping[str, Any] = _NOTHING,
 ) -> LoadedConfig:
     """Load a configuration and apply `--set FIELD=VALUE`; `defaults` are its fields where no file is given. Raises
     `InputError`, for unknown fields only when `strict`."""
-    from podslice.config.kubelet_file import API_VERSION, KIND, ConfigDocument, load_document, read_document
-    from podslice.reading.files import read_text
+    from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument, merge_layers
+    from podslice.config.kubelet_file import load_document
 
     document = ConfigDocument({"apiVersion": API_VERSION, "kind": KIND, **defaults})
     try:
-        if path is not None:
-            document = read_document(read_text(path))
+        if source is not None:
+            document = merge_layers(read_source(source))
         for override in overrides:
             field, equals, value = override.partition("=")
             if not equals or not field:
@@ -344,18 +348,22 @@ def load_config(
             _override(document.data, field, value)
         loaded = load_document(document)
     except InputError as error:
-        raise error.at(source=path or "") from None
+        raise error.at(source="" if source is None else str(source)) from None
     if strict:
-        raise_all(InputError(warning, source=path or "--set") for warning in loaded.warnings)
+        raise_all(InputError(warning, source=str(source or "--set")) for warning in loaded.warnings)
     return loaded
 
 
 def load_config_and_gates(
-    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, defaults: Mapping[str, Any] = _NOTHING
-) -> tuple[KubeletConfig, tuple[str, ...]]:
+    source: ConfigSource | None,
+    overrides: tuple[str, ...],
+    *,
+    strict: bool = False,
+    defaults: Mapping[str, Any] = _NOTHING,
+) -> tuple[LoadedConfig, tuple[str, ...]]:
     """Load as `load_config`, and add what the kubelet would log about its gates to the warnings."""
-    loaded = load_config(path, overrides, strict=strict, defaults=defaults)
-    return loaded.config, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates))
+    loaded = load_config(source, overrides, strict=strict, defaults=defaults)
+    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates))
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:

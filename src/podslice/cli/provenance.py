@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from podslice.cli.config_option import ConfigSource
 from podslice.cli.machine_option import Sources
 from podslice.cli.output import print_warnings, prose_width
-from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet_file import LoadedConfig
 from podslice.evidence.provenance import (
     DEFAULTS,
     HERE,
@@ -39,22 +40,30 @@ def machine_origin(
 
 
 def configuration_origin(
-    config: KubeletConfig, path: str | None, overrides: Iterable[str] = (), reported: Mapping[str, Any] | None = None
+    loaded: LoadedConfig,
+    source: ConfigSource | None,
+    overrides: Iterable[str] = (),
+    reported: Mapping[str, Any] | None = None,
 ) -> Origin:
-    """Return the origin of a configuration. `reported` are the fields that the object of the node has, which count
-    where no file is given."""
-    named = [] if path is None else [f"--config {_value(path)}"]
-    if path is None and reported:
+    """Return the origin of a configuration, with what was taken from where in the file. `reported` are the fields that
+    the object of the node has, which count where no file is given."""
+    given = () if source is None else source.options
+    named = [f"{option} {_value(value)}" for option, value in given]
+    if source is None and reported:
         named.append(f"{', '.join(sorted(reported))} as the node reports, else a kubelet's defaults")
     settings = " ".join(f"--set {_value(one)}" for one in overrides)
     if settings:
         named += [settings] if named else [f"a kubelet's defaults with {settings}"]
-    return Origin(describe_configuration(config), " and ".join(named) or DEFAULTS)
+    return Origin(describe_configuration(loaded.config), " and ".join(named) or DEFAULTS, loaded.origins)
 
 
-def assumptions(described: DescribedNode, *, configured: bool) -> tuple[str, ...]:
-    """Return what is assumed of a node that an object describes; of its configuration only where none is given."""
-    return (*described.assumed, *(() if configured else described.settled))
+def assumptions(
+    described: DescribedNode | None, loaded: LoadedConfig | None = None, *, configured: bool
+) -> tuple[str, ...]:
+    """Return what is assumed of a node that an object describes, and of a configuration that a file tells in part. What
+    an object implies of the configuration counts only where none is given."""
+    about_node = () if described is None else (*described.assumed, *(() if configured else described.settled))
+    return (*about_node, *(() if loaded is None else loaded.assumed))
 
 
 def print_provenance(provenance: Provenance, output: str) -> None:

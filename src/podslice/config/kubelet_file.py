@@ -7,13 +7,14 @@ thresholds against a machine while it starts (memory-device 3.11).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument
+from podslice.config.carriers.recognize import read_document
 from podslice.config.decode import decode
 from podslice.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField, KubeletConfig
 from podslice.config.schema import field_names
@@ -22,80 +23,36 @@ from podslice.reading.yaml import load_documents
 from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError, raise_all
 
-API_VERSION = "kubelet.config.k8s.io/v1beta1"
-KIND = "KubeletConfiguration"
-
-
-class ConfigDocument(NamedTuple):
-    """A configuration before decoding: its plain data; whether it was JSON, which a kubelet reads in the order written;
-    and what a kubelet ignores: all but the last of repeated keys, and further documents."""
-
-    data: dict[str, Any]
-    is_json: bool = False
-    ignored: tuple[IgnoredField, ...] = ()
-
 
 class LoadedConfig(NamedTuple):
     """The configuration, and the parts of the file that have no effect."""
 
     config: KubeletConfig
     unknown_fields: tuple[IgnoredField, ...]
+    origins: tuple[str, ...] = ()
+    """What was taken from where; empty for the file that a kubelet loads."""
+    assumed: tuple[str, ...] = ()
+    """What the source leaves open."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """A line for each part of the file that has no effect."""
         return tuple(map(str, self.unknown_fields))
 
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """A line that says where the configuration was taken from, and one for each assumption."""
+        taken = (f"configuration: taken from {', then '.join(self.origins)}",) if self.origins else ()
+        return (*taken, *(f"assumed: {line}" for line in self.assumed))
+
 
 def load_kubelet_config(path: str) -> LoadedConfig:
-    """Read a KubeletConfiguration from a file. Raises `InputError`; unknown fields are warnings."""
+    """Read a KubeletConfiguration from a file, also one that carries it (docs/config.md). Raises `InputError`; unknown
+    fields are warnings."""
     try:
         return load_document(read_document(read_text(path)))
     except InputError as error:
         raise error.at(source=path) from None
-
-
-def read_document(text: str) -> ConfigDocument:
-    """Parse the first document of a text; the last of repeated keys wins. The answer of a running kubelet's `configz`,
-    which has no kind, is accepted too. Raises `InputError`."""
-    # YAML is a superset of JSON that would read more than a kubelet's JSON decoder accepts.
-    check_json(text)
-    duplicates: list[str] = []
-    documents = load_documents(text, duplicates=duplicates)
-    if not documents:
-        raise InputError(f"holds nothing, not one {KIND}")
-    # A kubelet reads the first document only; the others become a warning (memory-device 3.11).
-    if not isinstance(documents[0], dict):
-        found = "a list" if isinstance(documents[0], list) else f"only {abbreviate(documents[0])}"
-        raise InputError(f"holds {found}, not an object of kind {KIND}")
-    ignored = [IgnoredField(name, problem="is there more than once; the last one counts") for name in duplicates]
-    if len(documents) > 1:
-        ignored.append(IgnoredField("", problem=f"only the first of {len(documents)} documents is read"))
-    return ConfigDocument(unwrap_configz(documents[0]), is_json(text), tuple(ignored))
-
-
-def is_json(text: str) -> bool:
-    """Whether a kubelet reads the text as JSON: it begins with a brace."""
-    return text.lstrip()[:1] == "{"
-
-
-def check_json(text: str) -> None:
-    """Raise `InputError` for text that a kubelet reads as JSON and only a YAML reader accepts: with a trailing comma,
-    or with anything behind the object."""
-    if not is_json(text):
-        return
-    try:
-        # Only the syntax matters here: numbers stay text, so that one of a million digits costs nothing.
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        problem = f"is not valid JSON: {error.msg} in line {error.lineno} column {error.colno}"
-        raise InputError(problem, remedy="a kubelet reads a file that begins with { as JSON") from None
-    except RecursionError:
-        raise InputError("is nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise InputError(f"is not valid JSON: {name} is no number")
 
 
 def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
@@ -114,13 +71,6 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
     except InputError as error:
         raise error.at(source=path) from None
     return document
-
-
-def unwrap_configz(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the object in the answer of a kubelet's `configz`, which omits kind and version; any other document
-    unchanged."""
-    served = document.get("kubeletconfig") if len(document) == 1 else None
-    return {"kind": KIND, "apiVersion": API_VERSION, **served} if isinstance(served, dict) else document
 
 
 def config_from_fields(fields: Mapping[str, Any]) -> LoadedConfig:
@@ -142,11 +92,16 @@ def load_document(document: ConfigDocument) -> LoadedConfig:
     """
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
     if kind != KIND:
-        raise InputError(f"{kind!r} is not KubeletConfiguration", path="kind", remedy=f"kind: {KIND}")
+        problem = f"{kind!r} is not {KIND}" if kind else "is not there"
+        raise InputError(problem, path="kind", remedy=f"kind: {KIND}")
     if version != API_VERSION:
-        raise InputError(f"{version!r} is not supported", path="apiVersion", remedy=f"apiVersion: {API_VERSION}")
+        problem = f"{version!r} is not supported" if version else "is not there"
+        raise InputError(problem, path="apiVersion", remedy=f"apiVersion: {API_VERSION}")
     decoded = decode(document.data, ordered=document.is_json)
-    raise_all(InputError(message, path=path, remedy=remedy) for path, message, remedy in decoded.problems)
+    raise_all(
+        InputError(message, path=document.places.describe(path), remedy=remedy)
+        for path, message, remedy in decoded.problems
+    )
     fields = {name: value for name, value in decoded.fields.items() if name in _MODELLED}
     # Without this field, thresholds in the file replace all the defaults, not only those of the same signals.
     if decoded.fields.get("mergeDefaultEvictionSettings") and "evictionHard" in fields:
@@ -156,7 +111,8 @@ def load_document(document: ConfigDocument) -> LoadedConfig:
         # Go's zero value of an absent number.
         reservation.setdefault("numaNode", 0)
     config = msgspec.convert(fields, KubeletConfig)
-    return LoadedConfig(config, (*map(_unknown_field, decoded.unknown), *document.ignored))
+    ignored = (*map(_unknown_field, decoded.unknown), *document.ignored)
+    return LoadedConfig(config, ignored, document.origins, document.assumed)
 
 
 _MODELLED = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)} - {"otherFields"}

@@ -207,12 +207,31 @@ class Positions:
         except yaml.YAMLError:
             roots = []
         self._documents = [root for root in roots if root is not None and not _is_empty(root)]
+        self._text = text
 
     def find(self, document: int, path: str) -> Place:
         """Return line and column of a field such as `spec.containers[0].resources.limits[cpu]`, or of its nearest
         parent in the text. The position of an entry is that of its key."""
+        mark, _ = self._follow(document, path)
+        return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+
+    def find_inside(self, document: int, path: str, inside: Place) -> Place:
+        """Return the position in the text of a position inside the value at a path, which is itself a document. Where
+        the value is no block of lines (`|`), the position of its key."""
+        mark, node = self._follow(document, path)
+        if not isinstance(node, yaml.ScalarNode) or node.style != "|" or mark is None:
+            return self.find(document, path)
+        line = node.start_mark.line + inside[0]
+        lines = self._text.split("\n", line + 1)
+        content = lines[line] if line < len(lines) else ""
+        # The value's own indentation was taken off each of its lines.
+        given = node.value.split("\n")[inside[0] - 1] if inside[0] <= node.value.count("\n") + 1 else ""
+        return line + 1, inside[1] + max(0, len(content.rstrip("\r")) - len(given))
+
+    def _follow(self, document: int, path: str) -> tuple[yaml.Mark | None, yaml.Node | None]:
+        """Return the mark and the node of the deepest field on a path; None where there are no positions."""
         if not self._documents:
-            return 1, 1
+            return None, None
         node = self._documents[document]
         mark = node.start_mark
         for name, bracketed in _STEP.findall(path):
@@ -226,4 +245,4 @@ class Positions:
             if found is None:
                 break
             mark, node = found[0].start_mark, found[1]
-        return mark.line + 1, mark.column + 1
+        return mark, node

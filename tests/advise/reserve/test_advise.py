@@ -15,7 +15,8 @@ from podslice.advise.reserve.advise import ReservationAdvice, ReservationRequest
 from podslice.advise.reserve.formulas import MIB, NAMES
 from podslice.advise.reserve.placement import PLACEMENTS, divide_memory, place, site_of
 from podslice.cli.main import cli
-from podslice.config.kubelet_file import API_VERSION, config_from_dict
+from podslice.config.carriers.layer import API_VERSION
+from podslice.config.kubelet_file import config_from_dict
 from podslice.machine.delta import without_cpus
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.gallery import gallery_names, load_gallery

@@ -13,6 +13,7 @@ from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import InspectionList, Page
 from podslice.cli.bundle_option import without_bundle
+from podslice.cli.config_option import ConfigSource, config_options
 from podslice.cli.machine_option import Sources, machine_choice, resolve_node
 from podslice.cli.node_option import (
     devices_option,
@@ -65,7 +66,7 @@ _WIDEST = 140
 @click.option("--node", "node_facts", multiple=True, metavar="FILE|BUNDLE|KEY=VALUE", callback=without_bundle,
               help="A Node or NodeResourceTopology, a bundle of podslice capture, or facts: memory=64Gi, cpu=16, "
               "hugepages-2Mi=1Gi.")  # fmt: skip
-@click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
+@config_options()
 @set_option
 @machine_choice
 @policy_option
@@ -81,7 +82,7 @@ def inspect(
     limit_range_paths: tuple[str, ...],
     gates_text: str,
     node_facts: tuple[str, ...],
-    config_path: str | None,
+    config_path: ConfigSource | None,
     overrides: tuple[str, ...],
     machine: str | None,
     sysfs: str | None,
@@ -114,14 +115,15 @@ def inspect(
 
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
     reported = described.fields if described is not None else {}
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported)
-    provenance = Provenance(profile=profile)
+    given, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported)
+    config = given.config
+    provenance = Provenance(profile=profile, assumptions=given.assumed)
     if config_path is not None or overrides or reported:
-        origin = configuration_origin(config, config_path, overrides, reported)
+        origin = configuration_origin(given, config_path, overrides, reported)
         provenance = msgspec.structs.replace(provenance, configuration=origin)
     if described is not None:
         origin = machine_origin(described.machine, name=machine, sysfs=sysfs, source=source)
-        assumed = assumptions(described, configured=config_path is not None)
+        assumed = assumptions(described, given, configured=config_path is not None)
         provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=assumed)
     elif node_facts:
         provenance = msgspec.structs.replace(

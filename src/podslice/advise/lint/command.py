@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -12,10 +13,12 @@ import msgspec
 
 from podslice.advise.lint.documents import LintReport, LintRuleList, rule_document
 from podslice.advise.lint.engine import lint_kubelet, lint_pod
+from podslice.advise.lint.locate import Locator
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
+from podslice.cli.config_option import ConfigSource, config_options, read_source
 from podslice.cli.machine_option import Sources, machine_options, resolve_named_node
 from podslice.cli.node_option import (
     contradictions,
@@ -28,6 +31,7 @@ from podslice.cli.node_option import (
 )
 from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, provenance_text
+from podslice.config.carriers.layer import ConfigDocument, Places
 from podslice.config.kubelet import IgnoredField, KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.evidence.provenance import Provenance
@@ -40,8 +44,6 @@ from podslice.values.errors import InputError
 if TYPE_CHECKING:
     from podslice.api.pod.spec import Pod, ResourceList
     from podslice.dra.manifests import DeviceObjects
-
-_KUBELET = "KubeletConfiguration"
 
 
 class _Settings(NamedTuple):
@@ -77,9 +79,7 @@ class _Result(NamedTuple):
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option(
-    "--config", "config_path", metavar="FILE", help="KubeletConfiguration of the node; it is checked as well."
-)
+@config_options("KubeletConfiguration of the node; it is checked as well.")
 @set_option
 @machine_options
 @policy_option
@@ -111,7 +111,7 @@ class _Result(NamedTuple):
 def lint(
     *,
     files: tuple[str, ...],
-    config_path: str | None,
+    config_path: ConfigSource | None,
     overrides: tuple[str, ...],
     machine: str | None,
     sysfs: str | None,
@@ -231,7 +231,7 @@ def _split(texts: tuple[str, ...]) -> list[str]:
 
 
 def _settings(
-    config_path: str | None, overrides: tuple[str, ...], described: DescribedNode | None, base: _Settings
+    config_path: ConfigSource | None, overrides: tuple[str, ...], described: DescribedNode | None, base: _Settings
 ) -> _Settings:
     """Complete the settings with the configuration. Fields that an object of a cluster reports count as on a node:
     where no file sets them."""
@@ -242,57 +242,90 @@ def _settings(
     if config_path is None and not overrides and not reported:
         return base
     try:
-        config, unknown = load_config(config_path, overrides, defaults=reported)
+        loaded = load_config(config_path, overrides, defaults=reported)
     except InputError:
         if config_path is None or overrides:
             raise
         # An unreadable --config is no error here: it is linted as a file, and its errors are findings.
         return base
     if described:
-        print_warnings(tuple(contradictions(config, described)))
+        print_warnings(tuple(contradictions(loaded.config, described)))
     provenance = msgspec.structs.replace(
         base.provenance,
-        configuration=configuration_origin(config, config_path, overrides, reported),
-        assumptions=assumptions(described, configured=config_path is not None) if described else (),
+        configuration=configuration_origin(loaded, config_path, overrides, reported),
+        assumptions=assumptions(described, loaded, configured=config_path is not None),
     )
     base = base._replace(devices=devices, provenance=provenance)
-    node = base.subject(config, unknown)
+    node = base.subject(loaded.config, loaded.unknown_fields)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"
         raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
     return base._replace(node=node)
 
 
-def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:
+def _lint_all(files: tuple[str, ...], config: ConfigSource | None, settings: _Settings) -> tuple[list[_Result], bool]:
     """Lint every file that can be read; the others are reported on standard error, one line each."""
     results = []
     failed = False
+    single = config.path if config is not None and config == ConfigSource(config.path) else None
+    if single is not None and single != "-" and Path(single).is_dir():
+        single = None
+    if config is not None and single is None:
+        try:
+            results.append(_lint_sources(config, settings))
+        except InputError as error:
+            failed = True
+            print_error(error)
     # The configuration is linted first, and once, even if it is among the files.
-    paths = list(dict.fromkeys([*([config_path] if config_path else []), *files]))
+    paths = list(dict.fromkeys([*([single] if single else []), *files]))
     for path in paths:
         try:
             result = _lint_file(path, settings)
             # Otherwise pods would pass for want of a configuration.
-            if path == config_path and not result.configurations:
+            if path == single and not result.configurations:
+                read_source(ConfigSource(path))
                 raise InputError("holds no KubeletConfiguration", source=path, remedy="kind: KubeletConfiguration")
             results.append(result)
         except InputError as error:
             failed = True
-            print_error(error)
+            print_error(error.at(source=path))
     return results, failed
+
+
+def _lint_sources(config: ConfigSource, settings: _Settings) -> _Result:
+    """Lint a configuration that is merged from a file, drop-ins and flags."""
+    from podslice.config.carriers.layer import merge_layers
+
+    document = merge_layers(read_source(config))
+    findings = []
+    for finding in lint_kubelet(_subject(document, settings), settings.rules):
+        place, _ = document.places.find(finding.path)
+        source = place.source or ("--kubelet-args" if place.line and config.arguments else str(config))
+        text = "" if place.line or source in ("--kubelet-args", "-") else _text_of(source)
+        findings.append(Locator(source, text).locate(finding, place.document, document.places))
+    return _Result(findings, 0, 1)
+
+
+def _text_of(path: str) -> str:
+    from podslice.reading.files import read_text
+
+    return "" if Path(path).is_dir() else read_text(path)
 
 
 def _lint_file(path: str, settings: _Settings) -> _Result:
     from podslice.api.manifests.manifest import pods_from_documents
+    from podslice.config.carriers.command_line import is_command_text
     from podslice.reading.files import read_text
-    from podslice.reading.yaml import Positions, load_documents
+    from podslice.reading.yaml import load_documents
 
     source = "stdin" if path == "-" else path
     text = read_text(path)
-    documents = load_documents(text, source)
-    pods, notes = pods_from_documents(documents, source, strict=settings.strict)
+    locator = Locator(source, text)
+    is_command = is_command_text(text)
+    documents = [] if is_command else load_documents(text, source)
+    pods, notes = ([], ()) if is_command else pods_from_documents(documents, source, strict=settings.strict)
     print_warnings(notes)
-    found: list[tuple[int, Finding]] = []
+    findings = []
     for loaded in pods:
         subject = PodSubject(
             loaded.pod,
@@ -303,35 +336,34 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
             claimed=_claimed_amounts(loaded.pod, settings.claims),
         )
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
-            found.append((loaded.document, finding))
+            findings.append(locator.locate(finding, loaded.document))
     configurations = 0
-    for index, node in _configurations(documents, text, settings):
+    for document in _configurations(documents, text):
         configurations += 1
-        found += [(index, finding) for finding in lint_kubelet(node, settings.rules)]
-    # Positions parse the text again, which files without findings are spared.
-    positions = Positions(text) if found else None
-    findings = []
-    for index, finding in found:
-        assert positions is not None
-        line, column = positions.find(index, finding.path)
-        findings.append(msgspec.structs.replace(finding, source=source, document=index, line=line, column=column))
+        found = lint_kubelet(_subject(document, settings, text), settings.rules)
+        findings += [locator.locate(finding, document.places.base.document, document.places) for finding in found]
     return _Result(findings, len(pods), configurations)
 
 
-def _configurations(documents: list[Any], text: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
-    from podslice.config.kubelet_file import ConfigDocument, check_json, is_json, load_document, unwrap_configz
+def _configurations(documents: list[Any], text: str) -> Iterator[ConfigDocument]:
+    from podslice.config.carriers.layer import merge_layers
+    from podslice.config.carriers.recognize import find_configurations
 
-    for index, document in enumerate(documents):
-        data = unwrap_configz(document) if isinstance(document, dict) else {}
-        if data.get("kind") != _KUBELET:
-            continue
-        try:
-            check_json(text)
-            config, unknown = load_document(ConfigDocument(data, is_json(text)))
-        except InputError as error:
-            yield index, NodeSubject(KubeletConfig(), undecoded=error.errors)
-        else:
-            yield index, settings.subject(config, unknown)
+    for configuration in find_configurations(text, documents):
+        yield merge_layers(configuration.layers)
+
+
+def _subject(document: ConfigDocument, settings: _Settings, text: str = "") -> NodeSubject:
+    """Return a configuration for the rules; one that cannot be decoded has its errors as findings."""
+    from podslice.config.carriers.plain import check_json
+    from podslice.config.kubelet_file import load_document
+
+    try:
+        check_json(text)
+        loaded = load_document(document._replace(places=Places()))
+    except InputError as error:
+        return NodeSubject(KubeletConfig(), undecoded=error.errors)
+    return settings.subject(loaded.config, loaded.unknown_fields)
 
 
 def _print(results: list[_Result], width: int, *, wide: bool) -> None:

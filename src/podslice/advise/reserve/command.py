@@ -13,6 +13,7 @@ from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
 from podslice.advise.reserve.measured import USAGE_FILE, measured_amounts
 from podslice.advise.reserve.placement import PLACEMENTS
 from podslice.advise.reserve.usage import load_usage
+from podslice.cli.config_option import ConfigSource, config_options
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.node_option import (
     contradictions,
@@ -37,9 +38,7 @@ from podslice.values.errors import InputError, StartError
 
 @click.command()
 @machine_options
-@click.option(
-    "--config", "config_path", metavar="FILE", help="The node's present KubeletConfiguration; its other settings stay."
-)
+@config_options("The node's present KubeletConfiguration; its other settings stay.")
 @set_option
 @devices_option
 @click.option("--pods", type=click.IntRange(1, 10_000), metavar="N", help="Pods on the node [default: maxPods, 110].")
@@ -74,7 +73,7 @@ def reserve(
     machine: str | None,
     sysfs: str | None,
     source: Sources,
-    config_path: str | None,
+    config_path: ConfigSource | None,
     overrides: tuple[str, ...],
     devices_path: str | None,
     pods: int | None,
@@ -99,12 +98,13 @@ def reserve(
     Exit codes: 0 advice given, 2 bad input.
     """
     node = resolve_node(machine, sysfs, source)
-    config, warnings = load_config_and_gates(config_path, overrides, defaults=node.fields)
+    loaded, warnings = load_config_and_gates(config_path, overrides, defaults=node.fields)
+    config = loaded.config
     print_warnings((*contradictions(config, node), *warnings))
     provenance = Provenance(
         machine=machine_origin(node.machine, name=machine, sysfs=sysfs, source=source),
-        configuration=configuration_origin(config, config_path, overrides, node.fields),
-        assumptions=assumptions(node, configured=config_path is not None),
+        configuration=configuration_origin(loaded, config_path, overrides, node.fields),
+        assumptions=assumptions(node, loaded, configured=config_path is not None),
     )
     rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
     request = ReservationRequest(
@@ -173,7 +173,7 @@ def _advice(
 
 
 def _fragment(advice: ReservationAdvice) -> str:
-    from podslice.config.kubelet_file import API_VERSION, KIND
+    from podslice.config.carriers.layer import API_VERSION, KIND
     from podslice.reading.yaml import dump
 
     header: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}

@@ -15,6 +15,7 @@ from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
+from podslice.cli.config_option import ConfigSource
 from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
     describe_missing_options,
@@ -258,17 +259,18 @@ def _scenarios(
     scenarios, provenance, warnings = list[Scenario](), list[Provenance](), list[str]()
     for name, node, machine in nodes:
         for path in configs or (None,):
-            config, more = load_config_and_gates(path, overrides, strict=options["strict"], defaults=node.fields)
+            given = None if path is None else ConfigSource(path)
+            loaded, more = load_config_and_gates(given, overrides, strict=options["strict"], defaults=node.fields)
             warnings += more
             label = Path(path).stem if path else "defaults"
-            configuration = configuration_origin(config, path, overrides, node.fields)
-            assumed = assumptions(node, configured=bool(configs))
+            configuration = configuration_origin(loaded, given, overrides, node.fields)
+            assumed = assumptions(node, loaded, configured=bool(configs))
             provenance.append(replace(base, machine=machine, configuration=configuration, assumptions=assumed))
             scenarios.append(
                 Scenario(
                     name if len(configs) < 2 else f"{name} / {label}",
                     node.machine,
-                    config,
+                    loaded.config,
                     devices or node.devices or DeviceInventory(),
                     predicates=options["predicates"],
                 )

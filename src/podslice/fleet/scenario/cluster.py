@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from podslice.config.carriers.layer import API_VERSION, KIND
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.kubelet_file import API_VERSION, KIND, config_from_dict, load_config_data
+from podslice.config.kubelet_file import config_from_dict, load_config_data
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.policy_file import load_policy
 from podslice.config.validation import validate

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
+from podslice.cli.config_option import config_options
 from podslice.cli.machine_option import machine_options, resolve_named_node, resolve_node
 from podslice.cli.node_option import (
     POD_LEVEL_GATE,
@@ -37,7 +38,7 @@ def state_node_options(command: F) -> F:
     `--containers` to a command, which passes them to `read_node_options`."""
     options = (
         click.option("--here", is_flag=True, help="Check against this very machine."),
-        click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
+        config_options("The kubelet's configuration; needs a machine."),
         set_option,
         click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
         click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
@@ -109,7 +110,7 @@ class NodeOptions(NamedTuple):
         except StartError as error:
             problem = f"a kubelet would not start even without state files: {error.message}"
             raise InputError(problem, path=error.stage, remedy=error.remedy).at(
-                source=self.options["config_path"] or ""
+                source=str(self.options["config_path"] or "")
             ) from None
         return facts if self.settled else msgspec.structs.replace(facts, policies={})
 
@@ -133,7 +134,7 @@ def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> Nod
     if implied and not settled:
         implied["cpuManagerPolicy"] = cpu_policy(files) or implied.get("cpuManagerPolicy", "none")
     loaded = load_config(options["config_path"], options["overrides"], defaults=implied)
-    print_warnings((*_warnings_about(described, loaded.config, options), *loaded.warnings))
+    print_warnings((*_warnings_about(described, loaded.config, options), *loaded.provenance, *loaded.warnings))
     return NodeOptions(options, machine, loaded.config, settled)
 
 

@@ -1,0 +1,134 @@
+"""The options that choose the configuration of a kubelet: its file or what carries it, drop-ins, and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from podslice.cli.output import with_options
+from podslice.values.errors import InputError
+
+if TYPE_CHECKING:
+    from podslice.config.carriers.layer import Layer
+
+F = TypeVar("F", bound=Callable[..., Any])
+_DIRECTORY, _ARGUMENTS = "podslice.config-dir", "podslice.kubelet-args"
+_MOST_DROP_INS = 1000
+
+
+class ConfigSource(NamedTuple):
+    """What the user gave: `path` of a file, or of a folder of drop-ins; a `directory` of drop-ins; flags as
+    `arguments`."""
+
+    path: str | None = None
+    directory: str | None = None
+    arguments: str | None = None
+
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """The options that were given, with their values."""
+        given = (("--config", self.path), ("--config-dir", self.directory), ("--kubelet-args", self.arguments))
+        return tuple((option, value) for option, value in given if value is not None)
+
+    def __str__(self) -> str:
+        return self.path or self.directory or "--kubelet-args"
+
+
+def config_options(text: str = "KubeletConfiguration (default: the kubelet's defaults).") -> Callable[[F], F]:
+    """Return the decorator that adds `--config`, `--config-dir` and `--kubelet-args`. The command gets them together as
+    `config_path`, a `ConfigSource`, or None where none was given."""
+
+    def decorate(command: F) -> F:
+        return with_options(
+            command,
+            click.option("--config", "config_path", metavar="FILE", callback=_gather, help=text),
+            click.option(
+                "--config-dir",
+                metavar="DIR",
+                is_eager=True,
+                expose_value=False,
+                callback=_keep(_DIRECTORY),
+                help="Drop-ins of the kubelet: *.conf, merged over --config in the order of their names.",
+            ),
+            click.option(
+                "--kubelet-args",
+                metavar="TEXT",
+                is_eager=True,
+                expose_value=False,
+                callback=_keep(_ARGUMENTS),
+                help="Flags of the kubelet, which override --config: '--cpu-manager-policy=static …'.",
+            ),
+        )
+
+    return decorate
+
+
+def _keep(key: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def keep(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        ctx.meta[key] = value
+
+    return keep
+
+
+def _gather(ctx: click.Context, _: click.Parameter, path: str | None) -> ConfigSource | None:
+    """Return one value for the three options. Click calls this after those that are eager."""
+    source = ConfigSource(path, ctx.meta.get(_DIRECTORY), ctx.meta.get(_ARGUMENTS))
+    return None if source == ConfigSource() else source
+
+
+def read_source(source: ConfigSource) -> list[Layer]:
+    """Return the layers of a configuration, the lowest first. Raises `InputError`."""
+    from podslice.config.carriers.dropins import fill_default_thresholds, read_drop_ins
+    from podslice.config.carriers.layer import Layer
+    from podslice.config.carriers.recognize import read_layers
+    from podslice.reading.files import read_text
+
+    path = source.path
+    folders = [source.directory] if source.directory else []
+    if path is not None and path != "-" and Path(path).is_dir():
+        folders, path = [path, *folders], None
+    layers = list(read_layers(read_text(path))) if path is not None else []
+    drop_ins = [layer for folder in folders for layer in read_drop_ins(_read_folder(folder))]
+    if drop_ins:
+        base = layers[0] if layers and layers[0].merge != "flags" else Layer({}, "")
+        rest = layers[1:] if layers and layers[0].merge != "flags" else layers
+        base, assumed = fill_default_thresholds(base, drop_ins)
+        if path is None:
+            assumed = ("the file that the drop-ins are merged over sets nothing: --config did not name it", *assumed)
+        layers = [base._replace(assumed=(*base.assumed, *assumed)), *rest, *drop_ins]
+    if source.arguments is not None:
+        layers += _read_arguments(source.arguments, beside_file=path is not None)
+    # Flags override every file, so a command line that came as --config still counts last.
+    return sorted(layers, key=lambda layer: layer.merge == "flags")
+
+
+def _read_arguments(text: str, *, beside_file: bool) -> list[Layer]:
+    from podslice.config.carriers.command_line import read_command_text
+
+    try:
+        layers = read_command_text(text, beside_file=beside_file).layers
+    except InputError as error:
+        raise error.at(source="--kubelet-args") from None
+    # The option names itself as a source already.
+    return [layer._replace(origin="") for layer in layers]
+
+
+def _read_folder(folder: str) -> dict[str, str]:
+    """Return the texts of the drop-ins of a folder, by their paths."""
+    from podslice.config.carriers.dropins import SUFFIX
+    from podslice.reading.files import read_text
+
+    try:
+        paths = sorted(str(one) for one in Path(folder).rglob(f"*{SUFFIX}") if one.is_file())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=folder) from None
+    if not Path(folder).is_dir():
+        raise InputError("is no folder", source=folder, remedy="--config names a file")
+    if not paths:
+        raise InputError(f"holds no drop-ins, which are files *{SUFFIX}", source=folder)
+    if len(paths) > _MOST_DROP_INS:
+        raise InputError(f"holds more than {_MOST_DROP_INS} drop-ins", source=folder)
+    return {path: read_text(path) for path in paths}

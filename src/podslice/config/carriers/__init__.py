@@ -1,0 +1,1 @@
+"""Places where the configuration of a kubelet is kept, apart from the file that the kubelet loads (docs/config.md)."""
