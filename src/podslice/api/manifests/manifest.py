@@ -8,7 +8,7 @@ file are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from podslice.api.manifests.builtin import REMEDY, check_kind, find_builtin_pod, has_builtin_pod
@@ -117,6 +117,7 @@ def read_manifests(texts: list[Text], options: ReadOptions, errors: Iterable[Inp
     objects = drop_repeated(one for text in texts for one in reading.find_objects(text))
     found = [pod for one in objects for pod in reading.find_pods(one)]
     counted = drop_owned(found, objects)
+    reading.drop_passed(counted.known)
     pods = [pod for one in counted.pods if one.replicas or options.idle for pod in reading.load(one)]
     if options.needs_pods:
         reading.check_any(texts, found)
@@ -172,6 +173,10 @@ class _Reading:
             else:
                 self.passed.append(one)
         return pods
+
+    def drop_passed(self, known: Collection[int]) -> None:
+        """Forget objects whose pods are read of other objects."""
+        self.passed = [one for one in self.passed if id(one.object) not in known]
 
     def load(self, found: FoundPod) -> list[LoadedPod]:
         """Return the copies of a pod. One that cannot be read is an error; of an operator's object it is a reason to

@@ -18,10 +18,12 @@ _NAMED_AFTER = {"ReplicaSet": ("Deployment", "Rollout"), "Job": ("CronJob",)}
 
 
 class Counted(NamedTuple):
-    """The pods that count, and the objects that do not, since their pods or their owners are in the list as well."""
+    """The pods that count, the objects that do not, since their pods or their owners are in the list as well, and the
+    identities of all objects of which the list holds what they made, or who made them (`known`)."""
 
     pods: list[FoundPod]
     doubles: list[ManifestObject]
+    known: frozenset[int]
 
 
 def drop_repeated(objects: Iterable[ManifestObject]) -> list[ManifestObject]:
@@ -34,24 +36,21 @@ def drop_repeated(objects: Iterable[ManifestObject]) -> list[ManifestObject]:
 
 def drop_owned(pods: Iterable[FoundPod], objects: Iterable[ManifestObject]) -> Counted:
     """Leave out templates whose pods, or whose owner's template, are among the pods; `objects` are all of the list."""
-    pods = list(pods)
+    pods, objects = list(pods), list(objects)
     owners = _Owners(objects)
-    represented: set[int] = set()
+    with_pods: set[int] = set()
+    with_makings: set[int] = set()
     for one in pods:
+        above = {id(owner) for owner in owners.of(one.object)}
+        with_makings |= above
         if _is_pod(one):
-            represented.update(id(owner) for owner in owners.of(one.object))
+            with_pods |= above
     with_templates = {id(one.object) for one in pods if not _is_pod(one)}
-    kept: list[FoundPod] = []
-    doubles: dict[int, ManifestObject] = {}
-    for one in pods:
-        double = not _is_pod(one) and (
-            id(one.object) in represented or any(id(owner) in with_templates for owner in owners.of(one.object))
-        )
-        if double:
-            doubles[id(one.object)] = one.object
-        else:
-            kept.append(one)
-    return Counted(kept, list(doubles.values()))
+    below = {id(one) for one in objects if any(id(owner) in with_templates for owner in owners.of(one))}
+    doubled = with_pods | below
+    kept = [one for one in pods if _is_pod(one) or id(one.object) not in doubled]
+    doubles = {id(one.object): one.object for one in pods if not _is_pod(one) and id(one.object) in doubled}
+    return Counted(kept, list(doubles.values()), frozenset(with_makings | below))
 
 
 def _is_pod(one: FoundPod) -> bool:
