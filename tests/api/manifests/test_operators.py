@@ -164,9 +164,13 @@ def test_unknown_number_is_one_and_said() -> None:
 @pytest.mark.parametrize(
     ("scale", "count", "note"),
     [
-        pytest.param({}, 1, "Knative scales it by its requests: 1 counted (autoscaling.knative.dev/min-scale"),
-        pytest.param({"autoscaling.knative.dev/min-scale": "3"}, 3, "from 3 on: 3 counted"),
-        pytest.param({"autoscaling.knative.dev/minScale": "0"}, 1, "from 0 on: 1 counted"),
+        pytest.param(
+            {}, 1, "Knative scales it by its requests: 1 counted (autoscaling.knative.dev/min-scale is the least)"
+        ),
+        pytest.param(
+            {"autoscaling.knative.dev/min-scale": "3"}, 3, "at least 3 counted, without its own container queue-proxy"
+        ),
+        pytest.param({"autoscaling.knative.dev/minScale": "0"}, 1, "at least 1 counted"),
     ],
 )
 def test_knative_scales(scale: dict[str, str], count: int, note: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from podslice.api.manifests.fields import number_of, part_of
 from podslice.api.manifests.objects import ManifestObject
 
 Steps = tuple[str | int, ...]
@@ -43,24 +44,15 @@ def _ancestors(data: Any, steps: Steps) -> list[tuple[dict[str, Any], str | int]
     return found
 
 
-def _number(data: Mapping[str, Any], *names: str) -> int | None:
-    """Return the first of these fields that is a number of pods."""
-    for name in names:
-        value = data.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-    return None
-
-
 def _count_generic(data: Mapping[str, Any], steps: Steps) -> Count:
     """Multiply what the objects on the way to a template say."""
     factors: list[int] = []
     note = ""
     for part, step in _ancestors(data, steps):
-        number = _number(part, "replicas", "count", "instances", "parallelTrialCount")
-        if number is None and (least := _number(part, "minReplicas", "minRunners")) is not None:
+        number = number_of(part, "replicas", "count", "instances", "parallelTrialCount")
+        if number is None and (least := number_of(part, "minReplicas", "minRunners")) is not None:
             number = max(least, 1)
-            most = _number(part, "maxReplicas", "maxRunners")
+            most = number_of(part, "maxReplicas", "maxRunners")
             note = f"it is scaled between {least} and {'any number' if most is None else most} pods: {number} counted"
         if "workerTemplate" in part and (group := _group_pods(part, step)) is not None:
             number = group
@@ -73,7 +65,7 @@ def _count_generic(data: Mapping[str, Any], steps: Steps) -> Count:
 
 def _job_pods(spec: Mapping[str, Any]) -> int | None:
     """Return how many pods the specification of a Job runs at a time, None where it says nothing."""
-    parallel, completions = _number(spec, "parallelism"), _number(spec, "completions")
+    parallel, completions = number_of(spec, "parallelism"), number_of(spec, "completions")
     if parallel is None and completions is None:
         return None
     parallel = 1 if parallel is None else parallel
@@ -83,7 +75,7 @@ def _job_pods(spec: Mapping[str, Any]) -> int | None:
 def _group_pods(template: Mapping[str, Any], step: str | int) -> int | None:
     """Return how many pods of a LeaderWorkerSet's group have a template. Of `size` pods one is the leader, which has
     the workers' template where it has none of its own."""
-    size = _number(template, "size")
+    size = number_of(template, "size")
     if step == "workerTemplate" and size is not None:
         return size - 1 if template.get("leaderTemplate") and size else size
     return 1 if step in ("leaderTemplate", "workerTemplate") else None
@@ -96,11 +88,6 @@ def _product(factors: list[int]) -> int:
     return result
 
 
-def _spec(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec = data.get("spec")
-    return spec if isinstance(spec, dict) else {}
-
-
 def _count_ray(data: Mapping[str, Any], steps: Steps) -> Count:
     """A cluster has one head; a group of workers has `replicas` within its bounds, of `numOfHosts` pods each."""
     ways = _ancestors(data, steps)
@@ -109,14 +96,17 @@ def _count_ray(data: Mapping[str, Any], steps: Steps) -> Count:
     group = next((part for part, _ in reversed(ways) if "groupName" in part), None)
     if group is None:
         return Count(None)
-    least, most = _number(group, "minReplicas") or 0, _number(group, "maxReplicas")
-    number = max(_number(group, "replicas") or 0, least)
+    least, most = number_of(group, "minReplicas") or 0, number_of(group, "maxReplicas")
+    number = max(number_of(group, "replicas") or 0, least)
     number = number if most is None else min(number, most)
-    hosts = _number(group, "numOfHosts") or 1
+    hosts = number_of(group, "numOfHosts") or 1
     scaled = any(part.get("enableInTreeAutoscaling") is True for part, _ in ways)
     bounds = f"{least} and {'any number' if most is None else most}"
     note = f"Ray scales group {group['groupName']} between {bounds} replicas: {number} counted" if scaled else ""
     return Count(0 if group.get("suspend") is True else number * hosts, note)
+
+
+_QUEUE_PROXY = ", without its own container queue-proxy"
 
 
 def _count_knative(data: Mapping[str, Any], steps: Steps) -> Count:
@@ -130,9 +120,9 @@ def _count_knative(data: Mapping[str, Any], steps: Steps) -> Count:
     prefix = "autoscaling.knative.dev/"
     least = annotations.get(f"{prefix}min-scale", annotations.get(f"{prefix}minScale"))
     if not str(least).isdecimal():
-        return Count(1, f"Knative scales it by its requests: 1 counted ({prefix}min-scale says how many there are)")
-    number = max(int(str(least)), 1)
-    return Count(number, f"Knative scales it by its requests from {least} on: {number} counted")
+        return Count(1, f"Knative scales it by its requests: 1 counted ({prefix}min-scale is the least){_QUEUE_PROXY}")
+    number = max(int(str(least)[:10]), 1)
+    return Count(number, f"Knative scales it by its requests, at least {number} counted{_QUEUE_PROXY}")
 
 
 def _count_broadcast(_: Mapping[str, Any], __: Steps) -> Count:
@@ -141,7 +131,7 @@ def _count_broadcast(_: Mapping[str, Any], __: Steps) -> Count:
 
 
 def _count_mini_cluster(data: Mapping[str, Any], _: Steps) -> Count:
-    return Count(_number(_spec(data), "size"))
+    return Count(number_of(part_of(data, "spec"), "size"))
 
 
 def _count_runtime(data: Mapping[str, Any], steps: Steps) -> Count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from podslice.api.manifests.objects import ManifestObject, describe_value, join_path
@@ -34,6 +34,46 @@ class FoundPod(NamedTuple):
     roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     is_custom: bool = False
+
+
+class PassedOver(NamedTuple):
+    """An object that may stand for pods of which none can be read, and why."""
+
+    object: ManifestObject
+    why: str
+
+
+Key = Callable[[ManifestObject], str | None]
+"""Returns what objects are looked for by, None for an object that is not looked for."""
+
+
+class Others:
+    """All objects of an input, for an operator that makes pods of two of them."""
+
+    def __init__(self, objects: Iterable[ManifestObject]) -> None:
+        self._objects = list(objects)
+        self._by_name: dict[tuple[str, str], list[ManifestObject]] = {}
+        for one in self._objects:
+            self._by_name.setdefault((one.kind, str(one.metadata.get("name"))), []).append(one)
+        self._indexes: dict[Key, dict[str, list[ManifestObject]]] = {}
+
+    def by(self, key: Key, value: str) -> list[ManifestObject]:
+        """Return the objects for which `key` returns a value; the values of all objects are remembered."""
+        if key not in self._indexes:
+            index = self._indexes[key] = {}
+            for one in self._objects:
+                if (found := key(one)) is not None:
+                    index.setdefault(found, []).append(one)
+        return self._indexes[key].get(value, [])
+
+    def find(self, kind: str, namespace: str, name: str) -> ManifestObject | None:
+        """Return an object by its name; "" is the namespace of one that has none."""
+        found = self._by_name.get((kind, name), [])
+        return next((one for one in found if not namespace or one.namespace == namespace), None)
+
+
+Maker = Callable[[ManifestObject, Others], Iterator[FoundPod | PassedOver]]
+"""Yields the pods that an operator makes of an object. Nothing at all means that the object needs none of its own."""
 
 
 def name_template(found: ManifestObject, template: Mapping[str, Any], path: str, **more: Any) -> FoundPod:

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from podslice.api.manifests.builtin import REMEDY, check_kind, find_builtin_pod, has_builtin_pod
-from podslice.api.manifests.custom import PassedOver, find_custom_pods
-from podslice.api.manifests.found import FoundPod
+from podslice.api.manifests.custom import find_custom_pods
+from podslice.api.manifests.found import FoundPod, Others, PassedOver
 from podslice.api.manifests.loaded import LoadedPod, assign_names, load_found
 from podslice.api.manifests.objects import ManifestObject, find_objects
 from podslice.api.manifests.ownership import drop_owned, drop_repeated
@@ -115,7 +115,8 @@ def read_manifests(texts: list[Text], options: ReadOptions, errors: Iterable[Inp
     of files that could not be read."""
     reading = _Reading(options, errors)
     objects = drop_repeated(one for text in texts for one in reading.find_objects(text))
-    found = [pod for one in objects for pod in reading.find_pods(one)]
+    others = Others(objects)
+    found = [pod for one in objects for pod in reading.find_pods(one, others)]
     counted = drop_owned(found, objects)
     reading.drop_passed(counted.known)
     pods = [pod for one in counted.pods if one.replicas or options.idle for pod in reading.load(one)]
@@ -157,7 +158,7 @@ class _Reading:
         self.wrong += errors
         return objects
 
-    def find_pods(self, found: ManifestObject) -> list[FoundPod]:
+    def find_pods(self, found: ManifestObject, others: Others) -> list[FoundPod]:
         """Return the pods of an object, not yet decoded."""
         try:
             if has_builtin_pod(found):
@@ -167,7 +168,7 @@ class _Reading:
             self._add(error, found)
             return []
         pods = []
-        for one in find_custom_pods(found):
+        for one in find_custom_pods(found, others):
             if isinstance(one, FoundPod):
                 pods.append(one)
             else:
@@ -206,7 +207,7 @@ class _Reading:
                 self.wrong.append(InputError(f"holds no pods; {problem}", source=text.source, remedy=REMEDY))
             elif text.source in idle:
                 problem = f"holds no pods: {name_objects([idle[text.source]])} asks for 0"
-                self.wrong.append(InputError(problem, source=text.source, remedy="write how many are to run"))
+                self.wrong.append(InputError(problem, source=text.source, remedy="let it ask for 1 or more"))
             else:
                 self.wrong.append(_no_pods(text))
 

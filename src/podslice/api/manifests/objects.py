@@ -53,6 +53,11 @@ class ManifestObject(NamedTuple):
         return uid if isinstance(uid, str) else ""
 
     @property
+    def namespace(self) -> str:
+        """The namespace, `default` where none is written."""
+        return str(self.metadata.get("namespace") or "default")
+
+    @property
     def name(self) -> str:
         """Namespace and name for messages: `default/web`, `web` where no namespace is written."""
         metadata = self.metadata

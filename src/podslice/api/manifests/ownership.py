@@ -66,7 +66,7 @@ class _Owners:
         for one in objects:
             if one.uid:
                 self._by_uid[one.uid] = one
-                self._by_name[one.kind, _namespace(one), str(one.metadata.get("name"))] = one
+                self._by_name[one.kind, one.namespace, str(one.metadata.get("name"))] = one
 
     def of(self, found: ManifestObject) -> Iterator[ManifestObject]:
         """Yield the owners of an object in the list, the nearest first."""
@@ -88,7 +88,7 @@ class _Owners:
             if owner is not None:
                 yield owner
             else:
-                yield from self._above_missing(reference, _namespace(found))
+                yield from self._above_missing(reference, found.namespace)
 
     def _above_missing(self, reference: dict[str, Any], namespace: str) -> Iterator[ManifestObject]:
         """Yield the owner of an owner that is not in the list, as in `kubectl get deployments,pods`: by its name."""
@@ -96,7 +96,3 @@ class _Owners:
         for kind in _NAMED_AFTER.get(str(reference.get("kind")), ()):
             if (owner := self._by_name.get((kind, namespace, name))) is not None:
                 yield owner
-
-
-def _namespace(found: ManifestObject) -> str:
-    return str(found.metadata.get("namespace") or "default")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from podslice.api.manifests.custom import PassedOver
-from podslice.api.manifests.found import FoundPod
+from podslice.api.manifests.found import FoundPod, PassedOver
 from podslice.api.manifests.objects import ManifestObject
 from podslice.values.errors import InputError
 

@@ -15,7 +15,8 @@ _GROUPS_WITHOUT_PODS = frozenset(
     """
     acme.cert-manager.io argocd-image-updater.argoproj.io autoscaling.k8s.io bitnami.com
     cert-manager.io cilium.io config.openshift.io console.openshift.io crd.projectcalico.org eventing.knative.dev
-    external-secrets.io externaldns.k8s.io gateway.envoyproxy.io gateway.networking.k8s.io
+    external-secrets.io flows.knative.dev externaldns.k8s.io gateway.envoyproxy.io
+    gateway.networking.k8s.io
     generators.external-secrets.io getambassador.io helm.openshift.io image.openshift.io instance.kubevirt.io
     instancetype.kubevirt.io
     k8s.cni.cncf.io karpenter.azure.com karpenter.k8s.aws karpenter.sh keda.k8s.io kyverno.io machine.openshift.io
@@ -48,6 +49,7 @@ _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
         "monitoring.coreos.com": "AlertmanagerConfig PodMonitor Probe PrometheusRule ScrapeConfig ServiceMonitor",
         "networking.internal.knative.dev": "Certificate ClusterDomainClaim Ingress ServerlessService",
         "policy.kruise.io": "PodUnavailableBudget",
+        "sources.knative.dev": "PingSource SinkBinding",
         "serving.knative.dev": "DomainMapping Route",
         "serving.kserve.io": "InferenceGraph TrainedModel",
     }.items()

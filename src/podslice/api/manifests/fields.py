@@ -1,0 +1,34 @@
+"""Fields of plain data that may hold anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def part_of(data: Any, *steps: str) -> dict[str, Any]:
+    """Return the object at the end of steps, empty where something else or nothing is there."""
+    for step in steps:
+        data = data.get(step) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def objects_of(data: Any, name: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects in a list with their indexes; empty where there is none."""
+    found = data.get(name) if isinstance(data, dict) else None
+    return [(index, one) for index, one in enumerate(found if isinstance(found, list) else ()) if isinstance(one, dict)]
+
+
+def text_of(data: Mapping[str, Any], name: str) -> str:
+    """Return a text, "" where something else or nothing is there."""
+    found = data.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def number_of(data: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first of these fields that is a number of something, 0 or more."""
+    for name in names:
+        value = data.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None

@@ -1,0 +1,1 @@
+"""Pods that operators make of objects without a pod template; one module for each operator."""
