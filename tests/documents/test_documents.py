@@ -67,6 +67,7 @@ ELSEWHERE = {
     "NodeAuditList": "tests/kubectl/test_kubectl.py",
     "NodeUsageList": "tests/kubectl/test_kubectl.py",
     "PendingPodList": "tests/cluster/test_page.py",
+    "PodDiagnosis": "tests/advise/why/test_why.py",
     "PodFitList": "tests/cluster/test_page.py",
     "PodPlacement": "tests/kubectl/test_kubectl.py",
 }

@@ -116,12 +116,16 @@ class _Sources:
     def __call__(self) -> tuple[str, ...] | None:
         if any(_is_given(self._ctx, name) for name in (*_MACHINES, "here")):
             return None
-        if not self._bundle.sources and "here" not in {one.name for one in self._ctx.command.params}:
+        if not self._bundle.sources and not self._does_without():
             remedy = "name it with --machine, --sysfs or --from"
             raise InputError("does not describe the machine", source=self._bundle.name, remedy=remedy)
         # whatif takes each value of its --from as a machine of its own.
         takes_one = "sources" in {one.name for one in self._ctx.command.params}
         return self._bundle.sources[:1] if takes_one else self._bundle.sources or None
+
+    def _does_without(self) -> bool:
+        """Whether the command takes no machine in place of a missing one."""
+        return self._ctx.command.name in ("lint", "why") or "here" in {one.name for one in self._ctx.command.params}
 
 
 class _StateFolder:

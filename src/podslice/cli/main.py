@@ -42,6 +42,7 @@ COMMANDS = {
     "whatif": LazyCommand(
         "podslice.advise.whatif.command", "Compare kubelet configurations and machines for the same pods."
     ),
+    "why": LazyCommand("podslice.advise.why.command", "Say why a pod was refused, waits, or runs where it does."),
 }
 
 

@@ -46,6 +46,7 @@ KINDS: dict[str, Kind] = {
     "NodeAuditList": Kind("podslice.kubectl.documents", "kubectl podslice audit"),
     "NodeUsageList": Kind("podslice.kubectl.documents", "kubectl podslice top"),
     "PendingPodList": Kind("podslice.cluster_view.answers", "podslice cluster pending"),
+    "PodDiagnosis": Kind("podslice.advise.why.documents", "podslice why"),
     "PodFitList": Kind("podslice.cluster_view.answers", "podslice cluster fit"),
     "PodPlacement": Kind("podslice.kubectl.documents", "kubectl podslice pod"),
     "ReservationAdvice": Kind("podslice.advise.reserve.advise", "podslice reserve"),

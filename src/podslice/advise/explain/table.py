@@ -30,7 +30,7 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
     story = list(_story(explanation))
     parts = [wrap_lines("\n".join([story[0], story.pop()] if refused else story), width)]
     if refused:
-        parts.append(wrap_lines(_fixes(explanation.fixes, wide=wide), width))
+        parts.append(wrap_lines(fixes_text(explanation.fixes, wide=wide), width))
         parts.append(wrap_lines("\n".join(story[1:]), width))
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
@@ -48,7 +48,7 @@ def resize_text(explanation: ResizeExplanation, *, wide: bool = False, width: in
     colour = "green" if explanation.granted else "red"
     parts = [wrap_lines("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
     if not explanation.granted:
-        parts.append(wrap_lines(_fixes(explanation.fixes, wide=wide, title=_LETS_IN), width))
+        parts.append(wrap_lines(fixes_text(explanation.fixes, wide=wide, title=_LETS_IN), width))
     return "\n\n".join(parts)
 
 
@@ -122,7 +122,8 @@ def losses_text(fix: Fix) -> str:
     return "; ".join(LOSSES[name] for name in fix.losses)
 
 
-def _fixes(fixes: tuple[Fix, ...], *, wide: bool, title: str = _FITS) -> str:
+def fixes_text(fixes: tuple[Fix, ...], *, wide: bool, title: str = _FITS) -> str:
+    """Return the fixes as a numbered list, those that give up a guarantee last."""
     if not fixes:
         return "No change in the searched classes makes it fit (docs/explain.md lists them)."
     lines = [style(title, bold=True)]

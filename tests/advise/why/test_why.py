@@ -1,0 +1,245 @@
+"""`podslice why`: the first line is the cause, and what was reported is never mixed up with what is expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.advise.why.diagnosis import CODES
+from podslice.advise.why.reported import read_events, read_reported
+from podslice.host.bundle.layout import EVENTS, MACHINE, NODE, PODS, Manifest, Missing
+from podslice.host.bundle.redact import redact_pod
+from tests.host import bundles
+from tests.host.bundles import Json
+from tests.read_documents import read_document
+from tests.shell import ROOT
+from tests.shell import podslice as run
+
+
+def write(path: Path, *pods: Json, without: tuple[str, ...] = (), state: tuple[Json, ...] | None = None) -> Path:
+    """A bundle with these pods, and the state that `state` leaves (default: the running ones of `bundles`)."""
+    made = bundles.parts()
+    made.put(PODS, {"apiVersion": "v1", "kind": "List", "items": list(map(redact_pod, pods))})
+    if state is not None:
+        made.files |= {f"kubelet/{name}": data for name, data in bundles.state_files(state).items()}
+    for name in [name for name in made.files if name.startswith(without)] if without else []:
+        del made.files[name]
+    path.write_bytes(made.archive(Manifest(node="n7", missing=(Missing("kubelet/pods", "it was not asked"),))))
+    return path
+
+
+def ask(bundle: Path, pod: str, *words: str, code: int = 1) -> Json:
+    answer = run("why", pod, "--node", bundle, "--no-predicates", "-o", "json", *words)
+    assert answer.returncode == code, answer.stderr
+    return read_document(answer.stdout, "PodDiagnosis")
+
+
+def test_refused_pod(tmp_path: Path) -> None:
+    """The first line names kubelet, pod, reason and the numbers that decide; then what was said, what is expected, the
+    commands, the events, and what it rests on."""
+    bundle = bundles.write(tmp_path / "n7.tar.gz")
+    answer = run("why", "big", "--node", bundle, "--no-predicates")
+    assert answer.returncode == 1
+    lines = answer.stdout.splitlines()
+    assert lines[0].startswith("The kubelet of n7 refused shop/big with TopologyAffinityError: enough CPUs are free, ")
+    assert "NUMA 0: cpu needs 6, 3 free; NUMA 1: cpu needs 6, 4 free" in lines[0]
+    assert lines[1] == (
+        "The kubelet said at 2026-11-27T09:00:00Z: TopologyAffinityError: Resources cannot be allocated with Topology "
+        "locality"
+    )
+    assert lines[2].endswith("on which no pod started later: refused with TopologyAffinityError.")
+    assert "kubectl delete pod -n shop big" in answer.stdout
+    assert "TopologyAffinityError  Resources cannot be allocated with Topology locality" in answer.stdout
+    assert f"--config {bundle}/api/configz.json" in answer.stdout
+    assert "0     6/3" not in answer.stdout
+    assert "0     6/3" in run("why", "big", "--node", bundle, "--no-predicates", "-o", "wide").stdout
+
+
+def test_documents(tmp_path: Path) -> None:
+    bundle = write(tmp_path / "n7.tar.gz", *bundles.RUNNING, bundles.REFUSED)
+    found = ask(bundle, "shop/big")
+    assert (found["code"], found["reason"], found["phase"]) == ("refused", "TopologyAffinityError", "Failed")
+    assert found["then"]["code"] == "cpu-scattered"
+    assert [event["reason"] for event in found["events"]] == ["TopologyAffinityError"]
+    assert found["missing"] == ["kubelet/pods: it was not asked"]
+    assert found["provenance"]["pods"]["counted"] == 2
+
+
+def test_node_as_it_was(tmp_path: Path) -> None:
+    """A pod that started after the refusal does not count then, and counts now."""
+    late = bundles.pod("web", 4, started="2026-11-27T09:30:00Z")
+    refused = {**bundles.REFUSED, "spec": bundles.pod("big", 5)["spec"]}
+    found = ask(write(tmp_path / "a.tar.gz", bundles.pod("db", 3), late, refused), "big")
+    assert found["code"] == "unexplained"
+    assert found["then"]["admitted"]
+    assert not found["now"]["admitted"]
+    assert "podslice, on the node as it was then (shop/web started later): admitted." in found["evidence"]
+
+
+def test_refused_then_and_admitted_now(tmp_path: Path) -> None:
+    """What would be admitted now only has to be made again; nothing does that with a refused pod."""
+    gone = write(tmp_path / "b.tar.gz", bundles.pod("db", 3), bundles.REFUSED, state=(bundles.pod("db", 3),))
+    small = {**bundles.REFUSED, "spec": bundles.pod("big", 4)["spec"]}
+    found = ask(write(gone, bundles.pod("db", 3), small, state=(bundles.pod("db", 3),)), "big")
+    assert found["code"] == "unexplained"
+    assert any("create it again: kubectl delete pod -n shop big" in line for line in found["advice"])
+    owned = {**small, "metadata": {**small["metadata"], "ownerReferences": [{"kind": "Job", "controller": True}]}}
+    found = ask(write(gone, bundles.pod("db", 3), owned, state=(bundles.pod("db", 3),)), "big")
+    assert any("its Job makes a new one" in line for line in found["advice"])
+
+
+def test_pod_that_ended_since(tmp_path: Path) -> None:
+    """A pod that ran at the refusal and has ended since explains why there is room now."""
+    end = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-11-27T09:10:00Z"}}
+    batch = bundles.pod("batch", 4, phase="Succeeded", containerStatuses=[{"name": "main", "state": end}])
+    small = {**bundles.REFUSED, "spec": bundles.pod("big", 4)["spec"]}
+    state = (bundles.pod("db", 3),)
+    found = ask(write(tmp_path / "c.tar.gz", bundles.pod("db", 3), batch, small, state=state), "big")
+    assert "shop/batch ran then, and is not counted, because it has ended since." in found["evidence"]
+
+
+def test_another_reason(tmp_path: Path) -> None:
+    """What the kubelet said and what podslice expects stand side by side where they differ."""
+    other = {**bundles.REFUSED, "status": {**bundles.REFUSED["status"], "reason": "UnexpectedAdmissionError"}}
+    found = ask(write(tmp_path / "d.tar.gz", *bundles.RUNNING, other), "big")
+    assert found["code"] == "refused-otherwise"
+    assert "with UnexpectedAdmissionError, and podslice expects TopologyAffinityError there" in found["cause"]
+
+
+@pytest.mark.parametrize("without", [(MACHINE,), ("kubelet/",), (MACHINE, "kubelet/")])
+def test_no_pod_is_named_on_assumptions(tmp_path: Path, without: tuple[str, ...]) -> None:
+    """Where the machine or the owners are assumed, numbers say so, and no running pod is named for a restart."""
+    bundle = write(tmp_path / "e.tar.gz", *bundles.RUNNING, bundles.REFUSED, without=without)
+    found = ask(bundle, "big")
+    assert not any("kubectl delete pod -n shop db" in line or "shop web" in line for line in found["advice"])
+    assert not any(fix["pods"] for fix in (found["now"] or {"fixes": []})["fixes"])
+    whole = ask(write(tmp_path / "f.tar.gz", *bundles.RUNNING, bundles.REFUSED), "big")
+    assert any(fix["pods"] for fix in whole["now"]["fixes"])
+
+
+def test_no_machine_is_never_this_one(tmp_path: Path) -> None:
+    """Without a machine the kubelet's own words are the answer."""
+    bundle = write(tmp_path / "g.tar.gz", *bundles.RUNNING, bundles.REFUSED, without=(MACHINE, NODE))
+    found = ask(bundle, "big")
+    assert found["then"] is None
+    assert found["cause"].endswith(": Resources cannot be allocated with Topology locality")
+    assert any(line.startswith("the machine: nothing was tried again") for line in found["missing"])
+
+
+def test_node_that_cannot_be_started(tmp_path: Path) -> None:
+    """A contradiction between machine and state is named, and the kubelet's words are still the answer."""
+    bundle = write(tmp_path / "h.tar.gz", *bundles.RUNNING, bundles.REFUSED)
+    answer = run("why", "big", "--node", bundle, "--machine", "xeon-6338-2s", "-o", "json")
+    found = read_document(answer.stdout, "PodDiagnosis")
+    assert found["code"] == "refused"
+    assert any(line.startswith("the node, which cannot be started: ") for line in found["missing"])
+
+
+def container(state: Json, **facts: Any) -> list[Json]:
+    return [{"name": "main", "state": state, **facts}]
+
+
+@pytest.mark.parametrize(
+    ("phase", "node", "status", "code", "cause"),
+    [
+        ("Running", "n7", {"containerStatuses": container({"running": {}})}, "runs", "shop/db runs on n7"),
+        ("Pending", "n7", {}, "waiting", "shop/db is on n7 and was not refused; it waits: no container yet"),
+        (
+            "Pending", "n7",
+            {"containerStatuses": container({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})},
+            "waiting", "shop/db is on n7 and was not refused; container main waits: ImagePullBackOff: no such image",
+        ),
+        (
+            "Running", "n7",
+            {"containerStatuses": container({"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=3,
+                                            lastState={"terminated": {"reason": "OOMKilled", "exitCode": 137}})},
+            "crashing", "shop/db was admitted on n7; container main ended 3 times (OOMKilled, exit code 137)",
+        ),
+        (
+            "Failed", "n7", {"reason": "Evicted", "message": "The node was low on resource: memory."},
+            "ended", "shop/db has ended (Failed): Evicted: The node was low on resource: memory.",
+        ),
+        (
+            "Failed", "n7", {"containerStatuses": container({"terminated": {"exitCode": 2, "reason": "Error"}})},
+            "ended", "shop/db has ended (Failed): container main ended with exit code 2 (Error)",
+        ),
+        (
+            "Pending", "",
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                             "message": "0/3 nodes are available: 3 Insufficient cpu."}]},
+            "unscheduled", "shop/db has no node: Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.",
+        ),
+        ("Pending", "", {}, "unscheduled", "shop/db has no node: no scheduler has tried it yet"),
+    ],
+)  # fmt: skip
+def test_other_pods(tmp_path: Path, phase: str, node: str, status: Json, code: str, cause: str) -> None:
+    """A pod that was not refused: what it waits for, how it ended, or that it runs."""
+    pod = bundles.pod("db", 3, phase=phase, **status)
+    pod["spec"]["nodeName"] = node
+    found = ask(write(tmp_path / "i.tar.gz", pod), "db", code=0 if code in ("runs", "waiting") else 1)
+    assert (found["code"], found["cause"]) == (code, cause)
+
+
+def test_running_pod_has_its_cpus(tmp_path: Path) -> None:
+    """The CPUs come from the state files, and a container without CPUs of its own has a reason."""
+    shares = bundles.pod("shares", 1)
+    shares["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    shares["status"]["qosClass"] = "Burstable"
+    bundle = write(tmp_path / "j.tar.gz", *bundles.RUNNING, shares)
+    assert ask(bundle, "web", code=0)["evidence"] == ["Container main owns CPUs 1,3,9,11 on NUMA 1."]
+    assert ask(bundle, "shares", code=0)["evidence"] == [
+        "Container main has no CPUs of its own: the pod is not Guaranteed: it shares."
+    ]
+
+
+def test_names_and_files(tmp_path: Path) -> None:
+    """A pod is named alone or with its namespace, or is a file; what is not there is answered with what is."""
+    bundle = write(tmp_path / "k.tar.gz", *bundles.RUNNING, bundles.REFUSED)
+    path = tmp_path / "big.json"
+    path.write_text(json.dumps(bundles.REFUSED))
+    assert ask(bundle, str(path))["cause"] == ask(bundle, "big")["cause"] == ask(bundle, "shop/big")["cause"]
+    answer = run("why", "bog", "--node", bundle)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "'bog' is none of the pods, and no file" in answer.stderr
+    answer = run("why", "big")
+    assert (answer.returncode, "no pods are given" in answer.stderr) == (2, True)
+    other = bundles.pod("big", 2)
+    other["metadata"] |= {"namespace": "lab", "uid": "other"}
+    twice = write(tmp_path / "l.tar.gz", bundles.REFUSED, other)
+    assert "is the name of 2 pods (write one of shop/big, lab/big)" in run("why", "big", "--node", twice).stderr
+    many = tmp_path / "many.json"
+    many.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(bundles.RUNNING)}))
+    assert "holds 2 pods (shop/db, shop/web)" in run("why", many, "--node", bundle).stderr
+
+
+@pytest.mark.parametrize("value", [None, 3, "x", [], {}, [None], {"state": 3}, True])
+def test_odd_objects_are_read(value: Any) -> None:
+    """No field of a pod or an event makes reading fail."""
+    for field in ("metadata", "spec", "status"):
+        assert read_reported({field: value}).namespace == "default"
+    names = ("reason", "message", "startTime", "conditions", "containerStatuses", "initContainerStatuses")
+    read_reported({"status": dict.fromkeys(names, value), "metadata": {"ownerReferences": value}})
+    read_reported({"status": {"containerStatuses": [{"state": {"waiting": value}, "lastState": value}]}})
+    assert len(read_events([value, {"reason": value, "series": value, "count": value}])) <= 2
+
+
+def test_codes_are_documented() -> None:
+    text = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    for code, meaning in CODES.items():
+        assert f"| `{code}` | {meaning} |" in text
+
+
+def test_events_of_other_pods_are_not_shown(tmp_path: Path) -> None:
+    """An event counts for the pod of its name, namespace and UID."""
+    bundle = write(tmp_path / "m.tar.gz", *bundles.RUNNING, bundles.REFUSED)
+    about = {**bundles.EVENT["involvedObject"]}
+    others = [
+        {**bundles.EVENT, "involvedObject": {**about, **change}}
+        for change in ({"name": "db"}, {"namespace": "lab"}, {"uid": "an older one"}, {"kind": "Job"})
+    ]
+    path = tmp_path / Path(EVENTS).name
+    path.write_text(json.dumps({"kind": "EventList", "items": [*others, bundles.EVENT]}))
+    assert len(ask(bundle, "big", "--events", str(path))["events"]) == 1
