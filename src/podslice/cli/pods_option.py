@@ -72,7 +72,8 @@ def read_pods(
     Raises `InputError` with everything that is wrong in any of them.
     """
     from podslice.api.manifests.loaded import assign_names
-    from podslice.api.manifests.manifest import ReadOptions, load_manifests
+    from podslice.api.manifests.manifest import load_manifests
+    from podslice.api.manifests.pipeline import ReadOptions
 
     loaded, notes = load_manifests(files, ReadOptions(replicas, validate, strict, none_is_fine))
     ended = [] if none_is_fine else _ended_beside_others(loaded)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import yaml
 
 from podslice.reading.files import MAX_TEXT_BYTES
+from podslice.reading.log_sections import drop_log_sections
 from podslice.reading.scalars import FALSES, NULLS, TAG, TRUES, number_text, parse_plain_scalar
 from podslice.reading.yaml_events import MAX_DEPTH, Builder, DuplicateKeyError, FaultError
 from podslice.values.errors import InputError
@@ -30,7 +31,7 @@ def load_documents(
     duplicate key, unless `duplicates` is a list that collects such keys; their last value counts then."""
     if len(text) > MAX_TEXT_BYTES:
         raise InputError(f"is {len(text)} bytes long", source=source, remedy=f"at most {MAX_TEXT_BYTES} are read")
-    text = text.removeprefix("\ufeff")
+    text = drop_log_sections(text.removeprefix("\ufeff"))
     if text.lstrip()[:1] in ("{", "["):
         try:
             return _load_json(text, source, most_nodes)

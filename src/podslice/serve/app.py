@@ -13,7 +13,8 @@ from typing import NamedTuple
 from podslice.advise.explain.explain import explain_each
 from podslice.advise.explain.page import ShownExplanation, answer_fragment
 from podslice.api.manifests.loaded import assign_names
-from podslice.api.manifests.manifest import ReadOptions, read_text_manifests
+from podslice.api.manifests.manifest import read_text_manifests
+from podslice.api.manifests.pipeline import ReadOptions
 from podslice.evidence.provenance import Provenance
 from podslice.node.node import Node
 from podslice.serve.pages import node_fragment, problem_fragment, shell

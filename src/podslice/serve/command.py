@@ -32,7 +32,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
       podslice serve --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       podslice serve --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
     """
-    from podslice.api.manifests.manifest import ReadOptions
+    from podslice.api.manifests.pipeline import ReadOptions
     from podslice.serve.app import App, ShownNode
     from podslice.service.http.page_server import PageServer, check_binding
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.api.manifests.manifest import LoadedPod, Manifests, ReadOptions, read_text_manifests
+from podslice.api.manifests.loaded import LoadedPod
+from podslice.api.manifests.manifest import Manifests, read_text_manifests
+from podslice.api.manifests.pipeline import ReadOptions
 from podslice.api.pod.spec import Container
 from podslice.values.errors import InputError
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.api.manifests.manifest import Manifests, ReadOptions, Text, read_manifests, read_text_manifests
+from podslice.api.manifests.manifest import Manifests, read_manifests, read_text_manifests
+from podslice.api.manifests.pipeline import ReadOptions
+from podslice.api.manifests.texts import Text
 from podslice.values.errors import InputError
 
 RESOURCES = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}}

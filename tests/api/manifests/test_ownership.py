@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from podslice.api.manifests.manifest import Manifests, ReadOptions, read_text_manifests
+from podslice.api.manifests.manifest import Manifests, read_text_manifests
+from podslice.api.manifests.pipeline import ReadOptions
 
 POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "app:1"}]}
 VERSIONS = {

@@ -110,7 +110,8 @@ def inspect(
 
     Exit codes: 0 all well, 1 the API server would refuse a pod, 2 bad input.
     """
-    from podslice.api.manifests.manifest import ReadOptions, load_manifests
+    from podslice.api.manifests.manifest import load_manifests
+    from podslice.api.manifests.pipeline import ReadOptions
     from podslice.config.limit_range import load_limit_ranges
 
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from podslice.api.manifests.builtin import find_builtin_pod, has_builtin_pod
 from podslice.api.manifests.found import FoundPod, Maker, Others, PassedOver, name_roles
-from podslice.api.manifests.objects import ManifestObject, Place, join_path
+from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.operators.argo import workflow_pods
 from podslice.api.manifests.operators.kserve import inference_pods
 from podslice.api.manifests.operators.kubevirt import launcher_pods
@@ -77,9 +77,8 @@ def _by_shape(found: ManifestObject, others: Others, depth: int) -> Iterator[Fou
 
 def _carried(around: ManifestObject, shape: Shape, others: Others, depth: int) -> Iterator[FoundPod | PassedOver]:
     """Yield the pods of an object inside another one."""
-    place = around.place
-    inner = ManifestObject(Place(place.source, place.document, place.shown, join_path(place.path, shape.path)),
-                           dict(shape.template))  # fmt: skip
+    place = around.place._replace(path=join_path(around.place.path, shape.path))
+    inner = ManifestObject(place, dict(shape.template))
     if depth > _MAX_NESTING:
         yield PassedOver(inner, f"it is inside more than {_MAX_NESTING} objects")
     elif has_builtin_pod(inner):

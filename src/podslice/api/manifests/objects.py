@@ -11,12 +11,13 @@ from podslice.values.errors import InputError
 
 class Place(NamedTuple):
     """Where an object is: a zero-based document of a file, and the path in it. `shown` is the number of the document in
-    messages, None in a file of one."""
+    messages, None in a file of one; `input` is the file or folder that the user named."""
 
     source: str
     document: int
     shown: int | None
     path: str
+    input: str
 
     def error(self, problem: str, remedy: str = "", path: str = "") -> InputError:
         """Return an error about the object, or about a path below it."""
@@ -65,7 +66,9 @@ class ManifestObject(NamedTuple):
         return f"{metadata['namespace']}/{name}" if metadata.get("namespace") else str(name)
 
 
-def find_objects(documents: list[Any], source: str, remedy: str) -> tuple[list[ManifestObject], list[InputError]]:
+def find_objects(
+    documents: list[Any], source: str, remedy: str, input_: str = ""
+) -> tuple[list[ManifestObject], list[InputError]]:
     """Return the objects of all documents of a file, in order, and an error for each part that is none. `remedy` says
     what would be."""
     objects: list[ManifestObject] = []
@@ -73,7 +76,7 @@ def find_objects(documents: list[Any], source: str, remedy: str) -> tuple[list[M
     for index, document in enumerate(documents):
         shown = index if len(documents) > 1 else None
         for path, value in _flatten(document, ""):
-            place = Place(source, index, shown, path)
+            place = Place(source, index, shown, path, input_ or source)
             if not isinstance(value, dict):
                 errors.append(place.error(f"expected an object, got {describe_value(value)}", remedy))
             elif not isinstance(value.get("kind"), str):

@@ -1,0 +1,75 @@
+"""Files and folders of manifests, read one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from podslice.reading.files import read_text
+from podslice.reading.folders import find_object_files, may_hold_pods
+from podslice.reading.yaml import load_documents
+from podslice.values.errors import InputError
+
+
+class Text(NamedTuple):
+    """The documents of a file, and what messages call it; `problem` says why they cannot be read.
+
+    A file of a `folder` may be of any program and need not have pods: the folder has to have some.
+    """
+
+    documents: list[Any]
+    source: str
+    folder: str = ""
+    problem: InputError | None = None
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of its documents."""
+        return {str(document.get("kind")) for document in self.documents if isinstance(document, dict)}
+
+    @property
+    def lists_none(self) -> bool:
+        """Whether it is a List without items. A kubelet's own list of no pods has `items: null`, as Go writes it."""
+        return bool(self.documents) and all(map(_is_empty_list, self.documents))
+
+
+def read_texts(paths: Iterable[str]) -> Iterator[Text]:
+    """Yield the documents of files (`-`: standard input) and of the files of folders, which need not be in memory
+    together."""
+    for path in paths:
+        source = "stdin" if path == "-" else path
+        try:
+            files = find_object_files(path)
+            if files is None:
+                yield Text(load_documents(read_text(path), source), source)
+                continue
+        except InputError as error:
+            yield Text([], source, problem=error)
+            continue
+        yield Text([], source, source)
+        for file in files:
+            yield _read_in_folder(file, source)
+
+
+def _read_in_folder(path: str, folder: str) -> Text:
+    """Return the objects of a file of a folder; none of a file that holds no pods, or is of another program."""
+    try:
+        text = read_text(path)
+        documents = load_documents(text, path) if may_hold_pods(text) else []
+    except InputError as error:
+        return Text([], path, folder, error)
+    return Text([one for one in documents if isinstance(one, dict) and isinstance(one.get("kind"), str)], path, folder)
+
+
+def may_be_object(document: Any) -> bool:
+    """Whether a document may be a Kubernetes object; False for YAML of other programs, which is made of fields as
+    well."""
+    if isinstance(document, dict):
+        return "kind" in document or "apiVersion" in document
+    return not isinstance(document, list)
+
+
+def _is_empty_list(document: Any) -> bool:
+    if not isinstance(document, dict) or document.get("kind") not in ("List", "PodList"):
+        return False
+    return "items" in document and document["items"] in (None, [])
