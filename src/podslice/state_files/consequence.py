@@ -15,22 +15,28 @@ from podslice.machine.memory_accounts import default_machine_state
 from podslice.machine.model import CPUTopology, Machine
 from podslice.node.checkpoints import allocation as checkpoint_allocation
 from podslice.node.checkpoints import guard_state, policy_state, restore
+from podslice.node.checkpoints.content import read_content
 from podslice.node.checkpoints.names import (
     ALLOCATED_STATE_FILE,
+    CLAIM_STATE_FILE,
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
     GUARD_STATE_FILE,
     MEMORY_STATE_FILE,
     POLICY_STATE_FILE,
     STATE_DIRECTORY,
+    STATUS_STATE_FILE,
     place_of,
 )
+from podslice.node.checkpoints.pod_status import FIRST_WITHOUT
 from podslice.node.checkpoints.releases import FileKind, Release, load_cpu, load_memory
+from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices import checkpoint as checkpoint_devices
 from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.values.cpuset import Bits
 from podslice.values.errors import StartError, UpstreamDefectError
-from podslice.values.go.gojson import CheckpointError
+from podslice.values.go.gojson import CORRUPT, CheckpointError
+from podslice.values.golang import quote
 
 PATHS: dict[FileKind, str] = {
     "cpu": f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
@@ -39,6 +45,8 @@ PATHS: dict[FileKind, str] = {
     "allocation": f"{STATE_DIRECTORY}/{ALLOCATED_STATE_FILE}",
     "policy": f"{STATE_DIRECTORY}/{POLICY_STATE_FILE}",
     "guard": f"{STATE_DIRECTORY}/{GUARD_STATE_FILE}",
+    "dra": f"{STATE_DIRECTORY}/{CLAIM_STATE_FILE}",
+    "pod-status": f"{STATE_DIRECTORY}/{STATUS_STATE_FILE}",
 }
 
 
@@ -68,6 +76,10 @@ def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, 
         return ""
     if kind == "allocation":
         return _allocation_error(data, path)
+    if kind == "dra":
+        return _claims_error(data)
+    if kind == "pod-status":
+        return _status_error(data, reader, path)
     try:
         if kind == "cpu":
             _check_cpu(data, reader, facts, path)
@@ -81,9 +93,9 @@ def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, 
 
 
 class Consequence(NamedTuple):
-    """Whether a kubelet that finds the file starts, and a sentence that says how."""
+    """Whether a kubelet that finds the file starts (None: what is given does not say), and a sentence that says how."""
 
-    starts: bool
+    starts: bool | None
     text: str
 
 
@@ -91,7 +103,7 @@ def start_consequence(
     data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = ""
 ) -> Consequence | None:
     """Return whether a kubelet starts with the file, and what it then knows or why it does not. None where that is not
-    known: for records of granted resources and releases before 1.36."""
+    known: for records of granted resources and releases before 1.36, and for claims before 1.34."""
     if kind == "device":
         try:
             checkpoint_devices.load(data)
@@ -104,13 +116,61 @@ def start_consequence(
         return _guard_consequence(data, reader)
     if kind == "memory" and reader.minor < 21:
         return Consequence(True, f"a kubelet {reader} has no Memory Manager and ignores the file")
-    if kind == "allocation" and reader.minor < 36:
+    if (kind == "allocation" and reader.minor < 36) or (kind == "dra" and reader.minor < _FIRST_WITH_CLAIMS):
         return None
+    if kind == "pod-status" and reader.minor >= FIRST_WITHOUT:
+        return Consequence(True, f"a kubelet {reader} does not read the file: it has {ALLOCATED_STATE_FILE} instead")
+    if kind == "cpu" and not facts.containers and _needs_containers(data):
+        text = "depends on the containers that it finds: --containers FILE gives them (crictl ps -a -o json)"
+        return Consequence(None, f"whether a kubelet {reader} starts {text}")
     refusal = start_error(data, kind, reader, facts, path)
+    gate = _GATES.get(kind, "")
     if refusal:
-        return Consequence(False, f"a kubelet {reader} does not start: {refusal}")
+        return Consequence(False, f"a kubelet {reader}{gate} does not start: {refusal}")
+    if kind in ("dra", "pod-status"):
+        return Consequence(True, f"a kubelet {reader}{gate} starts with it")
     checked = "" if facts.machine is not None or kind == "allocation" else " (not checked against a machine)"
     return Consequence(True, f"a kubelet {reader} starts with this state{checked}")
+
+
+_FIRST_WITH_CLAIMS = 34
+"""The first kubelet with claims on by default."""
+_GATES: Mapping[FileKind, str] = {"pod-status": " with InPlacePodVerticalScaling on"}
+
+
+def _needs_containers(data: bytes) -> bool:
+    """Whether an intact CPU file has entries by container id."""
+    try:
+        content = read_content(data)
+    except CheckpointError:
+        return False
+    checkpoint = content.checkpoint
+    return content.intact and isinstance(checkpoint, CPUCheckpoint) and bool(checkpoint.entries_v1)
+
+
+def _claims_error(data: bytes) -> str:
+    """Return the error of a kubelet's start with a record of claims; empty for none."""
+    before = "could not initialize checkpoint manager, please drain node and remove DRA state file, err: "
+    try:
+        content = read_content(data)
+    except CheckpointError as error:
+        return f"{before}{error}"
+    if content.kind != "dra" or not content.intact:
+        return f"{before}{CORRUPT}"
+    return ""
+
+
+def _status_error(data: bytes, reader: Release, path: str) -> str:
+    """Return the error with which a kubelet before 1.33 ends; empty for none."""
+    after = f"please drain this node and delete pod allocation checkpoint file {quote(path)} before restarting Kubelet"
+    try:
+        content = read_content(data)
+    except CheckpointError as error:
+        return f"could not restore state from checkpoint: {error}, {after}"
+    # A checksum over values of the kubelet that wrote the file cannot be checked here.
+    if content.has_unknown_checksum or content.intact:
+        return ""
+    return f"could not restore state from checkpoint: {CORRUPT}, {after}"
 
 
 def _policy_consequence(data: bytes, reader: Release) -> Consequence:

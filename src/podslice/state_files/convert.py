@@ -14,8 +14,10 @@ from operator import or_
 from typing import NamedTuple
 
 from podslice.node.checkpoints import data as checkpoint_data
+from podslice.node.checkpoints.claims import ClaimCheckpoint
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.guard_state import GuardContent
+from podslice.node.checkpoints.pod_status import StatusCheckpoint
 from podslice.node.checkpoints.policy_state import PolicyContent
 from podslice.node.checkpoints.releases import Release
 from podslice.node.cpu import checkpoint as checkpoint_cpu
@@ -63,9 +65,12 @@ def rewrite(kind: str, data: bytes, version: str, containers: Containers) -> byt
 def convert(content: Content, target: Release, containers: Containers) -> Rewritten:
     """Convert an intact file to the version that `target` writes. `containers` is needed only from or to CPU V1. Raises
     `InputError`."""
+    checkpoint = content.checkpoint
+    if isinstance(checkpoint, ClaimCheckpoint | StatusCheckpoint):
+        what = "claims" if content.kind == "dra" else "granted resources of a kubelet before 1.33"
+        raise InputError(f"holds {what}, which are not converted", remedy="leave the file as it is")
     if not content.intact:
         raise InputError("the checksum does not fit the content", remedy="run podslice state verify, then repair")
-    checkpoint = content.checkpoint
     if isinstance(checkpoint, AllocationCheckpoint | PolicyContent | GuardContent):
         what = {"allocation": "granted resources", "policy": "promises"}.get(content.kind, "files of the kernel")
         raise InputError(f"holds {what}, which have one format only", remedy="leave the file as it is")

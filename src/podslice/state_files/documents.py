@@ -8,15 +8,17 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from podslice.api.pod.spec import PodAllocation, ResourceList, ResourceRequirements
+from podslice.node.checkpoints.claims import ClaimCheckpoint, PreparedClaim
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.guard_state import GuardContent
+from podslice.node.checkpoints.pod_status import StatusCheckpoint
 from podslice.node.checkpoints.policy_state import PodCPUTexts, PolicyContent
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
 from podslice.node.memory.checkpoint import Block, MemoryCheckpoint, NUMANodeState
 from podslice.values.cpuset import format_bits
 
-FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
+FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy", "guard", "dra", "pod-status"]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 
@@ -110,6 +112,37 @@ class AllocationStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="ki
     entries: dict[str, GrantedPod]
 
 
+class StatusStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="pod-status"):
+    """pod_status_manager_state of kubelets before 1.33: granted resources, and the resizes that wait, by pod UID."""
+
+    entries: dict[str, GrantedPod]
+    resizes: dict[str, str]
+
+
+class ClaimedDevice(msgspec.Struct, frozen=True):
+    """A device of a claim; pool and device are empty in old files."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class ClaimOfPods(msgspec.Struct, frozen=True):
+    """A claim that the kubelet has prepared; `pods` are UIDs."""
+
+    namespace: str
+    name: str
+    uid: str
+    pods: tuple[str, ...]
+    devices: tuple[ClaimedDevice, ...]
+
+
+class ClaimStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="dra"):
+    """dra_manager_state: the claims that the kubelet has prepared."""
+
+    claims: tuple[ClaimOfPods, ...]
+
+
 class CPUsUnderResize(msgspec.Struct, frozen=True, rename="camel"):
     """CPUs and memory of a pod before or after a resize that is being written: CPU lists and memory blocks of its
     containers, and of the pod as a whole."""
@@ -170,7 +203,14 @@ class GuardStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, ta
 
 
 StateFile: TypeAlias = (
-    CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile | GuardStateFile
+    CPUStateFile
+    | MemoryStateFile
+    | DeviceStateFile
+    | AllocationStateFile
+    | PolicyStateFile
+    | GuardStateFile
+    | ClaimStateFile
+    | StatusStateFile
 )
 
 
@@ -203,10 +243,18 @@ class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
     start: str
 
 
-class StateVerificationList(msgspec.Struct, frozen=True):
-    """A verification for each file."""
+class OtherFile(msgspec.Struct, frozen=True):
+    """An entry of the folder that is no state file and is not checked; `what` is empty where it is not known."""
+
+    name: str
+    what: str
+
+
+class StateVerificationList(msgspec.Struct, frozen=True, rename="camel"):
+    """A verification for each file, and the other entries of the folder."""
 
     items: tuple[StateVerification, ...]
+    not_checked: tuple[OtherFile, ...] = ()
 
 
 class StateChange(msgspec.Struct, frozen=True):
@@ -273,11 +321,21 @@ def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -
         case AllocationCheckpoint(pods):
             entries = {uid: _pod_grant(pod) for uid, pod in sorted(pods.items())}
             return AllocationStateFile(**facts, entries=entries)
+        case StatusCheckpoint(pods, resizes):
+            entries = {uid: _pod_grant(pod) for uid, pod in sorted(pods.items())}
+            return StatusStateFile(**facts, entries=entries, resizes=dict(resizes))
+        case ClaimCheckpoint(claims):
+            return ClaimStateFile(**facts, claims=tuple(map(_claim, claims)))
         case PolicyContent() as policy:
             return _policy(facts, policy, cpus)
         case GuardContent(_, boot, files):
             changed = (GuardedKernelFile(one.path, one.guard, one.before, one.written) for one in files)
             return GuardStateFile(**facts, boot_id=boot, files=tuple(changed))
+
+
+def _claim(claim: PreparedClaim) -> ClaimOfPods:
+    devices = tuple(ClaimedDevice(*device) for device in claim.devices)
+    return ClaimOfPods(claim.namespace, claim.name, claim.uid, claim.pods, devices)
 
 
 def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str]) -> CPUStateFile:

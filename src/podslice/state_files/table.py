@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from podslice.api.pod.spec import PodAllocation, ResourceList
+from podslice.node.checkpoints.claims import ClaimCheckpoint, PreparedClaim
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.guard_state import GuardContent
+from podslice.node.checkpoints.pod_status import StatusCheckpoint
 from podslice.node.checkpoints.policy_state import PodCPUTexts, PolicyContent
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
@@ -29,6 +31,10 @@ def content_text(content: Content, cpus: CPUCheckpoint | None = None) -> str:
             return _device_text(device)
         case AllocationCheckpoint(pods):
             return _allocation_text(pods)
+        case StatusCheckpoint(pods, resizes):
+            return _allocation_text(pods) + _resize_text(resizes)
+        case ClaimCheckpoint(claims):
+            return _claim_text(claims)
         case PolicyContent() as policy:
             return _policy_text(policy, cpus)
         case GuardContent() as guards:
@@ -115,6 +121,23 @@ def _allocation_text(allocations: Mapping[str, PodAllocation]) -> str:
         for name, resources in [*whole, *sorted(pod.containers.items())]:
             rows.append((uid, name, _amounts(resources.requests), _amounts(resources.limits)))
     return format_table(("POD", "CONTAINER", "REQUESTS", "LIMITS"), rows) if rows else "No pod has granted resources."
+
+
+def _resize_text(resizes: Mapping[str, str]) -> str:
+    rows = sorted(resizes.items())
+    return "\n\nResizes that wait:\n" + format_table(("POD", "STATUS"), rows) if rows else ""
+
+
+def _claim_text(claims: Iterable[PreparedClaim]) -> str:
+    rows = [
+        (
+            f"{claim.namespace}/{claim.name}",
+            ", ".join("/".join(filter(None, device)) for device in claim.devices) or "-",
+            ", ".join(claim.pods) or "-",
+        )
+        for claim in claims
+    ]
+    return format_table(("CLAIM", "DEVICES", "PODS"), rows) if rows else "No claim is prepared."
 
 
 def _amounts(amounts: ResourceList | None) -> str:

@@ -7,23 +7,27 @@ or unprotected; `note` that something is unusual.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from podslice.api.pod.spec import PodAllocation, ResourceRequirements
 from podslice.machine.model import Machine
+from podslice.node.checkpoints.claims import ClaimCheckpoint, PreparedClaim
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content, read_content
 from podslice.node.checkpoints.guard_state import GuardContent
 from podslice.node.checkpoints.names import (
     ACTUATED_STATE_FILE,
     ALLOCATED_STATE_FILE,
+    CLAIM_STATE_FILE,
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
     GUARD_STATE_FILE,
     MEMORY_STATE_FILE,
     POLICY_STATE_FILE,
+    STATUS_STATE_FILE,
 )
+from podslice.node.checkpoints.pod_status import StatusCheckpoint
 from podslice.node.checkpoints.policy_state import PolicyContent
 from podslice.node.checkpoints.releases import FileKind
 from podslice.node.cpu.checkpoint import CPUCheckpoint
@@ -49,6 +53,8 @@ def kind_of_name(name: str) -> FileKind | None:
         ACTUATED_STATE_FILE: "allocation",
         POLICY_STATE_FILE: "policy",
         GUARD_STATE_FILE: "guard",
+        CLAIM_STATE_FILE: "dra",
+        STATUS_STATE_FILE: "pod-status",
     }
     return kinds.get(name)
 
@@ -66,6 +72,7 @@ def verify(
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
             findings += _check_cpu(content, cpu, facts)
+            findings += _check_container_ids(cpu, facts)
             promised, _ = kubelet_promises(content.unknown)
             findings += check_promises(PolicyContent(1, originals=promised), "", cpu)
         case MemoryCheckpoint() as memory:
@@ -73,7 +80,11 @@ def verify(
         case DeviceCheckpoint() as device:
             findings += _check_devices(device)
         case AllocationCheckpoint(pods):
-            findings += _check_allocations(pods)
+            findings += _check_allocations(pods, "entries")
+        case StatusCheckpoint(pods):
+            findings += _check_allocations(pods, "allocationEntries")
+        case ClaimCheckpoint(claims):
+            findings += _check_claims(claims)
         case PolicyContent() as policy:
             findings += check_promises(policy, content.unknown, cpus)
         case GuardContent() as guards:
@@ -90,6 +101,10 @@ def _check_checksum(content: Content) -> Iterator[StateFinding]:
     if pods and identity.version not in covering and (content.intact or content.is_unchecked):
         yield StateFinding("warning", "uncovered", "podEntries", "are covered by no checksum")
     if content.intact:
+        return
+    if content.has_unknown_checksum:
+        text = f"is {identity.stated}: it covers values of the kubelet that wrote it, and cannot be checked"
+        yield StateFinding("note", "unchecked", "checksum", text)
         return
     if identity.stated is None:
         yield StateFinding(
@@ -142,6 +157,12 @@ def _check_cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) ->
     yield from _check_twins(checkpoint, owners)
     if checkpoint.policy_name == "static" and not broken:
         yield from _check_coverage(default, owners + pods, facts)
+
+
+def _check_container_ids(checkpoint: CPUCheckpoint, facts: NodeFacts) -> Iterator[StateFinding]:
+    if checkpoint.entries_v1 and not facts.containers:
+        text = "are by container id: the runtime's containers say which pods own them (--containers FILE)"
+        yield StateFinding("warning", "container-ids", "entries", text)
 
 
 def _parse_list(text: str, path: str, broken: list[StateFinding]) -> Bits | None:
@@ -316,12 +337,28 @@ def _check_devices(checkpoint: DeviceCheckpoint) -> Iterator[StateFinding]:
                 yield StateFinding("warning", "unregistered", path, f"device {device} is not among the healthy ones")
 
 
-# allocated_pods_state, actuated_pods_state
+# dra_manager_state
 
 
-def _check_allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[StateFinding]:
+def _check_claims(claims: Iterable[PreparedClaim]) -> Iterator[StateFinding]:
+    seen: set[str] = set()
+    for claim in claims:
+        path = f"ClaimInfoStateList.{claim.namespace}/{claim.name}"
+        if not claim.uid or not claim.name:
+            yield StateFinding("error", "unnamed", path, "a claim has no UID or no name")
+        if claim.uid in seen:
+            yield StateFinding("error", "claim-twice", path, f"the claim {claim.uid} is in the file more than once")
+        seen.add(claim.uid)
+        if not claim.pods:
+            yield StateFinding("note", "unused-claim", path, "no pod uses the claim, which is still prepared")
+
+
+# allocated_pods_state, actuated_pods_state, pod_status_manager_state
+
+
+def _check_allocations(allocations: Mapping[str, PodAllocation], above: str) -> Iterator[StateFinding]:
     for uid, pod in allocations.items():
-        path = f"entries.{uid}"
+        path = f"{above}.{uid}"
         for name, resources in pod.containers.items():
             yield from _check_limits(resources, f"{path}.ContainerResources.{name}")
         if pod.pod_level is not None:

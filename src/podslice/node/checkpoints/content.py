@@ -7,16 +7,19 @@ under none is read as far as possible, for `verify` and `repair`, and `intact` i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from podslice.api.pod.spec import PodAllocation
 from podslice.node.checkpoints import allocation as checkpoint_allocation
+from podslice.node.checkpoints import claims as checkpoint_claims
 from podslice.node.checkpoints import data as checkpoint_data
-from podslice.node.checkpoints import guard_state, policy_state
+from podslice.node.checkpoints import guard_state, pod_status, policy_state
+from podslice.node.checkpoints.claims import CHECKPOINT_KIND, ClaimCheckpoint
 from podslice.node.checkpoints.guard_state import GuardContent
 from podslice.node.checkpoints.identify import IdentifiedFile, identify
+from podslice.node.checkpoints.pod_status import StatusCheckpoint
 from podslice.node.checkpoints.policy_state import PolicyContent
 from podslice.node.checkpoints.releases import FileKind
 from podslice.node.cpu import checkpoint as checkpoint_cpu
@@ -36,7 +39,14 @@ class AllocationCheckpoint(NamedTuple):
 
 
 Checkpoint: TypeAlias = (
-    CPUCheckpoint | MemoryCheckpoint | DeviceCheckpoint | AllocationCheckpoint | PolicyContent | GuardContent
+    CPUCheckpoint
+    | MemoryCheckpoint
+    | DeviceCheckpoint
+    | AllocationCheckpoint
+    | PolicyContent
+    | GuardContent
+    | ClaimCheckpoint
+    | StatusCheckpoint
 )
 _KINDS: Mapping[type, FileKind] = {
     CPUCheckpoint: "cpu",
@@ -45,6 +55,8 @@ _KINDS: Mapping[type, FileKind] = {
     AllocationCheckpoint: "allocation",
     PolicyContent: "policy",
     GuardContent: "guard",
+    ClaimCheckpoint: "dra",
+    StatusCheckpoint: "pod-status",
 }
 
 
@@ -65,7 +77,13 @@ class Content(msgspec.Struct, frozen=True):
     @property
     def intact(self) -> bool:
         """Whether the checksum covers the content."""
-        return self.identity.version not in (None, "crc32")
+        # The DRA Manager is the only one that uses CRC-32.
+        return self.identity.version is not None and (self.identity.version == "crc32") == (self.kind == "dra")
+
+    @property
+    def has_unknown_checksum(self) -> bool:
+        """Whether the checksum covers a form that cannot be made again from the file, and so cannot be checked."""
+        return self.identity.kind in ("dra", "pod-status")
 
     @property
     def is_unchecked(self) -> bool:
@@ -85,6 +103,10 @@ def read_content(data: bytes) -> Content:
         return _read_data(data, identity)
     if identity.kind == "guard":
         return Content(identity, "v1", guard_state.decode(data))
+    if identity.kind == "dra":
+        return Content(identity, "v1", checkpoint_claims.decode_old(data))
+    if identity.kind == "pod-status":
+        return Content(identity, "v1", pod_status.decode_old(data))
     version = (identity.version or "").removesuffix("raw")
     if identity.kind == "cpu":
         if not version:
@@ -102,6 +124,11 @@ def read_content(data: bytes) -> Content:
 
 def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
     """Read a file whose content is a text in member `data`. Raises `CheckpointError`."""
+    members = _members_inside(data)
+    if "claiminfostatelist" in members or members.get("kind") == CHECKPOINT_KIND:
+        return Content(identity, "v2", checkpoint_claims.decode(data))
+    if "allocationentries" in members or "resizestatusentries" in members:
+        return Content(identity, "v2", pod_status.decode(data))
     if identity.version != "crc32" and _is_allocation(data):
         return Content(identity, "data", AllocationCheckpoint(checkpoint_allocation.decode(data)))
     if identity.version != "crc32" and (unknown := _unknown_of_policy(data)) is not None:
@@ -113,7 +140,13 @@ def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
     if inner.kind == "cpu" and identity.version != "crc32":
         cpu, unknown = checkpoint_data.CPU_V4.decode(data)
         return Content(identity, "v4", cpu, unknown)
-    raise CheckpointError("the file belongs to another manager (DRA); podslice does not read its content")
+    raise CheckpointError("the content is that of no manager that podslice knows")
+
+
+def _members_inside(data: bytes) -> dict[str, Any]:
+    """Return the members of the object in the member `data`, by lower-case name."""
+    value = parse(decode_data(data).data.encode())
+    return {key.lower(): member for key, member in value} if isinstance(value, Members) else {}
 
 
 def _is_allocation(data: bytes) -> bool:

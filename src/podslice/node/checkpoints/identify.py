@@ -17,7 +17,7 @@ from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.values.go.godump import crc_checksum, data_checksum, decode_data, fnv1a
 from podslice.values.go.gojson import CheckpointError, GoInt, GoStruct, Members, parse, unmarshal
 
-Kind = Literal["cpu", "memory", "device", "data", "guard"]
+Kind = Literal["cpu", "memory", "device", "data", "guard", "dra", "pod-status"]
 
 FORMATS: dict[tuple[Kind, str], str] = {
     ("cpu", "v2"): "CPUManagerCheckpoint without podEntries (kubelet 1.18..1.35, and later with "
@@ -34,6 +34,8 @@ FORMATS: dict[tuple[Kind, str], str] = {
     ("data", "data"): "fnv-32a of the spew text of the data string (cpu manager v4, memory manager v3, allocation "
     "manager)",
     ("data", "crc32"): "crc32-ieee of Data (DRA manager)",
+    ("dra", "v1"): "claims as a list (DRA manager of kubelets with the alpha gate)",
+    ("pod-status", "v1"): "granted resources (kubelet 1.27 to 1.30 with InPlacePodVerticalScaling)",
     ("guard", "v1"): "files of the kernel that guards have changed (podslice); without a checksum",
 }
 """Descriptions of the formats, in the order they are tried."""
@@ -64,8 +66,12 @@ def identify(data: bytes) -> IdentifiedFile:
         raise CheckpointError("a state file is a JSON object")
     keys = {key.lower(): member for key, member in value}
     kind = _classify(keys)
+    if kind is None:
+        raise UnknownFileError(_describe([key for key, _ in value], keys.get("kind")))
     if kind == "guard":
         return IdentifiedFile(kind, None, "v1", {})
+    if kind in ("dra", "pod-status"):
+        return IdentifiedFile(kind, unmarshal(data, _CHECKSUM)["checksum"], None, {})
     stated = None
     if "checksum" in keys:
         stated = unmarshal(data, _CHECKSUM)["checksum"]
@@ -77,14 +83,38 @@ def identify(data: bytes) -> IdentifiedFile:
     return IdentifiedFile(kind, stated, version, computed)
 
 
-def _classify(keys: dict[str, Any]) -> Kind:
+def _classify(keys: dict[str, Any]) -> Kind | None:
+    """Return the kind of an object by its members; None for one that no manager wrote."""
     if isinstance(keys.get("data"), str):
         return "data"
     if isinstance(keys.get("data"), Members):
         return "device"
     if "bootid" in keys and "files" in keys:
         return "guard"
-    return "memory" if "machinestate" in keys else "cpu"
+    if "machinestate" in keys:
+        return "memory"
+    if "allocationentries" in keys:
+        return "pod-status"
+    if isinstance(keys.get("entries"), list) and "version" in keys:
+        return "dra"
+    if not keys.keys() & _OF_CPU_FILE and keys.keys() - _OF_ANY_FILE:
+        return None
+    return "cpu"
+
+
+_OF_CPU_FILE = {"policyname", "defaultcpuset"}
+_OF_ANY_FILE = {"entries", "podentries", "checksum", "data", "datachecksum"}
+
+
+def _describe(names: list[str], kind: Any) -> str:
+    """Return what an object is that no manager wrote."""
+    shown = ", ".join(name[:40] for name in names[:3])
+    what = f"it is a {kind[:40]}" if isinstance(kind, str) else f"it has {shown}"
+    return f"is no state file of a kubelet: {what}"
+
+
+class UnknownFileError(CheckpointError):
+    """Raised for JSON with nothing of a state file in it."""
 
 
 def _add_checksums(computed: dict[str, int], read: Callable[[], dict[str, str]]) -> None:

@@ -13,6 +13,8 @@ MEMORY_STATE_FILE: Final = "memory_manager_state"
 DEVICE_STATE_FILE: Final = "kubelet_internal_checkpoint"
 ALLOCATED_STATE_FILE: Final = "allocated_pods_state"
 ACTUATED_STATE_FILE: Final = "actuated_pods_state"
+CLAIM_STATE_FILE: Final = "dra_manager_state"
+STATUS_STATE_FILE: Final = "pod_status_manager_state"
 POLICY_STATE_FILE: Final = "podslice_policy_state"
 GUARD_STATE_FILE: Final = "podslice_guard_state"
 

@@ -19,7 +19,7 @@ from podslice.values.errors import InputError
 from podslice.values.go.godump import is_data_file
 from podslice.values.go.gojson import CheckpointError
 
-FileKind = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
+FileKind = Literal["cpu", "memory", "device", "allocation", "policy", "guard", "dra", "pod-status"]
 _VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?\Z")
 
 
@@ -41,7 +41,7 @@ class Release(NamedTuple):
             return "v3" if self.minor >= 37 else "v2" if self.pod_level else "v1"
         if kind in ("allocation", "policy"):
             return "data"
-        if kind == "guard":
+        if kind in ("guard", "pod-status"):
             return "v1"
         return "v2" if self.minor >= 20 else "v1"
 

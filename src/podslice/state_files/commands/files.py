@@ -10,14 +10,18 @@ from typing import NamedTuple
 from podslice.host.state.statefile import read_state
 from podslice.node.checkpoints import policy_state
 from podslice.node.checkpoints.content import Content, read_content
+from podslice.node.checkpoints.identify import UnknownFileError
 from podslice.node.checkpoints.names import (
     ACTUATED_STATE_FILE,
     ALLOCATED_STATE_FILE,
+    CLAIM_STATE_FILE,
     CPU_STATE_FILE,
+    DEVICE_DIRECTORY,
     DEVICE_STATE_FILE,
     GUARD_STATE_FILE,
     MANAGER_STATE_FILES,
     POLICY_STATE_FILE,
+    STATUS_STATE_FILE,
     place_of,
 )
 from podslice.node.checkpoints.releases import FileKind, Release
@@ -34,9 +38,8 @@ from podslice.values.go.gojson import CheckpointError
 
 MENDED = (*MANAGER_STATE_FILES, place_of(DEVICE_STATE_FILE), POLICY_STATE_FILE, GUARD_STATE_FILE)
 """The managers' files and podslice's own, which are converted and repaired."""
-READABLE = (*MENDED, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
-"""The records of granted resources beside them are shown and verified only."""
-_NOT_MENDED = ("device", "allocation")
+READABLE = (*MENDED, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE, STATUS_STATE_FILE, CLAIM_STATE_FILE)
+"""The records of granted resources and of claims beside them are shown and verified only."""
 _MAY_HELP = "podslice state repair may help"
 
 Change = tuple["StateFile", Rewritten]
@@ -57,9 +60,7 @@ def state_files(path: Path, names: tuple[str, ...]) -> list[StateFile]:
     if path.is_dir():
         paths = [path / place for place in names if (path / place).is_file()]
         if not paths:
-            raise InputError(
-                "holds no state file", source=str(path), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
-            )
+            raise InputError("holds no state file", source=str(path), remedy=f"expected {_expected(names)}")
     files = []
     for place in paths:
         # None is possible for a named file, and for one that is removed in this moment.
@@ -68,6 +69,29 @@ def state_files(path: Path, names: tuple[str, ...]) -> list[StateFile]:
             raise InputError("does not exist", source=str(place))
         files.append(StateFile(place, data, kind_of_name(place.name) or _kind(data)))
     return files
+
+
+def _expected(names: tuple[str, ...]) -> str:
+    return ", ".join(name for name in names if "/" not in name and name not in (POLICY_STATE_FILE, GUARD_STATE_FILE))
+
+
+def other_entries(path: Path, files: list[StateFile]) -> list[str]:
+    """Return the entries of a directory, and of its folder of device plugins, that are none of `files`; empty for a
+    file. Raises `InputError`."""
+    if not path.is_dir():
+        return []
+    read = {file.path for file in files}
+    found = []
+    try:
+        for entry in path.iterdir():
+            # A kubelet's folder holds the device file; what else is in it are sockets.
+            inside = entry.name == DEVICE_DIRECTORY and entry.is_dir() and not entry.is_symlink()
+            for one in entry.iterdir() if inside else (entry,):
+                if one not in read and not (inside and one.is_socket()):
+                    found.append(str(one.relative_to(path)))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+    return found
 
 
 def _kind(data: bytes) -> FileKind | None:
@@ -154,8 +178,11 @@ def decode_file(file: StateFile) -> Content:
     """Decode a file. Raises `InputError`."""
     try:
         return read_content(file.data)
+    except UnknownFileError as error:
+        raise InputError(str(error), source=str(file.path), remedy=f"expected {_expected(READABLE)}") from None
     except CheckpointError as error:
-        raise InputError(str(error), source=str(file.path), remedy=_MAY_HELP) from None
+        remedy = _MAY_HELP if file.kind in ("cpu", "memory", "policy", "guard") else ""
+        raise InputError(str(error), source=str(file.path), remedy=remedy) from None
 
 
 # Repair
@@ -186,11 +213,15 @@ def repair_files(
 
 def _check_kind(file: StateFile) -> None:
     """Refuse an intact file under the name of another kind: its repair would drop everything. Raises `InputError`."""
-    if file.kind is None:
-        raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
     try:
         content = read_content(file.data)
-    except CheckpointError:
+    except CheckpointError as error:
+        if file.kind is None and isinstance(error, UnknownFileError):
+            raise InputError(str(error), source=str(file.path), remedy=f"expected {_expected(MENDED)}") from None
+        if file.kind is None:
+            raise InputError(
+                "is not recognisable", source=str(file.path), remedy="name it as the kubelet does"
+            ) from None
         return
     if content.intact and content.kind != file.kind:
         raise InputError(f"the content is a {content.kind} state file", source=str(file.path), remedy="rename it")

@@ -14,7 +14,7 @@ from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
 from podslice.host.state.statefile import replace_with_backups
-from podslice.node.checkpoints.content import Content
+from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
@@ -26,6 +26,7 @@ from podslice.state_files.commands.files import (
     convert_files,
     cpus_beside,
     decode_file,
+    other_entries,
     repair_files,
     state_files,
 )
@@ -34,6 +35,7 @@ from podslice.state_files.commands.node_options import read_node_options, state_
 from podslice.state_files.consequence import Consequence, start_consequence
 from podslice.state_files.convert import Rewritten
 from podslice.state_files.documents import (
+    OtherFile,
     StateConversion,
     StateConversionList,
     StateFileList,
@@ -44,6 +46,7 @@ from podslice.state_files.documents import (
     StateVerificationList,
     state_file,
 )
+from podslice.state_files.folder import passed_over, passed_over_text
 from podslice.state_files.repair import RunningContainer, RunningPods
 from podslice.state_files.table import content_text, identity_text
 from podslice.state_files.verify import verify as verify_file
@@ -56,7 +59,8 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 @click.group(cls=CommandGroup)
 def state() -> None:
     """Show, verify, convert and repair cpu_manager_state, memory_manager_state, kubelet_internal_checkpoint,
-    podslice_policy_state and podslice_guard_state; show and verify allocated_pods_state and actuated_pods_state.
+    podslice_policy_state and podslice_guard_state; show and verify allocated_pods_state, actuated_pods_state,
+    pod_status_manager_state and dra_manager_state.
 
     \b
     Examples:
@@ -101,7 +105,7 @@ def show(path: Path, output: str) -> None:
     shown, problems = [], False
     for file in state_files(path, READABLE):
         content = decode_file(file)
-        problems = problems or not content.intact
+        problems = problems or not (content.intact or content.has_unknown_checksum)
         shown.append((file, content))
     cpus = next((one.checkpoint for _, one in shown if isinstance(one.checkpoint, CPUCheckpoint)), None)
     if output in ("table", "wide"):
@@ -124,6 +128,10 @@ def _title(content: Content) -> str:
     if content.kind == "guard":
         return "files of the kernel that guards have changed (podslice)"
     checkpoint = content.checkpoint
+    if content.kind == "dra" and (content.intact or content.has_unknown_checksum):
+        return "claims that the kubelet has prepared"
+    if content.kind == "pod-status" and (content.intact or content.has_unknown_checksum):
+        return "granted resources (kubelet before 1.33)"
     policy = f", policy {checkpoint.policy_name}" if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else ""
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
 
@@ -154,18 +162,30 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
     results = []
     for file in files:
         content, findings = verify_file(file.data, facts, cpus_beside(file, files))
-        if content is not None and file.kind is not None and content.kind != file.kind:
+        if content is not None and not _fits_name(file, content):
             text = f"the content is a {content.kind} state file"
             findings.append(StateFinding("error", "kind", "", text))
         kind = file.kind or (content.kind if content is not None else None)
         start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else None
         results.append(_Verdict(file, content, findings, start))
+    others = passed_over(other_entries(path, files))
     if output in ("table", "wide"):
         for result in results:
             _print_verdict(result, wide=output == "wide")
+        if others:
+            echo(passed_over_text(others))
     else:
-        emit(StateVerificationList(tuple(map(_verification, results))), output)
+        not_checked = tuple(OtherFile(one.name, one.what) for one in others)
+        emit(StateVerificationList(tuple(map(_verification, results)), not_checked), output)
     sys.exit(1 if any(result.bad for result in results) else 0)
+
+
+def _fits_name(file: StateFile, content: Content) -> bool:
+    """Whether a file holds what its name says. An empty record of granted resources looks the same in old and new
+    files."""
+    checkpoint = content.checkpoint
+    is_empty = file.kind == "pod-status" and isinstance(checkpoint, AllocationCheckpoint) and not checkpoint.pods
+    return file.kind in (None, content.kind) or is_empty
 
 
 class _Verdict(NamedTuple):
@@ -180,7 +200,7 @@ class _Verdict(NamedTuple):
     @property
     def bad(self) -> bool:
         """Whether the file prevents a start or has an error or a warning."""
-        stops = self.start is not None and not self.start.starts
+        stops = self.start is not None and self.start.starts is False
         return stops or any(finding.level != "note" for finding in self.findings)
 
 
