@@ -146,4 +146,5 @@ SEEN: list[int] = []
 @pytest.mark.slow
 def test_the_lives_have_moves_in_them() -> None:
     """A node on which nothing can be moved shows nothing; most of those above are not like that."""
-    assert not SEEN or sum(map(bool, SEEN)) > len(SEEN) // 2
+    # A process that runs few of them, beside others, has too few to judge by.
+    assert len(SEEN) < 12 or sum(map(bool, SEEN)) > len(SEEN) // 2

@@ -243,7 +243,7 @@ async def _run(folder: Path, fake: FakeRuntime, api: FakeApiServer, uid: str, cp
 def test_from_the_plan_to_the_pod_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan on the agent's own node, carry it out, take it back: the command says each move, the result is a document,
     and the agent counts and tells. The same plan a second time is stale."""
-    monkeypatch.setattr("podslice.agent.wiring.sees_the_node", lambda: True)
+    monkeypatch.setattr("podslice.agent.optional_parts.sees_the_node", lambda: True)
     pod_file, plan_file, result_file = tmp_path / "big.yaml", tmp_path / "plan.json", tmp_path / "result.json"
     pod_file.write_text(BIG)
 
