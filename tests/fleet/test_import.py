@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from podslice.fleet.importing.kube import cluster_nodes
+from podslice.fleet.importing.kube_import import import_cluster
 from podslice.fleet.importing.kube_objects import read_objects
 from podslice.fleet.importing.kube_pods import cluster_pods
 from podslice.fleet.scenario.cells import Study
@@ -255,3 +256,53 @@ def test_constraints_of_imported_pods(dump: Path, tmp_path: Path) -> None:
         assert fleet("import", dump, "--out", tmp_path / name, *extra).exit_code == 0
         first = json.loads((tmp_path / name / "pods.json").read_text())["items"][0]["spec"]
         assert {field: first[field] for field in found if field in first} == kept
+
+
+def spread(folder: Path, dump: Path, *, gathered: bool) -> None:
+    """Lay a dump out as a must-gather, or as `kubectl cluster-info dump` does, with each pod in its namespace."""
+    nodes, pods = (json.loads((dump / name).read_text())["items"] for name in ("n.json", "p.json"))
+    namespaces: dict[str, list[Any]] = {}
+    for pod in pods:
+        namespaces.setdefault(pod["metadata"].get("namespace", "default"), []).append(pod)
+    files: dict[str, Any] = {"nodes.json": {"kind": "NodeList", "apiVersion": "v1", "items": nodes}}
+    if gathered:
+        files = {f"image/cluster-scoped-resources/core/nodes/{one['metadata']['name']}.yaml": one for one in nodes}
+    for name, items in namespaces.items():
+        place = f"image/namespaces/{name}/core/pods.yaml" if gathered else f"{name}/pods.json"
+        files[place] = {"kind": "PodList", "apiVersion": "v1", "items": items}
+        if gathered:
+            first = items[0]["metadata"]["name"]
+            files[f"image/namespaces/{name}/pods/{first}/{first}.yaml"] = items[0]
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_dumps_in_folders(dump: Path, tmp_path: Path, gathered: bool) -> None:
+    """A cluster-info dump and a must-gather are the same cluster as its lists in two files."""
+    plain = import_cluster(dump, tmp_path / "plain", anonymise=False)
+    spread(tmp_path / "spread", dump, gathered=gathered)
+    found = import_cluster(tmp_path / "spread", tmp_path / "out", anonymise=False)
+    assert (found.nodes, found.placed, found.pending) == (plain.nodes, plain.placed, plain.pending)
+    assert found.placed > 0
+
+
+def test_dump_on_one_stream(dump: Path, tmp_path: Path) -> None:
+    """What `kubectl cluster-info dump` prints is read in one file, without the logs in it."""
+    plain = import_cluster(dump, tmp_path / "plain", anonymise=False)
+    log = "==== START logs for container c of pod a/b ====\n{ no JSON\n==== END logs for container c of pod a/b ====\n"
+    text = "".join((dump / name).read_text() + "\n" + log for name in ("n.json", "p.json"))
+    (tmp_path / "stream").mkdir()
+    (tmp_path / "stream" / "dump.txt").write_text(text)
+    found = import_cluster(tmp_path / "stream", tmp_path / "out", anonymise=False)
+    assert (found.nodes, found.placed, found.pending) == (plain.nodes, plain.placed, plain.pending)
+
+
+def test_nodes_without_pods(dump: Path, tmp_path: Path) -> None:
+    """A dump of nodes alone is imported; a line says how to get the pods, and the scenario runs without any."""
+    (dump / "p.json").unlink()
+    found = import_cluster(dump, tmp_path / "out", anonymise=False)
+    assert found.missing[0] == "pods.json: kubectl get pods -A -o json > pods.json"
+    assert Study(load_scenario(tmp_path / "out" / "scenario.yaml"), tmp_path / "out").cluster.nodes
+    assert cluster_pods(tmp_path / "out" / "pods.json", frozenset()).pods == ()

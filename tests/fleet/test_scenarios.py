@@ -410,6 +410,31 @@ def test_manifests_are_expanded(folder: Path) -> None:
     assert len(work) == 6
 
 
+def test_operators_objects_among_manifests(folder: Path) -> None:
+    """A JobSet is as many pods as it asks for; files without pods are fine beside others, what is passed over is said,
+    and files that hold no pods at all are refused before anything runs."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}
+    job = {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": template}}}
+    meta = {"metadata": {"name": "x"}}
+    for name, one in (
+        (
+            "a.yml",
+            {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **meta, "spec": {"replicatedJobs": [job]}},
+        ),
+        ("b.yml", {"apiVersion": "v1", "kind": "Service", **meta}),
+        ("c.yml", {"apiVersion": "example.com/v1", "kind": "Gizmo", **meta}),
+    ):
+        (folder / name).write_text(yaml.safe_dump(one))
+    made = study(folder, workload=[{"manifests": "*.yml"}])
+    work = made.build(made.cells[0]).workload
+    assert [work.shapes[number].owner for number in work.shape] == ["job"] * 4
+    assert made.check_traces() == (f"{folder / 'c.yml'}: passed over: Gizmo x: no pod template is in it",)
+    with pytest.raises(InputError, match="holds no pods; passed over: Gizmo x"):
+        study(folder, workload=[{"manifests": "c.yml"}]).check_traces()
+    with pytest.raises(InputError, match=r"workload\[0\].manifests: 2 files hold no pods"):
+        study(folder, workload=[{"manifests": "[bc].yml"}]).check_traces()
+
+
 def test_transforms_write_sidecars_in_four_ways(folder: Path) -> None:
     """The same pods with sidecars: requests only, fractions, whole CPUs, or a pod-level budget in whole CPUs."""
     sidecars = {"count": 2, "cpu": "200m", "memory": "256Mi"}

@@ -29,9 +29,10 @@ def load_documents(
 ) -> list[Any]:
     """Return all non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`, also for a
     duplicate key, unless `duplicates` is a list that collects such keys; their last value counts then."""
+    # Logs do not count: they are most of a dump.
+    text = drop_log_sections(text.removeprefix("\ufeff"))
     if len(text) > MAX_TEXT_BYTES:
         raise InputError(f"is {len(text)} bytes long", source=source, remedy=f"at most {MAX_TEXT_BYTES} are read")
-    text = drop_log_sections(text.removeprefix("\ufeff"))
     if text.lstrip()[:1] in ("{", "["):
         try:
             return _load_json(text, source, most_nodes)

@@ -277,8 +277,7 @@ def _lint_all(files: tuple[str, ...], config: ConfigSource | None, settings: _Se
             failed = True
             print_error(error)
     # The configuration is linted first, and once, even if it is among the files.
-    paths = list(dict.fromkeys([*([single] if single else []), *files]))
-    for path in paths:
+    for path in dict.fromkeys([*([single] if single else []), *_files_of(files)]):
         try:
             result = _lint_file(path, settings)
             # Otherwise pods would pass for want of a configuration.
@@ -290,6 +289,15 @@ def _lint_all(files: tuple[str, ...], config: ConfigSource | None, settings: _Se
             failed = True
             print_error(error.at(source=path))
     return results, failed
+
+
+def _files_of(paths: tuple[str, ...]) -> Iterator[str]:
+    """Yield files, and in place of a folder those in it that may hold objects. Raises `InputError`."""
+    from podslice.reading.folders import find_object_files
+
+    for path in paths:
+        files = find_object_files(path)
+        yield from [path] if files is None else files
 
 
 def _lint_sources(config: ConfigSource, settings: _Settings) -> _Result:

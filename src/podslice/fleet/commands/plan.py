@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width
 from podslice.fleet.commands.progress import PROGRESS, RunProgress
 from podslice.fleet.documents import FleetPlan
 from podslice.fleet.scenario.cells import Study
@@ -71,7 +71,7 @@ def plan(
         raise InputError("--by-class and --weight are two questions", path="--weight", remedy="ask one after the other")
     terms = PlanTerms(tolerance, milliseconds(patience, "--patience"), growth, by_class, tuple(map(_weight, weights)))
     study = Study(load_scenario(file), file.parent)
-    study.check_traces()
+    print_warnings(study.check_traces())
     configurations = len({cell._replace(seed=0) for cell in study.cells})
     work = group_cells(study).keys()
     with RunProgress(configurations, form_of_progress, work=work, what="configurations") as progress:

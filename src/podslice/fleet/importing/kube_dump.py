@@ -17,6 +17,7 @@ from podslice.fleet.importing.kube_objects import objects_in, part, read_documen
 from podslice.fleet.importing.kube_pods import SEEN_LAST, end_of, time_text
 from podslice.fleet.importing.kube_reduce import Names, reduce_object
 from podslice.fleet.importing.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentSnapshot, pods_of_agent, read_snapshot
+from podslice.fleet.importing.layouts import nested_files, object_files
 from podslice.fleet.importing.metrics_pods import metrics_pods
 from podslice.fleet.importing.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, read_answer, read_exposition
 from podslice.fleet.importing.metrics_table import is_table, read_table
@@ -55,14 +56,14 @@ class DumpedHistory(NamedTuple):
 def read_dump(folder: Path, names: Names) -> Dump:
     """Return the content of a folder. Raises `InputError`."""
     found = Dump({}, [], [], {}, [])
-    for path in sorted(folder.iterdir()):
-        if not path.is_file():
-            continue
+    nested = nested_files(folder)
+    moment = max((_time_of(path) for path in nested), default=0)
+    for path in (*object_files(folder), *nested):
         if path.suffix in TEXT_ENDINGS and (export := read_exposition(path, _time_of(path))) is not None:
             found.metrics.append(export)
         if is_table(path) and (export := read_table(path)) is not None:
             found.metrics.append(export)
-        if path.suffix not in (".json", ".yaml", ".yml"):
+        if path.suffix not in (".json", ".yaml", ".yml") and not _is_info_dump(path):
             continue
         pods: list[dict[str, Any]] = []
         documents = _documents(path)
@@ -78,8 +79,17 @@ def read_dump(folder: Path, names: Names) -> Dump:
                 reduce_object(data, names)
             )
         if pods:
-            found.pods.append((_time_of(path), pods))
+            found.pods.append((moment if path.parent != folder else _time_of(path), pods))
     return found
+
+
+def _is_info_dump(path: Path) -> bool:
+    """Whether a text file is what `kubectl cluster-info dump` prints: it begins with a list of the API."""
+    if path.suffix not in ("", ".txt", ".log", ".out", ".dump"):
+        return False
+    with path.open("rb") as file:
+        beginning = file.read(4096)
+    return beginning.lstrip()[:1] == b"{" and b'"apiVersion"' in beginning
 
 
 def _add_snapshot(dump: Dump, snapshot: AgentSnapshot | str, kind: str) -> None:

@@ -85,6 +85,9 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     since = pods.since
     if pods.objects:
         dump.objects["Pod"] = pods.objects
+    else:
+        # A file without pods is written all the same: the scenario runs, and the line about it says what is missing.
+        _write_text(out / _FILES["Pod"], json.dumps({"kind": "List", "apiVersion": "v1", "items": []}))
     agents = collect_files(dump, names)
     copied = _merge(agents.files, _copies(folder, dump.objects["Node"], names))
     if agents.policy:
@@ -205,7 +208,7 @@ def _scenario(kinds: set[str], folders: set[str], since: str, policy: str) -> st
     fields = {CONFIGZ: "configurations", MACHINES: "machines", STATES: "states"}
     nodes += [f"{fields[folder]}: {folder}" for folder in fields if folder in folders]
     pods = f'{{cluster: pods.json, since: "{since}"}}' if since else "{cluster: pods.json}"
-    work = f"  - {pods}" if "Pod" in kinds else "  - {trace: pods.csv} # give one: there was no dump of pods"
+    work = f"  - {pods}" if "Pod" in kinds else f"  - {pods} # empty: there was no dump of pods"
     budgets = "\nbudgets: [{file: budgets.json}] # count with preemption: on" if BUDGET in kinds else ""
     now = f"{{policy: {policy}}}" if policy else "{}"
     return f"""# A cluster as podslice fleet import found it. Pods that are on nodes come first and are where they are.

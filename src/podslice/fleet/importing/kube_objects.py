@@ -41,13 +41,18 @@ def read_documents(path: Path) -> list[Any]:
     try:
         return [json.loads(data)]
     except (ValueError, RecursionError):
-        if data.lstrip()[:1] in (b"{", b"["):
-            raise InputError("breaks off, or is no JSON", source=source, remedy=_REMEDY) from None
+        pass
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError("is not UTF-8 text", source=source, remedy=_REMEDY) from None
-    return load_documents(text, source)
+    try:
+        # Also several JSON values after each other, as cluster-info dump and a watch print them.
+        return load_documents(text, source)
+    except InputError:
+        if data.lstrip()[:1] in (b"{", b"["):
+            raise InputError("breaks off, or is no JSON", source=source, remedy=_REMEDY) from None
+        raise
 
 
 def _objects(document: Any) -> Iterator[dict[str, Any]]:

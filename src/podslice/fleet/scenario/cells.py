@@ -37,7 +37,7 @@ from podslice.fleet.scenario.scenario import (
     WorkloadEntry,
 )
 from podslice.fleet.scenario.strict import milliseconds
-from podslice.fleet.traces.pods import Kubelets, build_workload, columns_of, read_pods, span
+from podslice.fleet.traces.pods import Kubelets, build_workload, columns_of, read_manifests_of, read_pods, span
 from podslice.fleet.traces.trace_load import Capacity
 from podslice.values.errors import InputError, raise_all
 from podslice.values.quirks import PROFILES
@@ -138,12 +138,16 @@ class Study:
                 if not any(fnmatchcase(node.name, pattern) for node in self.cluster.nodes):
                     yield InputError(f"no node is called {pattern}", path=f"nodeEvents[{index}].{what}")
 
-    def check_traces(self) -> None:
-        """Read every trace to its end, so that a damaged one is reported before anything is simulated. Raises
-        `InputError`."""
+    def check_traces(self) -> tuple[str, ...]:
+        """Read every trace and manifest to its end, so that a damaged one is reported before anything is simulated.
+        Return lines about what is passed over in manifests. Raises `InputError`."""
+        notes: list[str] = []
         for index, entry in enumerate(self.scenario.workload):
             where = f"workload[{index}]"
             shapes = entry.synthetic and entry.synthetic.shapes
+            if entry.manifests:
+                notes += read_manifests_of(self.inputs, entry, where).notes
+                continue
             if entry.trace:
                 path, columns = self.inputs.path(entry.trace, where=f"{where}.trace"), entry.columns
             elif isinstance(shapes, SyntheticShapes):
@@ -152,6 +156,7 @@ class Study:
                 continue
             if not read_pods(path, columns_of(columns, where)):
                 raise InputError("has no pods", source=str(path), remedy="a line for each, below the columns' names")
+        return tuple(notes)
 
     @property
     def id(self) -> str:

@@ -80,13 +80,13 @@ def find_startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]
 
 def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bool = False) -> RunPlan:
     """Return what is to be done; `only`: cells with this in their key. Raises `InputError` where nothing is."""
-    study.check_traces()
+    notes = study.check_traces()
     cells, not_started = find_startable(study)
     chosen = tuple(cell for cell in cells if only in cell.key)
     if only and not chosen:
         keys = ", ".join(cell.key for cell in cells[:3])
         raise InputError(f"no cell's key has {only!r} in it", path="--only", remedy=f"keys are such as {keys}")
-    missing, warnings = list(chosen), []
+    missing, warnings = list(chosen), list(notes)
     if store is not None and resume:
         identity, missing = study.id, []
         for cell in chosen:

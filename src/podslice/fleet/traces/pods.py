@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.api.manifests.manifest import load_pods
+from podslice.api.manifests.manifest import Manifests, load_manifests
+from podslice.api.manifests.pipeline import ReadOptions
 from podslice.api.pod.spec import Pod
 from podslice.fleet.engine.nodes import FleetNode
-from podslice.fleet.engine.shapes import FleetShape
+from podslice.fleet.engine.shapes import FleetShape, Owner
 from podslice.fleet.engine.streams import draw_below, shuffle, stream
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.importing.kube_budgets import budgets_of
@@ -47,7 +48,9 @@ from podslice.values.quirks import Quirks
 _STEP = 1000
 """Milliseconds between pods that have no times of their own."""
 _MOST_PODS = 50_000_000
-_OWNERS = {"Job": "job", "CronJob": "job", "Pod": "bare", "DaemonSet": "daemonset"}
+_OWNERS: dict[str, Owner] = {"Pod": "bare", "DaemonSet": "daemonset"}
+_JOBS = ("Job", "JobSet", "Workflow", "SparkApplication")
+"""Ends of kinds whose pods run to an end: PyTorchJob, CronWorkflow."""
 
 
 class _ScheduledPod(NamedTuple):
@@ -132,6 +135,25 @@ def read_pods(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[Trac
     """Return all pods of a trace, read once in a process. Raises `InputError`."""
     with open_trace(path, dict(columns), rows="pods", in_file=True) as opened:
         return tuple(opened.pods())
+
+
+def _owner_of(kind: str) -> Owner:
+    return _OWNERS.get(kind) or ("job" if kind.endswith(_JOBS) else "deployment")
+
+
+def read_manifests_of(inputs: Inputs, entry: WorkloadEntry, where: str) -> Manifests:
+    """Return the pods of the manifests of an entry, and lines about what was read. Raises `InputError`."""
+    place = f"{where}.manifests"
+    return _read_manifests(tuple(map(str, inputs.paths(entry.manifests, where=place))), place)
+
+
+@cache
+def _read_manifests(paths: tuple[str, ...], place: str) -> Manifests:
+    # Of several files some may hold no pods, such as Services beside the workloads.
+    found = load_manifests(paths, ReadOptions(replicas=True, needs_pods=len(paths) == 1))
+    if not found.pods:
+        raise InputError(f"{len(paths)} files hold no pods", path=place, remedy="name others")
+    return found
 
 
 class _PodMaker:
@@ -294,21 +316,20 @@ class _PodMaker:
         """Return the pods of DaemonSets first, one for each node, then the others in the order of their files."""
         first: list[_ScheduledPod] = []
         others: list[_ScheduledPod] = []
-        for path in self.inputs.paths(entry.manifests, where=f"{self.where}.manifests"):
-            known: dict[str, FleetShape] = {}
-            for loaded in load_pods(str(path), replicas=True):
-                key = f"{loaded.document}{loaded.path}"
-                if key not in known:
-                    owner = self.scenario.refusals.owner or _OWNERS.get(loaded.kind, "deployment")
-                    name = f"{loaded.kind} {loaded.pod.metadata.name}"
-                    known[key] = manifest_shape(
-                        loaded.pod, name, owner, constraints_of(loaded.data),  # type: ignore[arg-type]  # one of the owners above
-                        gates=self.kubelets.gates, quirks=self.kubelets.quirks,
-                    )  # fmt: skip
-                    if loaded.kind == "DaemonSet":
-                        first += [_ScheduledPod(0, known[key], NEVER, node) for node in range(nodes)]
-                if loaded.kind != "DaemonSet":
-                    others.append(_ScheduledPod(len(others) * _STEP, known[key], NEVER))
+        known: dict[str, FleetShape] = {}
+        for loaded in read_manifests_of(self.inputs, entry, self.where).pods:
+            key = f"{loaded.source} {loaded.document} {loaded.path}"
+            if key not in known:
+                owner = self.scenario.refusals.owner or _owner_of(loaded.kind)
+                name = f"{loaded.kind} {loaded.pod.metadata.name}"
+                known[key] = manifest_shape(
+                    loaded.pod, name, owner, constraints_of(loaded.data),
+                    gates=self.kubelets.gates, quirks=self.kubelets.quirks,
+                )  # fmt: skip
+                if loaded.kind == "DaemonSet":
+                    first += [_ScheduledPod(0, known[key], NEVER, node) for node in range(nodes)]
+            if loaded.kind != "DaemonSet":
+                others.append(_ScheduledPod(len(others) * _STEP, known[key], NEVER))
         return first + others
 
 
