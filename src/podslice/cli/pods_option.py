@@ -98,11 +98,11 @@ def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[
     asking: dict[str, str] = {}
     for one in pods:
         metadata = one.pod.metadata
-        if one.pod.status.extended_resource_claim_status is not None:
-            continue  # the scheduler has made a claim for them
+        made = one.pod.status.extended_resource_claim_status
+        claimed = {each.resource_name for each in made.request_mappings} if made is not None else set()
         for container in (*one.pod.spec.init_containers, *one.pod.spec.containers):
             for resource in container.resources.limits or ():
-                if resource not in names and is_extended_resource_name(resource):
+                if resource not in names | claimed and is_extended_resource_name(resource):
                     asking.setdefault(resource, f"{metadata.namespace}/{metadata.name}")
     return tuple(
         f"{resource}, which {who} asks for, is no device of this node and is passed over (--devices FILE names some)"

@@ -15,6 +15,7 @@ from podslice.advise.inspect.page import Page, Placement
 from podslice.advise.inspect.qos_reason import qos
 from podslice.advise.inspect.remarks import remarks
 from podslice.advise.inspect.stages import Stages, amount_rows
+from podslice.api.pod.implicit_claims import complete_claims
 from podslice.api.pod.spec import Pod
 from podslice.api.server.create import as_stored, is_live, prepare_for_create
 from podslice.api.server.defaults import default_pod
@@ -117,7 +118,7 @@ def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tup
 def _place(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
     """Return the verdict, and for each container that owns CPUs whether its CPU limit is enforced all the same."""
     try:
-        decision = node.admit(pod)
+        decision = node.admit(complete_claims(pod)[0])
     except UpstreamDefectError as defect:
         verb = "hangs" if defect.hangs else "crashes"
         return Placement(False, UPSTREAM_DEFECT, f"v1.36.2 {verb}: {defect}"), _NO_OWNERS

@@ -10,6 +10,7 @@ import msgspec
 from podslice.api.manifests.decode import decode_pod
 from podslice.api.manifests.found import FoundPod
 from podslice.api.manifests.objects import join_path
+from podslice.api.pod.implicit_claims import complete_claims
 from podslice.api.pod.spec import Pod
 from podslice.api.pod.unknown_fields import UnknownField
 from podslice.values.errors import InputError, raise_all
@@ -21,8 +22,9 @@ MAX_REPLICAS = 100_000
 class LoadedPod(NamedTuple):
     """A pod and its origin; `path` leads to it inside the document, `data` is the pod as it was written.
 
-    `warnings` has a line for each field of its object that Kubernetes does not know, `replicas` is how many pods the
-    object requests. `unknown_fields` are the fields of `warnings`, with paths inside the document.
+    `warnings` has a line for each field of its object that Kubernetes does not know, and for each claim that the
+    scheduler is assumed to make; `replicas` is how many pods the object requests. `unknown_fields` are the fields of
+    `warnings`, with paths inside the document.
     """
 
     pod: Pod
@@ -51,7 +53,8 @@ def load_found(found: FoundPod, *, replicas: bool, validate: bool, strict: bool)
         raise
     if strict:
         raise_all(problems)
-    warnings = tuple(map(str, problems))
+    pod, claimed = complete_claims(pod)
+    warnings = (*map(str, problems), *(_say_claimed(found, name) for name in claimed))
     copies = found.replicas if replicas else 1
     if copies > MAX_REPLICAS:
         raise InputError(f"{copies} pods", path=join_path(place.path, "spec"), remedy=f"at most {MAX_REPLICAS}")
@@ -64,6 +67,14 @@ def load_found(found: FoundPod, *, replicas: bool, validate: bool, strict: bool)
         )
         # Only the first copy carries the warnings: they are about the object, not about each pod.
         warnings, unknown = (), ()
+
+
+def _say_claimed(found: FoundPod, resource: str) -> str:
+    who = f"{found.object.kind} {found.object.name}"
+    return (
+        f"{found.object.place.source}: {who}: the scheduler makes a claim for {resource} before a kubelet sees the "
+        "pod; whether there is such a device is not checked"
+    )
 
 
 def assign_names(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
