@@ -22,10 +22,11 @@ _read: BinaryIO | None = None
 
 def read_text(path: str) -> str:
     """Return the UTF-8 text of a file, or of standard input for `-`. Raises `InputError`."""
+    data = read_bytes(path, MAX_TEXT_BYTES, text=True)
     try:
-        return read_bytes(path, MAX_TEXT_BYTES, text=True).decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError("is not UTF-8 text", source=path) from None
+        raise InputError(_binary_problem(data, "is not UTF-8 text"), source=path) from None
 
 
 def read_bytes(path: str, most: int, *, text: bool = False) -> bytes:
@@ -60,11 +61,28 @@ def read_stream(file: BinaryIO, path: str, most: int, *, text: bool = False) -> 
     while chunk := file.read(_CHUNK):
         size += len(chunk)
         if text and b"\0" in chunk:
-            raise InputError("is not text: it holds a NUL byte", source=path)
+            raise InputError(_binary_problem((chunks or [chunk])[0]), source=path)
         if size > most:
             raise _too_large(path, most)
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+_FORMATS = {
+    b"\x1f\x8b": "a gzip archive",
+    b"\xfd7zXZ": "an xz archive",
+    b"BZh": "a bzip2 archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"PK\x03\x04": "a zip archive",
+    b"\x7fELF": "a program",
+}
+
+
+def _binary_problem(data: bytes, otherwise: str = "is not text: it holds a NUL byte") -> str:
+    for start, name in _FORMATS.items():
+        if data.startswith(start):
+            return f"is {name}, not text"
+    return otherwise
 
 
 def _standard_input() -> BinaryIO:

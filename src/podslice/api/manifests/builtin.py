@@ -31,7 +31,8 @@ _GROUPS = frozenset(
     apps autoscaling batch extensions policy admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io
     apiserver.config.k8s.io audit.k8s.io authentication.k8s.io authorization.k8s.io certificates.k8s.io config.k8s.io
     coordination.k8s.io discovery.k8s.io events.k8s.io flowcontrol.apiserver.k8s.io imagepolicy.k8s.io
-    internal.apiserver.k8s.io kubelet.config.k8s.io kubeadm.k8s.io metrics.k8s.io networking.k8s.io node.k8s.io
+    internal.apiserver.k8s.io kubelet.config.k8s.io kubeadm.k8s.io meta.k8s.io metrics.k8s.io networking.k8s.io
+    node.k8s.io
     rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io storage.k8s.io storagemigration.k8s.io
     """.split()
 )
@@ -62,6 +63,15 @@ def find_builtin_pod(found: ManifestObject) -> FoundPod:
     if not isinstance(data, dict):
         raise InputError("is missing", path=join_path(found.place.path, path), remedy="a workload needs a pod template")
     return name_template(found, data, path, unknown_fields=unknown, replicas=_count_replicas(found))
+
+
+_DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
+"""Fields of strategic merge patches, which no object has."""
+
+
+def is_patch(pod: FoundPod) -> bool:
+    """Whether an object is a patch for one, as kustomize and kubectl take it."""
+    return any(mark in field.path for field in pod.unknown_fields for mark in _DIRECTIVES)
 
 
 def check_kind(found: ManifestObject) -> None:

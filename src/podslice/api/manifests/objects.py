@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from podslice.api.manifests.strangers import describe_document
 from podslice.reading.lists import fill_items, is_list
 from podslice.values.errors import InputError
 
@@ -73,6 +74,7 @@ def find_objects(
     what would be."""
     objects: list[ManifestObject] = []
     errors: list[InputError] = []
+    deleted: set[str] = set()
     for index, document in enumerate(documents):
         shown = index if len(documents) > 1 else None
         for path, value in _flatten(document, ""):
@@ -80,20 +82,38 @@ def find_objects(
             if not isinstance(value, dict):
                 errors.append(place.error(f"expected an object, got {describe_value(value)}", remedy))
             elif not isinstance(value.get("kind"), str):
-                errors.append(place.error("has no kind", remedy))
+                errors.append(place.error(*describe_document(value, remedy)))
             else:
-                objects.append(ManifestObject(place, value))
-    return objects, errors
+                one = ManifestObject(place, value)
+                objects.append(one)
+                deleted |= {one.uid} if path == _DELETED else set()
+    # A UID is never used again.
+    return [one for one in objects if not one.uid or one.uid not in deleted], errors
+
+
+_WATCH_EVENTS = ("ADDED", "MODIFIED", "DELETED")
+_DELETED = "object (DELETED)"
 
 
 def _flatten(document: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield a document, or in place of a list its items, each with its path. Depth is bounded by the reader's."""
-    # `items` alone make no List here: a file of pods says what it is, and other programs have items as well.
-    if not (isinstance(document, dict) and isinstance(document.get("kind"), str) and is_list(document)):
+    if isinstance(document, list) and _are_objects(document):
+        # As `jq .items` prints them.
+        for index, item in enumerate(document):
+            yield from _flatten(item, f"{path}[{index}]")
+    elif is_list(document) and ("kind" in document or _are_objects(document["items"])):
+        for index, item in enumerate(fill_items(document)):
+            yield from _flatten(item, join_path(path, f"items[{index}]"))
+    elif isinstance(document, dict) and document.get("type") in _WATCH_EVENTS and "kind" not in document:
+        # `kubectl get --watch --output-watch-events`
+        yield _DELETED if document["type"] == "DELETED" else join_path(path, "object"), document.get("object")
+    else:
         yield path, document
-        return
-    for index, item in enumerate(fill_items(document)):
-        yield from _flatten(item, join_path(path, f"items[{index}]"))
+
+
+def _are_objects(items: list[Any]) -> bool:
+    """Whether a list without a kind is one of objects. Other programs have lists, and items, as well."""
+    return bool(items) and all(isinstance(item, dict) and "kind" in item and "apiVersion" in item for item in items)
 
 
 def describe_value(value: Any) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from podslice.api.manifests.builtin import REMEDY, check_kind, find_builtin_pod, has_builtin_pod, is_builtin
+from podslice.api.manifests.builtin import REMEDY, check_kind, find_builtin_pod, has_builtin_pod, is_builtin, is_patch
 from podslice.api.manifests.custom import find_custom_pods
 from podslice.api.manifests.found import FoundPod, Others, PassedOver
 from podslice.api.manifests.loaded import LoadedPod, load_found
 from podslice.api.manifests.objects import ManifestObject, find_objects
 from podslice.api.manifests.ownership import Counted
 from podslice.api.manifests.report import name_objects, passed_over_errors
+from podslice.api.manifests.strangers import remedy_for
 from podslice.api.manifests.texts import Text
 from podslice.values.errors import InputError, raise_all
 
@@ -68,7 +69,11 @@ class Pipeline:
         """Return the pods of an object, not yet decoded."""
         try:
             if has_builtin_pod(found):
-                return [find_builtin_pod(found)]
+                pod = find_builtin_pod(found)
+                if not is_patch(pod):
+                    return [pod]
+                self.passed.append(PassedOver(found, "it is a patch, not a whole object (kustomize build DIR)"))
+                return []
             check_kind(found)
         except InputError as error:
             self._add(error, found)
@@ -121,7 +126,7 @@ class Pipeline:
             problem = f"holds no pods: {name_objects(idle)} {'asks' if len(idle) == 1 else 'ask'} for 0"
             return InputError(problem, source=name, remedy="let it ask for 1 or more")
         problem = f"holds no pods, only {', '.join(sorted(kinds))}" if kinds else "holds no pods"
-        return InputError(problem, source=name, remedy=REMEDY)
+        return InputError(problem, source=name, remedy=remedy_for(kinds, REMEDY))
 
     def passed_over(self) -> Iterator[InputError]:
         """Yield what was passed over: of each file and reason the objects, of each folder the files."""

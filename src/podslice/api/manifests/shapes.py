@@ -18,7 +18,7 @@ _NOT_SEARCHED = frozenset(
     """
     status managedFields annotations labels openAPIV3Schema schema validation values valuesObject patch patches
     patchStrategicMerge patchesJson6902 patchesStrategicMerge pattern anyPattern overlay overlays overrides
-    podTemplateOverrides runtimePatches exclude match deny
+    podTemplateOverrides runtimePatches exclude match deny oldObject
     """.split()
 )
 _PATTERN = re.compile(r"[*?!()]")

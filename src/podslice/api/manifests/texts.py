@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from podslice.api.manifests.strangers import load_manifest_documents
 from podslice.reading.files import read_text
 from podslice.reading.folders import find_object_files, may_hold_pods
 from podslice.reading.yaml import load_documents
@@ -41,7 +42,7 @@ def read_texts(paths: Iterable[str]) -> Iterator[Text]:
         try:
             files = find_object_files(path)
             if files is None:
-                yield Text(load_documents(read_text(path), source), source)
+                yield Text(load_manifest_documents(read_text(path), source), source)
                 continue
         except InputError as error:
             yield Text([], source, problem=error)
