@@ -21,7 +21,7 @@ POLICY = {
 }
 FOLLOWING = {**POLICY, "spec": {"defrag": {"carryOut": "onRequest", "memory": "follow"}}}
 IMPATIENT = (
-    "import podslice.agent.moves.memory_moves as memory; memory.LONGEST_FOLLOWING = 0.0; "
+    "import podslice.agent.moves.memory_moves as memory; memory.LONGEST_MIGRATION = 0.0; "
     "from podslice.entry import main; main()"
 )
 MOVABLE = {"podslice.io/movable": "true"}

@@ -60,7 +60,7 @@ MUTATIONS = tuple(
         ("node/cpu/picking/combinations.py", "if fullest < count:", "if fullest <= count:"),
         ("node/cpu/picking/packed.py", "topology.num_sockets >= len(", "topology.num_sockets > len("),
         ("node/cpu/resize.py", "chosen |= min(fitting)[2]", "chosen |= max(fitting)[2]"),
-        ("node/cpu/pod_resize.py", "own = bubble & ~sidecars", "own = bubble & sidecars"),
+        ("node/cpu/pod_resize.py", "own = pod_cpus & ~sidecars", "own = pod_cpus & sidecars"),
         ("node/topology/intersect.py", "self._distance(node, other) + ", "self._distance(node, other) - "),
         ("node/topology/intersect.py", "if change < 0 or (change == 0", "if change <= 0 or (change == 0"),
         ("node/topology/merge.py", "hint.mask is None or hint.mask.bit_count() == 1", "hint.mask is None"),

@@ -212,8 +212,8 @@ class World:
                     if cpus >> cpu & 1:
                         assert owned.setdefault(cpu, uid) == uid
         everything = state.default
-        for bubble in (*state.bubbles.values(), *(c for m in state.assignments.values() for c in m.values())):
-            everything |= bubble
+        for pod_cpus in (*state.pod_cpus.values(), *(c for m in state.assignments.values() for c in m.values())):
+            everything |= pod_cpus
         assert everything == self.owner.placing.all_cpus
         for record in self.owner.containers.values():
             container = self.fake.containers[record.id]

@@ -98,7 +98,7 @@ def ledger(world: World) -> dict[str, object]:
         "pods": {uid: frozenset(pod.units) for uid, pod in owner.pods.items() if pod.units},
         "default": state.default,
         "assignments": {uid: dict(found) for uid, found in state.assignments.items() if found},
-        "bubbles": dict(state.bubbles),
+        "bubbles": dict(state.pod_cpus),
         "disk": on_disk,
         "files": sorted(path.name for path in (world.folder / "state" / "pods").glob("*.json")),
     }

@@ -112,7 +112,7 @@ def test_a_container_goes_and_comes_back(tmp_path: Path) -> None:
     in_moving(tmp_path, test)
 
 
-def test_a_bubble_moves_as_one(tmp_path: Path) -> None:
+def test_pod_cpus_moves_as_one(tmp_path: Path) -> None:
     """A pod's slices and its shared containers go together, and at no moment does one run on CPUs of another."""
 
     async def test(world: Elastic) -> None:
@@ -120,7 +120,7 @@ def test_a_bubble_moves_as_one(tmp_path: Path) -> None:
         await world.run(make_pod("s", ("app", None)))
         before = (world.cpus("a-own"), world.cpus("a-pool"))
         own, pool = moved(world, "a", "own", "16-19").containers[0], moved(world, "a", "pool", "20-23").containers[0]
-        whole = CPUSet.from_bits(world.view.bubbles["a"])
+        whole = CPUSet.from_bits(world.view.pod_cpus["a"])
         move = Move("a", "default", "a", (own, pool), whole, CPUSet.parse("16-23"))
         result = await world.moving.carry_out(asking(world, move))
         await world.settle()

@@ -470,7 +470,7 @@ def test_what_one_container_gives_another_takes(tmp_path: Path) -> None:
     in_elastic(tmp_path, test)
 
 
-def test_a_bubble_grows_and_shrinks_by_the_pods_call(tmp_path: Path) -> None:
+def test_pod_cpus_grows_and_shrinks_by_the_pods_call(tmp_path: Path) -> None:
     """UpdatePodSandbox: a pod with pod-level resources takes from the node and gives back, its containers with it."""
 
     async def test(world: Elastic) -> None:
@@ -543,7 +543,7 @@ async def _pair(world: Elastic) -> None:
     await world.settle()
 
 
-async def _bubble(world: Elastic) -> None:
+async def _pod_cpus(world: Elastic) -> None:
     await world.run(make_pod("p", ("own", "1"), ("rest", None), budget="3"))
     await world.run(make_pod("s", ("app", None)))
 
@@ -558,7 +558,7 @@ async def _wider(world: Elastic) -> None:
 @pytest.mark.parametrize(
     ("begin", "story"),
     [pytest.param(_small, _grow, id="grow"), pytest.param(_large, _shrink, id="shrink"),
-     pytest.param(_pair, _move, id="move"), pytest.param(_bubble, _wider, id="bubble")],
+     pytest.param(_pair, _move, id="move"), pytest.param(_pod_cpus, _wider, id="pod-cpus")],
 )  # fmt: skip
 @pytest.mark.slow
 def test_a_kill_at_any_write_ends_as_done_or_never_begun(

@@ -19,13 +19,13 @@ CONFIG = KubeletConfig(
 def test_a_kubelet_that_goes_on_keeps_the_pods_that_its_successor_refuses() -> None:
     """In profile kubelet-1.36 a running pod with a budget of its own is refused by the next kubelet, which then has its
     CPUs for others; as long as this one runs, they stay the pod's."""
-    bubble = make_pod("bubble", ("c", None), budget="3")
+    pod_cpus = make_pod("bubble", ("c", None), budget="3")
     first = Node(MACHINE, CONFIG, profile="kubelet-1.36")
-    assert first.admit(bubble).admitted
+    assert first.admit(pod_cpus).admitted
     successor = Node(MACHINE, CONFIG, profile="kubelet-1.36", files=first.files)
-    assert [decision.name for decision in successor.readmit([bubble])] == ["bubble"]
+    assert [decision.name for decision in successor.readmit([pod_cpus])] == ["bubble"]
     same = Node(MACHINE, CONFIG, profile="kubelet-1.36", files=first.files)
-    assert same.resume([bubble]) == []
+    assert same.resume([pod_cpus]) == []
     assert same.files == first.files
     later = make_pod("later", ("c", "4"))
     assert same.admit(later).containers == first.try_admit(later).containers

@@ -170,10 +170,10 @@ class NodeMachine(RuleBasedStateMachine):
         assert everything == bits_of(range(self.machine.cpu_count)) & ~(manager.reserved if self.strict else 0)
         union = state.default
         owned = 0
-        for uid in {*state.assignments, *state.bubbles}:
-            held = state.bubbles.get(uid, 0)
+        for uid in {*state.assignments, *state.pod_cpus}:
+            held = state.pod_cpus.get(uid, 0)
             for cpus in state.assignments.get(uid, {}).values():
-                assert not state.bubbles.get(uid) or cpus & ~state.bubbles[uid] == 0
+                assert not state.pod_cpus.get(uid) or cpus & ~state.pod_cpus[uid] == 0
                 held |= cpus
             assert not held & owned, f"{uid} shares {format_bits(held & owned)}"
             assert not held & state.default

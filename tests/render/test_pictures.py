@@ -99,8 +99,8 @@ def test_model_tells_whose_every_cpu_is() -> None:
     for index, owner in enumerate(picture.owners):
         drawn = {cpu.id for cpu in picture.cpus() if cpu.owner == index}
         assert drawn == {i for i in range(8) if owner.cpus >> i & 1}
-    bubble = next(iter(state.bubbles.values()))
-    assert {cpu.id for cpu in picture.cpus() if cpu.pod is not None} == {i for i in range(8) if bubble >> i & 1}
+    pod_cpus = next(iter(state.pod_cpus.values()))
+    assert {cpu.id for cpu in picture.cpus() if cpu.pod is not None} == {i for i in range(8) if pod_cpus >> i & 1}
     assert picture.pods[picture.owners[0].pod].cgroup == "/kubepods.slice/kubepods-podbubble.slice"
 
 

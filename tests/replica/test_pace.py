@@ -65,12 +65,12 @@ def test_an_agent_keeps_the_pace_it_is_told(
         entry = service.journals.nodes["n1"]
         await until(lambda: entry.stream is not None and entry.stream.pace == 20.0)
         await asyncio.sleep(0.3)
-        heard = entry.heard
+        heard = entry.last_message
         await asyncio.sleep(0.5)
-        assert entry.heard == heard, "a beat every tenth of a second no longer"
+        assert entry.last_message == heard, "a beat every tenth of a second no longer"
         agent.admit("p1")
         await until(lambda: met(service, agent))
-        assert entry.heard > heard
+        assert entry.last_message > heard
         await agent.close()
 
     served(certificates, test, monkeypatch)

@@ -114,7 +114,7 @@ class Agent:
 
     def admit(self, uid: str) -> None:
         before, pod = self.node.state, make_pod(uid, ("c", "2"))
-        self.journal.decided(before, pod, self.node.admit(pod))
+        self.journal.record_decision(before, pod, self.node.admit(pod))
 
     async def close(self) -> None:
         self.task.cancel()
@@ -220,7 +220,7 @@ def test_a_mismatch_heals_by_itself(
         await until(lambda: met(service, agent))
         before = agent.node.state
         agent.node.admit(make_pod("other", ("c", "4")))
-        agent.journal.decided(before, make_pod("p", ("c", "2")), make_node().admit(make_pod("p", ("c", "2"))))
+        agent.journal.record_decision(before, make_pod("p", ("c", "2")), make_node().admit(make_pod("p", ("c", "2"))))
         await until(lambda: met(service, agent))
         outcomes = [applied.outcome for _, _, applied in service.applied]
         assert outcomes[:3] == ["adopted", "mismatch", "adopted"]
@@ -383,7 +383,7 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
     service.seed("n1", journal.journal.whole_state())
     assert not service.is_fresh("n1"), "an object of the API server is no stream"
     entry = service.nodes["n1"]
-    entry.stream, entry.heard = module.NodeStream(), 0.0
+    entry.stream, entry.last_message = module.NodeStream(), 0.0
     assert service.is_fresh("n1")
     now[0] = 10.1
     assert not service.is_fresh("n1")
@@ -409,7 +409,7 @@ def test_a_large_message_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch)
 
 def test_messages_of_the_stream_are_read_as_written() -> None:
     """Every message comes out as it went in; what is none is one typed error."""
-    plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
+    plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), pod_cpus=7), 3, 4, "x")
     for up in (Hello("n", "v"), Beat(1, 2, "a", "b")):
         assert decode_up(encode_message(up)) == up
     for down in (Ask(), Ask(1, 2, True), plan, PlanWithdrawn("p")):
@@ -486,7 +486,7 @@ def test_messages_are_those_of_the_shipped_schema() -> None:
     assert STREAM.read_text() == stream_text()
     validator = jsonschema.Draft202012Validator(json.loads(STREAM.read_text()))
     recorded = (Path(__file__).parent / "events.jsonl").read_bytes().splitlines()
-    plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
+    plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), pod_cpus=7), 3, 4, "x")
     said = [Hello("n", "v"), Beat(1, 2, "a", "b"), Ask(), Pace(30.0), plan, PlanWithdrawn("p")]
     for data in (*recorded, *map(encode_message, said)):
         validator.validate(json.loads(data))

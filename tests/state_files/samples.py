@@ -23,7 +23,7 @@ def machine() -> Machine:
 
 
 def cpu() -> CPUCheckpoint:
-    """pod-b has a bubble of 6 CPUs; two of them are used by no container, two by two containers."""
+    """pod-b has 6 pod CPUs; two of them are used by no container, two by two containers."""
     entries: checkpoint_cpu.Entries = {
         "pod-a": {"app": "4-5"},
         "pod-b": {"one": "6-7", "two": "8-9", "three": "8-9"},

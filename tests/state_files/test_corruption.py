@@ -108,7 +108,7 @@ def _owners(name: str, data: bytes, *, trust_zero: bool = True) -> Any:
             data, pod_level=reader.pod_level, containers=samples.CONTAINERS, trust_zero=False
         )
     state = restore.adopt_cpu(checkpoint, checkpoint.policy_name)
-    return state.default, state.assignments, state.bubbles
+    return state.default, state.assignments, state.pod_cpus
 
 
 @pytest.mark.slow

@@ -180,7 +180,7 @@ def test_the_remembering_cpu_encoder_writes_the_same_bytes(
             state = state.with_default(cpus)
         elif what == "bubble":
             state = state.assign_pod(pod, cpus)
-        elif pod in state.bubbles:
+        elif pod in state.pod_cpus:
             state = state.free_pod_cpus(pod)
         checkpoint = _checkpoint(state, "static")
         assert encoder.encode(state, "static", version) == checkpoint_cpu.encode(checkpoint, version)
@@ -241,5 +241,5 @@ def _checkpoint(state: CPUState, policy_name: str) -> CPUCheckpoint:
             pod: {name: format_bits(cpus) for name, cpus in containers.items()}
             for pod, containers in state.assignments.items()
         },
-        pod_entries=dict(state.bubbles),
+        pod_entries=dict(state.pod_cpus),
     )

@@ -50,7 +50,7 @@ MOVES = [
     pytest.param(one("4"), make_move(("c0", "2-5", "20-23"), memory=("0", "1")), id="with-memory"),
     pytest.param(one("4"), make_move(("c0", "2-5", "2-5"), memory=("0", "1")), id="memory-only"),
     pytest.param(
-        budget("8", "4"), make_move(("c0", "2-5", "16-19"), ("c1", "6-9", "20-23"), whole=("2-9", "16-23")), id="bubble"
+        budget("8", "4"), make_move(("c0", "2-5", "16-19"), ("c1", "6-9", "20-23"), whole=("2-9", "16-23")), id="pod"
     ),
 ]
 
@@ -83,7 +83,7 @@ def play(store: ResizeStore, pod: Pod, move: Move, *, undo: bool) -> None:
 
 def holds(state: NodeState) -> tuple[object, ...]:
     cpu, memory = state.cpu, state.memory
-    held = cpu.default, cpu.assignments, cpu.bubbles, cpu.loans, cpu.bubble_loans
+    held = cpu.default, cpu.assignments, cpu.pod_cpus, cpu.loans, cpu.pod_loans
     return *held, memory.machine_state, memory.assignments, memory.pod_assignments
 
 

@@ -56,8 +56,8 @@ HISTORIES = [
     pytest.param([one("4"), one("8"), one("2")], id="below-the-promise"),
     pytest.param([one("1500m"), one("4")], id="first-exclusive"),
     pytest.param([one("4"), one("1500m")], id="no-longer-exclusive"),
-    pytest.param([budget("8", "4"), budget("12", "6")], id="bubble-grows"),
-    pytest.param([budget("8", "4"), budget("12", "8"), budget("8", "4")], id="bubble-shrinks"),
+    pytest.param([budget("8", "4"), budget("12", "6")], id="pod-cpus-grows"),
+    pytest.param([budget("8", "4"), budget("12", "8"), budget("8", "4")], id="pod-cpus-shrinks"),
     pytest.param([budget("8", "4"), budget("8", "1500m")], id="slice-becomes-shared"),
     pytest.param([one("4"), one("4", "5Gi")], id="memory-grows"),
     pytest.param([one("4"), WIDE[0]], id="memory-grows-to-a-second-node"),
@@ -101,8 +101,8 @@ def test_every_kill_point(sizes: list[Pod], tmp_path: Path) -> None:
             again = open_store(directory, granted, other)
             assert again.refused == []
             now, then = again.node.state.cpu, expected.node.state.cpu
-            assert (now.default, now.assignments, now.bubbles) == (then.default, then.assignments, then.bubbles)
-            assert (now.loans, now.bubble_loans) == (then.loans, then.bubble_loans)
+            assert (now.default, now.assignments, now.pod_cpus) == (then.default, then.assignments, then.pod_cpus)
+            assert (now.loans, now.pod_loans) == (then.loans, then.pod_loans)
             assert memory_of(again) == memory_of(expected)
 
 

@@ -41,7 +41,7 @@ def test_stand_ins_keep_what_is_owned(seed: int) -> None:
     again = Node(setup.machine, setup.config, devices=setup.devices, predicates=False, files=files)
     assert again.readmit(pods) == []
     state, kept = node.kubelet.manager.cpu.state, again.kubelet.manager.cpu.state
-    assert (kept.assignments, kept.bubbles, kept.default) == (state.assignments, state.bubbles, state.default)
+    assert (kept.assignments, kept.pod_cpus, kept.default) == (state.assignments, state.pod_cpus, state.default)
     memory, booked = node.kubelet.manager.memory, again.kubelet.manager.memory
     assert booked.machine_state == memory.machine_state
     assert again.kubelet.manager.device.assignments() == node.kubelet.manager.device.assignments()

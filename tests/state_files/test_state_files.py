@@ -49,7 +49,7 @@ def test_transitional_v4(text: str, checksum: int) -> None:
 
 
 def test_v4_round_trip_and_what_older_kubelets_see() -> None:
-    """A V4 file keeps everything; a 1.35 kubelet reads the same file as V2 without the bubbles."""
+    """A V4 file keeps everything; a 1.35 kubelet reads the same file as V2 without the pod CPUs."""
     checkpoint = CPUCheckpoint("static", "0-3", {"p": {"c": "4"}}, {"p": parse_bits("4-5")})
     data = CPU_V4.encode(checkpoint)
     again, _ = CPU_V4.decode(data)
@@ -62,7 +62,7 @@ def test_v4_round_trip_and_what_older_kubelets_see() -> None:
     older = load(data, pod_level=False, containers={})
     assert (older.entries, older.pod_entries) == ({"p": {"c": "4"}}, {})
     state = restore_cpu_state(data, policy_name="static", pod_level=True, containers={}, path="x", trust_zero=False)
-    assert state.bubbles == {"p": parse_bits("4-5")}
+    assert state.pod_cpus == {"p": parse_bits("4-5")}
 
 
 def fill() -> Node:
@@ -104,10 +104,10 @@ def test_damage_is_never_silent() -> None:
                 damage(choose, cpu), policy_name="static", pod_level=True, containers={}, path="x", trust_zero=False
             )
             validate_cpu_state(state, topology, reserved=reserved, strict=False, pod_level=True)
-            assert (state.default, state.assignments, state.bubbles) == (
+            assert (state.default, state.assignments, state.pod_cpus) == (
                 good_cpu.default,
                 good_cpu.assignments,
-                good_cpu.bubbles,
+                good_cpu.pod_cpus,
             )
         except StartError as error:
             refused += bool(error.message)

@@ -157,6 +157,7 @@ class Admitting:
 
     def holds(self, refusal: ReportedRefusal) -> bool:
         """Return whether nothing has changed since the refusal."""
+        # Plugins change what is free without any event that the agent would see.
         fresh = self._devices is None or self._clock() - refusal.at < _DEVICES_REMEMBERED
         return fresh and refusal.moment == self._moment
 
@@ -171,6 +172,7 @@ class Admitting:
         else:
             kept = {} if is_new else {"waits_for": known.waits_for, "fix": known.fix}
             refusal = replace(refusal, since=known.since, **kept)
+        # Without a bound a hostile pod's containers would fill the memory.
         if unit in pod.refusals or len(pod.refusals) < _MOST_REFUSALS:
             pod.refusals[unit] = refusal
         if is_new:

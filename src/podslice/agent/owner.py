@@ -459,6 +459,7 @@ class Owner:
     def decide_ahead(self, sandbox: str, identity: Identity, message: nri.Container, found: Found) -> None:
         """Decide what `create_container` would, so that it finds the decision made. Raises `RefusedError`."""
         pod = self._decided_pod(sandbox, identity, found)
+        # A container is admitted with its whole pod, or alone where no source knows the pod.
         known = {identity.uid, unit_uid(identity.uid, message.name)} & set(pod.units)
         if self.store is not None and not pod.tolerated and not known:
             self._admit_alone(pod, message, adopt=False)
@@ -549,10 +550,12 @@ class Owner:
         if pod.limit is None:
             pod.limit = pod.identity.cpu_limit or self._facts.pod_limit(pod.identity)
         asked = limit_milli_cpu(limits_of(message))
+        # Fractions share the pool and need no budget of whole CPUs.
         if pod.limit is None or asked is None or asked % 1000:
             return True
         running = {record.name for record in self.containers.values() if record.pod_uid == pod.identity.uid}
         ended = [unit for unit in sorted(pod.units) if unit.partition("/")[2] not in running and not adopt]
+        # Containers that ended keep their CPUs for a restart, but only as long as no other container needs the budget.
         while self.placing.owned_by(pod.units).bit_count() * 1000 + asked > pod.limit:
             if not ended:
                 return False

@@ -80,6 +80,7 @@ class Placing:
             return claimed
         decided = self._decided(record)
         withheld = self.withheld.get(record.unit, 0)
+        # A container that would be left without any CPU keeps what it has until the resize is done.
         if withheld and (left := decided.cpus & ~withheld):
             decided = replace(decided, cpus=left, own=decided.own & left)
         return replace(decided, quota_off=False) if self._is_unapplied(record, decided) else decided
@@ -125,6 +126,7 @@ class Placing:
         active, container = self._admitted(record)
         if active is None or container is None:
             return Pinning(cpus=self.pool())
+        # During a move the state names both sets; the view of the move says on which the container runs now.
         view = self.running_move.get(active.uid, node.view)
         if view.assignment(active.uid, container.name) is None:
             view = node.view
@@ -209,7 +211,7 @@ class Placing:
 
     def has_pod_cpus(self, uid: str) -> bool:
         """Return whether a pod owns CPUs as a whole."""
-        return self.node is not None and uid in self.node.view.bubbles
+        return self.node is not None and uid in self.node.view.pod_cpus
 
     def owned_by(self, units: Iterable[str]) -> Bits:
         """Return the CPUs owned by these parts of a pod."""
@@ -233,6 +235,7 @@ class Placing:
         for kept in (*(record.kept for record in self._containers.values()), *self.left.values()):
             if kept is not None:
                 owned |= kept.owned
+        # An empty set would mean "do not touch", and a container needs some CPU to run on.
         return self.all_cpus & ~owned or self.all_cpus
 
 

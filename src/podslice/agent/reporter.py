@@ -114,6 +114,7 @@ class ServiceStreams:
 
     async def _look(self) -> None:
         try:
+            # Sorted, so that the same replicas are chosen each time, whatever order the resolver answers in.
             found = set(sorted(await self._resolve(self._host, self._port))[:_MOST_REPLICAS])
         except OSError as error:
             self._trouble("cluster", f"{self._target}: {error.strerror or error}")
@@ -206,6 +207,7 @@ class JournalStream:
         reading = asyncio.ensure_future(self._listen(call, progress, back_off))
         try:
             while not reading.done():
+                # Cleared before the events are read: one that comes during the write wakes the next round.
                 self._changed.clear()
                 await self._send(call, progress.due())
                 waiting = asyncio.ensure_future(self._changed.wait())

@@ -97,6 +97,7 @@ class Updates:
         """Return the updates for an answer: all containers except `but` whose pinning changed. They count as given."""
         if not self._due:
             return self._take_late()
+        # One message shared by all containers on the pool: a full node has hundreds of them.
         pool = Pinning(cpus=self._placing.pool())
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
@@ -134,6 +135,7 @@ class Updates:
         """
         changes, missed = self._changes, False
         for record, _ in self._shrinking_first(Pinning(cpus=self._placing.pool())):
+            # An answer to the runtime may have carried all updates since the last step.
             if not self._due:
                 return
             pool = Pinning(cpus=self._placing.pool())
@@ -144,6 +146,7 @@ class Updates:
                 continue
             missed |= not self._attempt(record, partial(self._write, record, wanted, pool, write))
             yield
+        # Something that changed during the steps was seen by some containers only, so it stays due.
         if not missed and self._changes == changes:
             self._mark_done()
 

@@ -18,6 +18,7 @@ def complete_setting(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def _settings() -> Iterator[str]:
+    # Imported here: a shell starts the program for each press of TAB, mostly to complete other words.
     import msgspec
 
     from podslice.config.kubelet import KubeletConfig
@@ -39,6 +40,7 @@ def _settings() -> Iterator[str]:
     }
     for field in msgspec.structs.fields(KubeletConfig):
         name = field.encode_name
+        # The bag of fields that are kept and never read; it is no field of a KubeletConfiguration.
         if field.name == "other_fields":
             continue
         for key in keys.get(name, ()):
@@ -100,6 +102,7 @@ class Bash(BashComplete):
                 words[-1] += token
             else:
                 words.append(token)
+        # `format_completion` needs the begun word: bash replaces only the part after the last `=`.
         self._begun = words.pop()
         return words, self._begun
 

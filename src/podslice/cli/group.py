@@ -53,6 +53,7 @@ def _with_shown_paths(error: InputError) -> InputError:
         )
         for one in error.errors
     ]
+    # Where nothing changes the original is raised, which has its own class and notes.
     same = all(map(operator.eq, map(str, errors), map(str, error.errors)))
     return error if same else InputErrors(errors) if len(errors) > 1 else errors[0]
 
@@ -85,6 +86,7 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[CommandGroup]:
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in commands:
                 return None
+            # Ctrl-C in the middle of an import would leave a half-made module behind.
             with uninterruptible_import():
                 module = importlib.import_module(commands[cmd_name].module)
             command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)

@@ -44,6 +44,7 @@ def machine_choice(command: F) -> F:
             "source",
             metavar="FILE|TEXT",
             multiple=True,
+            # click gives an empty tuple for an option that is not there; None means that for all three options.
             callback=lambda context, parameter, value: value or None,
             help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2), a Node or "
             "NodeResourceTopology object, or what lscpu, numactl -H, lstopo, kubectl describe node or nvidia-smi topo "
@@ -105,6 +106,7 @@ def _load_ready_made(name: str) -> DescribedNode:
     """Load the ready-made machine, or the file, of this name."""
     from podslice.machine.gallery import gallery_names, load_gallery
 
+    # A ready-made name wins over a file of that name here, so that scripts work in every folder.
     if name not in gallery_names() and Path(name).is_file():
         from podslice.host.machine_files import load_described
 

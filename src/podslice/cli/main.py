@@ -105,10 +105,11 @@ def run_command(command: click.Command, name: str) -> None:
         print_error(f"{what}: {error.strerror or error}")
         _give_up_output(2)
     except MemoryError:
+        # Reported below: while the error is handled, its traceback still holds the memory.
         pass
     else:
         return
-    _fail("there is not enough memory for this input; give it less, or raise the limit (ulimit -v)")  # here it is free
+    _fail("there is not enough memory for this input; give it less, or raise the limit (ulimit -v)")
 
 
 def _fail(problem: object) -> None:
@@ -124,5 +125,6 @@ def _plain(message: str) -> str:
 
 def _give_up_output(code: int) -> None:
     """Leave without writing what is still buffered for a reader that is gone."""
+    # The interpreter flushes standard output when it exits, and would report the closed pipe a second time.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

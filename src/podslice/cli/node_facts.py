@@ -63,6 +63,7 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
     if not isinstance(node, dict) or node.get("kind") != "Node" or not isinstance(node.get("status"), dict):
         raise InputError("is not a Node object", source=path, remedy=_REMEDY)
     capacity = _list(node["status"].get("capacity"), path)
+    # The API server fills in a missing allocatable with the capacity, and so do we.
     allocatable = _list(node["status"].get("allocatable"), path) or capacity
     if "memory" in capacity:
         view = msgspec.structs.replace(view, memory_capacity=capacity["memory"].value())

@@ -164,6 +164,7 @@ def read_running(
         named = {pod.metadata.uid for pod in listed} | ended
         listed = (*(pod for uid, pod in own.items() if uid not in named), *listed)
         return Running(listed, ended, found.left_out, files, frozenset(own), warnings)
+    # A kubelet keeps no specifications, so its owners become stand-ins (`owners`); an agent's folder has them.
     knows = find_known_pods(state_path, files) if state_path else None
     return Running(listed, ended, found.left_out, files, knows, warnings)
 
@@ -232,6 +233,7 @@ def start_node(
             state=None if state_path is None else GivenState(state_path, there.files, unnamed),
         )
         pods = (*there.listed, *there.owners())
+        # With state files the pods get what these say; without, they are admitted in the order of the list.
         refused = node.resume(pods) if there.files else node.settle(pods, restored=False)
     gone = {decision.uid for decision in refused}
     running = tuple(pod for pod in pods if pod.metadata.uid not in gone)

@@ -37,6 +37,7 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
 
 def with_options(command: F, *options: Callable[[F], F]) -> F:
     """Add options to a command; its help lists them in this order."""
+    # As with decorators, the option that is applied last comes first in the help.
     for option in reversed(options):
         command = option(command)
     return command
@@ -92,6 +93,7 @@ def error_width() -> int | None:
     except ValueError:
         columns = 0
     if columns <= 0:
+        # shutil.get_terminal_size asks standard output only, which may be a pipe here.
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     return min(columns or 80, 120)
 
@@ -111,6 +113,7 @@ def print_data(data: Any, output: str) -> None:
     else:
         from podslice.reading.yaml import dump
 
+        # Characters that a terminal would obey are allowed in YAML; they are written as escapes.
         text = dump(data)
         echo(text if is_safe(text) else dump(data, only_ascii=True), nl=False)
 

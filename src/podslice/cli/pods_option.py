@@ -78,6 +78,7 @@ def read_pods(
     loaded, notes = load_manifests(files, ReadOptions(replicas, validate, strict, none_is_fine))
     ended = [] if none_is_fine else _ended_beside_others(loaded)
     if without_ended:
+        # By identity: pods of different files may be equal.
         over = set(map(id, ended))
         loaded = [one for one in loaded if id(one) not in over]
     warnings = [*notes, *(warning for one in loaded for warning in one.warnings)]

@@ -35,6 +35,7 @@ def progress(
                 stream.write(_CLEAR)
                 stream.flush()
             yield item
+            # After the last item nothing is being made, so there is nothing to show progress of.
             shown = clock() - start >= PATIENCE and count < total
             if shown:
                 stream.write(f"{_CLEAR}{_bar(count, total)} {count} of {total} {what}")

@@ -32,11 +32,11 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
     guards = view.policy.guards
     power = guards.default_power if guards is not None else ""
     cache = guards.default_cache if guards is not None else ""
-    for uid in dict.fromkeys((*view.owners, *view.bubbles)):
+    for uid in dict.fromkeys((*view.owners, *view.pod_cpus)):
         pod = view.pods.get(uid)
-        shares = _share(pod) if pod is not None and uid in view.bubbles else frozenset()
+        shares = _share(pod) if pod is not None and uid in view.pod_cpus else frozenset()
         owned = {name: cpus for name, cpus in view.owners.get(uid, {}).items() if name not in shares}
-        rest = view.bubbles.get(uid, 0) & ~union(owned.values())
+        rest = view.pod_cpus.get(uid, 0) & ~union(owned.values())
         requests = {key: requested_guard(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
         for name, cpus in (*owned.items(), *([("", rest)] if rest else [])):
             online = cpus & view.topology.all_cpus & ~view.offline

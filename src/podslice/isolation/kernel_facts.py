@@ -101,8 +101,10 @@ def read_isolation(
         containers,
         _growth(first.busy, second.busy),
         _growth(first.stolen, second.stolen),
+        # Affinities are read after the second sample, so that reading them does not count as load.
         _interrupt_facts(first, second, sources.proc),
         1 / _HERTZ,
+        # A kernel that was built with nohz_full and booted without it prints "(null)".
         (text_or_none(sources.sys, "devices/system/cpu/nohz_full") or "").strip().replace("(null)", ""),
     )
 
@@ -149,6 +151,7 @@ def interrupt_counts(proc: FileSystem, file: str = "interrupts") -> dict[str, tu
     text = text_or_none(proc, file)
     if text is None:
         return None
+    # The head line names the online CPUs only; their columns are in that order.
     head, *lines = text.splitlines() or [""]
     cpus = [int(word[3:]) for word in head.split() if word[3:].isdecimal() and len(word) < _LONGEST]
     found = {}
@@ -168,6 +171,7 @@ def _interrupt_facts(first: _Sample, second: _Sample, proc: FileSystem) -> tuple
     facts = []
     for number, (name, after) in second.interrupts.items():
         _, before = first.interrupts.get(number, ("", {}))
+        # A line or CPU that was not there before has no growth: its count is of all time.
         counts = {cpu: count - before.get(cpu, count) for cpu, count in after.items() if count > before.get(cpu, count)}
         if counts and number.isdecimal():
             affinity = text_or_none(proc, f"irq/{number}/smp_affinity_list")
@@ -180,6 +184,7 @@ def threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
     text = text_or_none(cgroups, f"{path}/cgroup.threads") if path else None
     if text is None:
         return None
+    # Every n-th thread, so that a process with thousands of them is seen as a whole at a bounded cost.
     ids = [int(word) for word in text.split() if word.isdecimal()]
     return ids[:: -(-len(ids) // _MOST_THREADS) or 1]
 
@@ -381,6 +386,7 @@ def memory_by_node(path: str, cgroups: FileSystem) -> dict[int, int] | None:
         return None
     found: dict[int, int] = {}
     for line in text.splitlines():
+        # Other kinds (file_mapped, shmem, inactive_anon …) are parts of these and would count twice.
         kind, *counts = line.split()
         for node, _, size in (one.partition("=") for one in counts if kind in ("anon", "file", "kernel_stack")):
             if node[1:].isdecimal() and size.isdecimal():

@@ -37,6 +37,7 @@ class LatencyReport(msgspec.Struct, frozen=True, rename="camel"):
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """Return the least value that `percent` of the sorted `values` do not exceed."""
+    # The nearest-rank percentile: rounded up, without interpolation, so that it is a latency that occurred.
     place = -int(-len(values) * percent // 100)
     return values[max(0, min(len(values), place) - 1)]
 

@@ -43,6 +43,7 @@ def probe_cpu(cpu: int, *, seconds: float, interval: float) -> list[int]:
 
     def run() -> None:
         try:
+            # On Linux, 0 means the calling thread, not the process.
             os.sched_setaffinity(0, {cpu})
             found.extend(wake_latencies(seconds=seconds, interval=interval))
         except OSError as error:

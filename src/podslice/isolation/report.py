@@ -85,6 +85,7 @@ def _checks(one: OwnedFacts, facts: IsolationFacts) -> Iterator[IsolationCheck]:
     yield _siblings(one, facts)
     yield _steal(cpus, facts)
     yield _tick(cpus, facts)
+    # Only machines with resctrl monitoring have these counters; a row of unknowns would help no one.
     if one.cache_used is not None or one.moved:
         yield _cache(one, facts)
 
@@ -265,6 +266,7 @@ def _siblings(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
 
 def _busy(cpus: Bits, facts: IsolationFacts) -> Bits:
     """Return the CPUs that were not idle, or of which nothing is known."""
+    # Two ticks: both readings of /proc/stat are cut to whole ones.
     quiet = _NOTICEABLE * facts.seconds + 2 * facts.tick
     return sum(1 << cpu for cpu in iter_bits(cpus) if facts.busy.get(cpu, facts.seconds) > quiet)
 

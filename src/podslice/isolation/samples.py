@@ -78,6 +78,7 @@ def read_owned(
         int(pressure["some"]) * _MICRO if "some" in pressure else None,
         int(pressure["full"]) * _MICRO if "full" in pressure else None,
         {tid: _thread(sources.proc, tid) for tid in looked},
+        # The factor by which counters of the selected threads are scaled up to all of them.
         len(tids) / len(looked) if looked else 1.0,
         local,
         None if memory is None or local is None else sum(memory.values()) - local,
@@ -97,4 +98,5 @@ def _thread(proc: FileSystem, tid: int) -> ThreadSample:
 
 def _clock(sys: FileSystem, cpu: int) -> int | None:
     text = (text_or_none(sys, f"devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq") or "").strip()
+    # cpufreq reports kHz.
     return int(text) * 1000 if text.isdecimal() else None

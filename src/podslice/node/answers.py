@@ -190,8 +190,8 @@ class ValueAnswers:
         return self._holding(state.cpu, state.memory, uid, tuple(devices.get(name, 0) for name in self._resources))
 
     def _holding(self, cpu: CPUState, memory: MemoryState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
-        bubble = cpu.bubbles.get(uid) if self._manager.cpu.rules.pod_level else None
-        cpus = union(cpu.assignments.get(uid, {}).values()) if bubble is None else bubble
+        pod_cpus = cpu.pod_cpus.get(uid) if self._manager.cpu.rules.pod_level else None
+        cpus = union(cpu.assignments.get(uid, {}).values()) if pod_cpus is None else pod_cpus
         own = memory.pod_assignments.get(uid) if self._manager.memory.rules.pod_level else None
         return PodHolding(cpus, tuple(memory.entries(uid).values()) if own is None else (own,), devices)
 
@@ -468,7 +468,7 @@ class NamedAnswers:
 
 def _holding_in(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
     held = holding_of(state, uid)
-    cpus = union(one.cpus or 0 for one in held.containers) | (held.bubble or 0)
+    cpus = union(one.cpus or 0 for one in held.containers) | (held.pod_cpus or 0)
     blocks = [one.blocks or () for one in held.containers] if held.blocks is None else [held.blocks]
     return PodHolding(cpus, tuple(blocks), devices, uid)
 

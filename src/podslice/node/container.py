@@ -352,7 +352,7 @@ class ContainerManager:
             self.filed_mixed = {**policy_state.read_mixed(files[POLICY_STATE_FILE], cpu.state.assignments)}
             cpu.state = policy_state.with_classes(cpu.state, files[POLICY_STATE_FILE])
             cpu.state = policy_state.with_memos(cpu.state, files[POLICY_STATE_FILE])
-        self.remembered = cpu.state.loans, cpu.state.bubble_loans, cpu.state.classes, cpu.state.memos
+        self.remembered = cpu.state.loans, cpu.state.pod_loans, cpu.state.classes, cpu.state.memos
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
@@ -414,7 +414,7 @@ class ContainerManager:
     def _note_policy_content(self) -> bool:
         """Remember the content of the policy's state file; return whether it differs from what was remembered."""
         state, mixed = self.cpu.state, self.mixed
-        now = state.loans, state.bubble_loans, state.classes, state.memos
+        now = state.loans, state.pod_loans, state.classes, state.memos
         changed = (self.elastic and now[:2] != self.remembered[:2]) or now[2:] != self.remembered[2:]
         if changed or mixed != self.filed_mixed:
             self.remembered, self.filed_mixed = now, mixed

@@ -165,9 +165,9 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
 def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
     """Whether a pod has the CPUs of the intent's target, and, where these do not change, its memory."""
     now, (had, gets) = state.of_pod(uid), intent.sides
-    if (had.assignments, had.bubble) == (gets.assignments, gets.bubble):
+    if (had.assignments, had.pod_cpus) == (gets.assignments, gets.pod_cpus):
         return now.memory == gets.memory
-    return (now.assignments, now.bubble) == (gets.assignments, gets.bubble)
+    return (now.assignments, now.pod_cpus) == (gets.assignments, gets.pod_cpus)
 
 
 def hold_both(node: Node, uid: str, intent: Intent) -> None:
@@ -192,12 +192,12 @@ def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bo
 
 def _has_its_cpus(pod: AdmissionPod, had: PodCPUs) -> bool:
     """Whether the assignments, and pod CPUs if any, have the sizes that the pod is entitled to."""
-    if had.bubble and had.bubble.bit_count() != pod.cpus:
+    if had.pod_cpus and had.pod_cpus.bit_count() != pod.cpus:
         return False
     own = [(one, had.assignments.get(one.name, 0)) for one in pod.containers if not one.plain_init]
-    pool = had.bubble & ~union(cpus for one, cpus in own if one.exclusive_cpus)
+    pool = had.pod_cpus & ~union(cpus for one, cpus in own if one.exclusive_cpus)
     return all(
-        cpus == pool if had.bubble and not one.exclusive_cpus else cpus.bit_count() == one.exclusive_cpus
+        cpus == pool if had.pod_cpus and not one.exclusive_cpus else cpus.bit_count() == one.exclusive_cpus
         for one, cpus in own
     )
 

@@ -23,7 +23,7 @@ def can_drop_alone(rules: NodeRules, state: NodeState, uid: str) -> bool:
         or state.device.reusable
         or state.memory.short
         or state.resizes.pending
-        or (uid in cpu.bubbles and uid not in cpu.assignments)
+        or (uid in cpu.pod_cpus and uid not in cpu.assignments)
     )
 
 
@@ -34,8 +34,8 @@ def drop_pod(rules: NodeRules, state: NodeState, uid: str) -> NodeState:
         device = device.without((uid,), written=True)
     if uid in cpu.assignments or uid in cpu.containers:
         pod_level = rules.cpu.pod_level
-        freed = cpu.cpus_to_free(uid, bubbles=pod_level) if rules.cpu.static else None
-        cpu = cpu.forget(uid, freed, bubbles=pod_level)
+        freed = cpu.cpus_to_free(uid, pod_level=pod_level) if rules.cpu.static else None
+        cpu = cpu.forget(uid, freed, pod_level=pod_level)
     if rules.memory.static and (uid in memory.assignments or uid in memory.containers):
         memory = memory.forget(uid, pod_level=rules.memory.pod_level, settled=rules.memory.settles)
     seen, granted, conditions = state.seen, state.granted, state.conditions

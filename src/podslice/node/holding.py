@@ -26,12 +26,13 @@ class ContainerHolding(msgspec.Struct, frozen=True):
     devices: Devices = ()
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """One pod's holding without any name, its containers in the order of their specification. `bubble` (its pod CPUs)
+# Digests and messages between agents and services keep the older name "bubble".
+class Holding(msgspec.Struct, frozen=True, rename={"pod_cpus": "bubble"}):
+    """One pod's holding without any name, its containers in the order of their specification. `pod_cpus`
     and `blocks` belong to a pod with pod-level resources as a whole."""
 
     containers: tuple[ContainerHolding, ...]
-    bubble: Bits | None = None
+    pod_cpus: Bits | None = None
     blocks: tuple[Block, ...] | None = None
 
 
@@ -56,7 +57,7 @@ def _holding(state: NodeState, uid: str, names: tuple[str, ...]) -> Holding:
         ContainerHolding(cpus.get(name), blocks.get(name), _devices(state, records[name]) if name in records else ())
         for name in names
     )
-    return Holding(containers, state.cpu.bubbles.get(uid), state.memory.pod_assignments.get(uid))
+    return Holding(containers, state.cpu.pod_cpus.get(uid), state.memory.pod_assignments.get(uid))
 
 
 def _devices(state: NodeState, held: dict[str, HeldDevices]) -> Devices:
@@ -107,7 +108,7 @@ def digest(state: NodeState) -> Digest:
 
 def _holders(state: NodeState) -> dict[str, None]:
     """Return the pods that are on the node or hold something of it."""
-    tables = state.cpu.assignments, state.cpu.bubbles, state.memory.assignments
+    tables = state.cpu.assignments, state.cpu.pod_cpus, state.memory.assignments
     holders: dict[str, None] = dict.fromkeys(state.pods)
     for table in (*tables, state.memory.pod_assignments, state.device.records):
         holders.update(dict.fromkeys(table))
@@ -116,7 +117,7 @@ def _holders(state: NodeState) -> dict[str, None]:
 
 def _parts(state: NodeState, uid: str) -> tuple[object, ...]:
     cpu, memory = state.cpu, state.memory
-    own = state.pods.get(uid), cpu.assignments.get(uid), cpu.bubbles.get(uid)
+    own = state.pods.get(uid), cpu.assignments.get(uid), cpu.pod_cpus.get(uid)
     return *own, memory.assignments.get(uid), memory.pod_assignments.get(uid), state.device.records.get(uid)
 
 

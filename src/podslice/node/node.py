@@ -233,11 +233,11 @@ class Node:
                 self.kubelet.manager.remove_stale()
             return self._refusal_decision(admission, refusal)
         started = self.kubelet.start_containers(admission.uid)
-        bubble = self.kubelet.manager.cpu.state.bubbles.get(admission.uid)
+        pod_cpus = self.kubelet.manager.cpu.state.pod_cpus.get(admission.uid)
         decision = self._decision(
             admission,
             preempted=self.kubelet.preempted,
-            pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
+            pod_cpus=None if pod_cpus is None else CPUSet.from_bits(pod_cpus),
             containers=tuple(self._container_decision(admission, c, started[c.name]) for c in admission.containers),
             events=self._events(admission),
         )
@@ -247,10 +247,10 @@ class Node:
     def as_held(self, decision: Decision) -> Decision:
         """Return the decision about a pod of this node with what the pod holds by now."""
         pod = self.kubelet.active[decision.uid]
-        bubble = self.kubelet.manager.cpu.state.bubbles.get(pod.uid)
+        pod_cpus = self.kubelet.manager.cpu.state.pod_cpus.get(pod.uid)
         return msgspec.structs.replace(
             decision,
-            pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
+            pod_cpus=None if pod_cpus is None else CPUSet.from_bits(pod_cpus),
             containers=tuple(
                 self._container_decision(pod, c, self.kubelet.inspect(pod, c, started=True)) for c in pod.containers
             ),

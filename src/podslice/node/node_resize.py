@@ -185,7 +185,7 @@ def _infeasible(manager: ContainerManager, allocated: AdmissionPod, desired: Adm
             {one.name: cpu.state.promised(uid, one.name) for one in allocated.containers},
             ResizeRules(manager.policy.resize, requested_resize(manager.policy, allocated.spec)),
             whole=desired.managed and manager.config.aligns_pods,
-            bubble=cpu.state.promised_to_pod(uid) if uid in cpu.state.bubbles else None,
+            pod_cpus=cpu.state.promised_to_pod(uid) if uid in cpu.state.pod_cpus else None,
             core_size=cpu.rules.core_size if cpu.options.full_pcpus_only else 1,
         )
     if verdict is None:

@@ -116,7 +116,7 @@ def _keep_holding(kubelet: Kubelet, admission: AdmissionPod) -> bool:
 
 def _holds_something(kubelet: Kubelet, uid: str) -> bool:
     cpu, memory, device = kubelet.manager.cpu.state, kubelet.manager.memory.state, kubelet.manager.device.state
-    tables = (cpu.assignments, cpu.bubbles, memory.assignments, memory.pod_assignments, device.records)
+    tables = (cpu.assignments, cpu.pod_cpus, memory.assignments, memory.pod_assignments, device.records)
     return any(uid in table for table in tables)
 
 

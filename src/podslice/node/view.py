@@ -65,7 +65,7 @@ class NodeView(msgspec.Struct, frozen=True):
     `undoes_refusals`: a refused pod leaves nothing behind.
 
     Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
-    and `bubbles` (the pod CPUs by pod UID); `loans` and `bubble_loans` are those of them beyond the ones promised at
+    and `pod_cpus` (the pod CPUs by pod UID); `loans` and `pod_loans` are those of them beyond the ones promised at
     the admission; `offline` went offline while the node ran, and owners may have some. Of memory: `memory`, the ledger
     of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold as a
     whole. `devices` are those the node was made with, `device_ids` the ones that containers hold: by pod UID,
@@ -92,10 +92,10 @@ class NodeView(msgspec.Struct, frozen=True):
     reserved: Bits
     shared: Bits
     owners: Mapping[str, Mapping[str, Bits]]
-    bubbles: Mapping[str, Bits]
+    pod_cpus: Mapping[str, Bits]
     offline: Bits
     loans: Mapping[str, Mapping[str, tuple[int, ...]]]
-    bubble_loans: Mapping[str, Bits]
+    pod_loans: Mapping[str, Bits]
     memory: Mapping[int, NUMANodeState]
     blocks: Mapping[str, Mapping[str, tuple[Block, ...]]]
     pod_blocks: Mapping[str, tuple[Block, ...]]
@@ -159,7 +159,7 @@ class NodeView(msgspec.Struct, frozen=True):
     def empty_pool(self, pod: AdmissionPod) -> EmptyPool | None:
         """Return the resource that a pod's exclusive containers use up, where pods are placed as a whole; such a pod is
         refused even on an empty node. None where there is none."""
-        if not self.places_whole(pod) or pod.uid in self.bubbles:
+        if not self.places_whole(pod) or pod.uid in self.pod_cpus:
             return None
         return find_empty_pool(pod, self.quirks, cpus=self.pins_cpus, memory=self.binds_memory)
 
@@ -189,7 +189,7 @@ class NodeView(msgspec.Struct, frozen=True):
     @property
     def owned(self) -> Bits:
         """All CPUs with an owner: every assignment and all pod CPUs."""
-        return self.assigned | union(self.bubbles.values())
+        return self.assigned | union(self.pod_cpus.values())
 
     def assigned_to(self, uid: str) -> Bits:
         """Return the CPUs assigned to a pod's containers."""
@@ -197,7 +197,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def owned_by(self, uid: str) -> Bits:
         """Return the CPUs that belong to a pod: its pod CPUs, and those assigned to its containers."""
-        return self.bubbles.get(uid, 0) | self.assigned_to(uid)
+        return self.pod_cpus.get(uid, 0) | self.assigned_to(uid)
 
     def assignment(self, uid: str, container: str) -> Bits | None:
         """Return the CPUs assigned to a container, None where it has no assignment."""
@@ -205,7 +205,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def loaned(self, uid: str) -> Bits:
         """Return the CPUs of a pod beyond those promised to it and its containers."""
-        return self.bubble_loans.get(uid, 0) | bits_of(cpu for came in self.loans.get(uid, {}).values() for cpu in came)
+        return self.pod_loans.get(uid, 0) | bits_of(cpu for came in self.loans.get(uid, {}).values() for cpu in came)
 
     def promised(self, uid: str, container: str) -> Bits:
         """Return the CPUs of a container that were promised at its admission."""
@@ -240,11 +240,11 @@ class NodeView(msgspec.Struct, frozen=True):
         if pod is None or not pod.mixed:
             return 0
         own, held = self.online(uid, container), self.owners.get(uid, {})
-        return self._sharing.shared_part(pod, container, own, held, self.bubbles.get(uid))
+        return self._sharing.shared_part(pod, container, own, held, self.pod_cpus.get(uid))
 
     def online(self, uid: str, container: str) -> model.OwnCPUs:
         """Return the online CPUs that are the container's own or its pod's."""
-        return model.own_cpus(self.assignment(uid, container), self.bubbles.get(uid, 0), self.offline)
+        return model.own_cpus(self.assignment(uid, container), self.pod_cpus.get(uid, 0), self.offline)
 
     def lost(self, uid: str, container: str) -> Bits:
         """Return the CPUs assigned to a container that are offline."""
@@ -254,8 +254,8 @@ class NodeView(msgspec.Struct, frozen=True):
         """Return the CPUs a container runs on while the named containers of its pod run (see `model.cpus_beside`)."""
         own = self.affinity(pod.uid, container.name)
         held = self.owners.get(pod.uid, {})
-        bubble = self.bubbles.get(pod.uid)
-        cpus = model.cpus_beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
+        pod_cpus = self.pod_cpus.get(pod.uid)
+        cpus = model.cpus_beside(pod, container, running, self.quirks, own=own, held=held, pod_cpus=pod_cpus)
         return cpus & ~self.offline or own
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
@@ -345,10 +345,10 @@ def view_of(
         reserved=cpu.reserved,
         shared=cpu.state.default,
         owners=cpu.state.assignments,
-        bubbles=cpu.state.bubbles,
+        pod_cpus=cpu.state.pod_cpus,
         offline=cpu.state.offline,
         loans=cpu.state.loans,
-        bubble_loans=cpu.state.bubble_loans,
+        pod_loans=cpu.state.pod_loans,
         memory=memory.machine_state,
         blocks=memory.assignments,
         pod_blocks=memory.pod_assignments,

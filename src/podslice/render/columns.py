@@ -36,6 +36,7 @@ def paragraph(spans: Sequence[Span], width: int, *, indent: int = 0, coloured: b
         return lines
     if len(spans) == 1:
         return [margin + paint(line[indent:], _style(spans[0]), coloured=coloured) for line in lines]
+    # Only the first styled span on the first line keeps its style: a word may be broken across lines further down.
     place = 0
     for span in spans:
         text, style = _text(span), _style(span)

@@ -94,6 +94,7 @@ def _owners(picture: Picture, prefix: str) -> h.Element | None:
         return None
     names = ("Owner", "CPUs", "Kind", "QoS", "Memory of the pod", "Devices of the pod", "Cgroup")
     head = h.tr[(h.th(scope="col")[name] for name in names)]
+    # Owners first; the sort is stable, so each group keeps the order of admission.
     order = sorted(range(len(picture.pods)), key=lambda pod: picture.pods[pod].pooled)
     return h.details(open=len(picture.owners) + len(picture.pods) <= 24)[
         h.summary[_count(picture)],

@@ -142,6 +142,7 @@ def _cell_size(picture: Picture, inner: float) -> float:
 
 def _digit_size(picture: Picture, cell: float) -> float:
     """Return one font size for all CPUs, at which the longest number fits."""
+    # A digit of the drawing's font is about 0.6 of its size wide.
     longest = max((len(str(cpu.id)) for cpu in picture.cpus()), default=1)
     size = min(12.0, (cell - 3) / (0.6 * longest))
     return size if size >= _SMALLEST_DIGITS else 0.0
@@ -157,6 +158,7 @@ def _grid(
             _node(node, x + i * (width + GAP), y, width, cell) for i, node in enumerate(nodes[start : start + columns])
         ]
         height = max(node.place.height for node in row)
+        # All boxes of a row are as tall as the tallest.
         placed += [node._replace(place=node.place._replace(height=height)) for node in row]
         bottom = y + height
         y = bottom + GAP
@@ -204,6 +206,7 @@ def _cores(
         head = 13 if cache.shown else 0
         columns = max(1, min(len(cache.cores), int((inner - 2 * pad) // cell), _CORES_PER_ROW))
         width = columns * cell + 2 * pad
+        # Half a pixel of tolerance: widths are rounded, and a row that just fits must not wrap.
         if left > x and left + width > x + inner + 0.5:
             left, y = x, row_bottom + 6
         inside, end = _rows(cache, columns, left + pad, y + head, cell)

@@ -73,5 +73,6 @@ def _line(text: str) -> str:
 
 def _escape(text: str) -> str:
     """Escape a text for roff: backslashes and dashes stay literal, characters beyond ASCII go by their number."""
+    # An unescaped dash becomes a hyphen, with which an option cannot be copied from the page.
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return "".join(char if ord(char) < 128 else f"\\[u{ord(char):04X}]" for char in plain)

@@ -30,4 +30,5 @@ def style_of(look: int) -> Style:
     """Return the style for a look (`Holder.look`)."""
     fill = _COLOURS[look % len(_COLOURS)]
     pattern = _PATTERNS[look // len(_COLOURS) % len(_PATTERNS)]
+    # The last colour is the only one on which black text is hard to read.
     return Style(fill, pattern, "#ffffff" if fill == _COLOURS[-1] else "#111111")

@@ -234,6 +234,7 @@ def _owners(view: NodeView) -> tuple[list[PodEntry], list[Holder]]:
 
 def _assign_looks(owners: list[Holder], before: Iterable[Holder]) -> list[Holder]:
     """Give each owner the look that it had `before`; new owners get unused looks."""
+    # By label and kind, not by index: between two pictures pods come and go.
     known = {(owner.label, owner.kind): owner.look for owner in before}
     unused = (look for look in count() if look not in known.values())
     looks = (known.get((owner.label, owner.kind)) for owner in owners)
@@ -255,7 +256,7 @@ def _pod_entry(view: NodeView, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
         for (kind, nodes), size in held.items()
         if size
     )
-    pod_cpus = view.bubbles.get(pod.uid, 0)
+    pod_cpus = view.pod_cpus.get(pod.uid, 0)
     return PodEntry(_label(pod), pod.qos, pod_cpus, memory, ", ".join(devices), _cgroup(pod), pooled)
 
 
@@ -297,10 +298,10 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
                 Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth, shares=shares)
             )
     yield from reversed(found)
-    pod_cpus = view.bubbles.get(pod.uid, 0)
+    pod_cpus = view.pod_cpus.get(pod.uid, 0)
     shared = (shared or pod_cpus) & ~taken
     if shared:
-        yield Holder(_label(pod), shared, POD_SHARED, index, growth=shared & view.bubble_loans.get(pod.uid, 0))
+        yield Holder(_label(pod), shared, POD_SHARED, index, growth=shared & view.pod_loans.get(pod.uid, 0))
 
 
 # Boxes
@@ -339,6 +340,7 @@ class _Painter:
     def caches(self, cpus: Bits) -> tuple[CacheBox, ...]:
         topology = self.topology
         groups = [(key, bits & cpus) for key, bits in topology.uncore_caches.items() if bits & cpus]
+        # One cache for the whole box says nothing that the box does not.
         shown = len(groups) > 1
         return tuple(CacheBox(key, bits, shown, tuple(self._cores(bits))) for key, bits in groups)
 

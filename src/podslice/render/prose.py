@@ -43,6 +43,7 @@ def fold(text: str, width: int, *, indent: int = 0) -> list[str]:
             lines.append(line)
             line = ""
             room = width - indent
+        # A part that is longer than a line, such as a path, is cut at the edge.
         while _columns(part.rstrip()) > room > 0:
             lines.append(part[:room])
             part = part[room:]

@@ -29,6 +29,7 @@ def run(case: Json, quirks: Quirks) -> Json:
 
 
 def _encode(kind: str, version: str, body: Json) -> Json:
+    # The recorded body is decoded and encoded again: both directions are under test.
     data = json.dumps(body).encode()
     if kind == "cpu":
         cpu = checkpoint_cpu.decode(data, version)

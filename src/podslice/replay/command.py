@@ -122,6 +122,7 @@ def _map(function: Any, records: list[dict[str, Any]], quirks: Quirks, jobs: int
         for batch in batches:
             yield function(batch, quirks)
         return
+    # Ctrl-C goes to the whole process group; only the parent acts on it, or each worker would print a traceback.
     with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
             yield from pool.map(function, batches, [quirks] * len(batches))

@@ -31,6 +31,7 @@ def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
         align_by_socket=options.align_by_socket,
     )
     result: dict[str, Any] = {"name": case["name"], "type": case["type"]}
+    # Go leaves out an empty list (`omitempty`), so no hints and no member are the same.
     if hints:
         result["hints"] = [hint_to_json(hint) for hint in hints]
     return result

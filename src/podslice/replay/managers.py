@@ -44,6 +44,7 @@ def run(case: Json, quirks: Quirks) -> Json:
         try:
             outcome = history.run(operation)
         except UpstreamDefectError as defect:
+            # A case that hung has no result but that; one that crashed ends with the operation that crashed.
             if defect.hangs:
                 raise
             operations.append({"defect": defect.name})
@@ -71,6 +72,7 @@ class RecordedHistory:
             "removeContainer": self._remove_container,
             "stopContainer": self._stop_container,
             "startContainer": self._start_container,
+            # Collection itself follows every operation; this one has nothing else to do.
             "gc": lambda operation: {"ok": True},
         }
 
@@ -92,6 +94,7 @@ class RecordedHistory:
     def _start_facts(self, failed_at: str | None) -> Json:
         manager = self.kubelet.manager
         facts: Json = {}
+        # A kubelet parses its gates before it validates the rest of its configuration.
         if failed_at != "featureGates" and (errors := validate(self.kubelet.config)):
             facts["configErrors"] = list(map(str, errors))
         if manager.reservation is not None:
@@ -191,6 +194,7 @@ class RecordedHistory:
         kubelet = self.kubelet
         pod = pod_from_dict(operation["pod"])
         topology = kubelet.manager.topology
+        # Set before admission, read after it: the topology manager appends what it asks of each hint provider.
         topology.recorded = [] if self.record_hints else None
         refusal = kubelet.admit(pod)
         admission = kubelet.admission(pod)
@@ -223,9 +227,9 @@ class RecordedHistory:
                 pod_cgroup(pod.spec, manager.context.gates, enforce_cpu_limits=not quota_off)
             ),
         }
-        bubble = manager.cpu.state.bubbles.get(uid)
-        if bubble is not None:
-            outcome["podCPUSet"] = format_bits(bubble)
+        pod_cpus = manager.cpu.state.pod_cpus.get(uid)
+        if pod_cpus is not None:
+            outcome["podCPUSet"] = format_bits(pod_cpus)
         blocks = manager.memory.pod_blocks(uid)
         if blocks:
             outcome["podMemoryBlocks"] = _blocks(blocks)
@@ -267,12 +271,13 @@ class RecordedHistory:
                 for uid, containers in (cpu.assignments if cpu else {}).items()
             },
         }
-        if cpu and cpu.bubbles:
-            state["podCPUAssignments"] = {uid: format_bits(cpus) for uid, cpus in cpu.bubbles.items()}
+        if cpu and cpu.pod_cpus:
+            state["podCPUAssignments"] = {uid: format_bits(cpus) for uid, cpus in cpu.pod_cpus.items()}
         state.update(self._memory_state())
         devices = manager.device.assignments()
         if devices:
             state["deviceAssignments"] = devices
+        # Upstream writes these lists in the random order of a Go map; the recorder says that it sorted them.
         if self._has_several_types():
             state["memoryCheckpointReordered"] = True
         state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in _FILES)

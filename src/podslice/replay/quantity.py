@@ -44,6 +44,7 @@ def _facts(quantity: Quantity) -> Json:
     integer = quantity.as_int64()
     rounded = quantity.round_up_milli()
     return {
+        # Upstream answers 0, false for a value kept as a big decimal, even where it would fit.
         "asInt64": quantity.value() if quantity.small and quantity.scale >= 0 else 0,
         "asInt64ok": integer is not None,
         "canonical": str(quantity),

@@ -48,6 +48,7 @@ def read_cases(path: Path) -> Iterator[Json]:
                 line = lines.readline(_LONGEST_LINE)
                 if not line:
                     return
+                # Blank lines are bounded together: a compressed file of nothing but line breaks would never end.
                 if len(line) == _LONGEST_LINE or blank > _LONGEST_LINE:
                     raise InputError(f"line {number} is longer than {_LONGEST_LINE >> 20} MiB", source=str(path))
                 if line.strip():

@@ -37,7 +37,7 @@ def _text(state: NodeState, uid: str) -> str:
 
 def _describe(holding: Holding) -> str:
     parts = [_cpus(one.cpus) for one in holding.containers]
-    parts += [] if holding.bubble is None else [f"all of it {_cpus(holding.bubble)}"]
+    parts += [] if holding.pod_cpus is None else [f"all of it {_cpus(holding.pod_cpus)}"]
     blocks = [block for one in holding.containers for block in one.blocks or ()] + list(holding.blocks or ())
     parts += [f"{one.size} {one.type} on {list(one.numa_affinity or ())}" for one in blocks]
     parts += [f"{name}={','.join(ids)}" for one in holding.containers for name, ids in one.devices]

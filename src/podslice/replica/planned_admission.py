@@ -71,7 +71,7 @@ def is_as_good(rules: NodeRules, state: NodeState, own: Holding, plan: Holding) 
 
 
 def _sets(holding: Holding) -> list[Bits | None]:
-    return [holding.bubble, *(one.cpus for one in holding.containers)]
+    return [holding.pod_cpus, *(one.cpus for one in holding.containers)]
 
 
 def _overlap_equally(before: list[Bits], after: list[Bits]) -> bool:
@@ -118,7 +118,7 @@ def _are_as_aligned(topology: CPUTopology, own: Holding, plan: Holding) -> bool:
 
 
 def _nodes(topology: CPUTopology, holding: Holding) -> list[Bits]:
-    whole = topology.numa_nodes_of(holding.bubble or 0) | numa_nodes(holding.blocks or ())
+    whole = topology.numa_nodes_of(holding.pod_cpus or 0) | numa_nodes(holding.blocks or ())
     return [
         whole,
         *(topology.numa_nodes_of(one.cpus or 0) | numa_nodes(one.blocks or ()) for one in holding.containers),
@@ -136,7 +136,7 @@ def _move(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeSt
     )
     return replace(
         state,
-        cpu=state.cpu.relocate(uid, cpus, plan.bubble),
+        cpu=state.cpu.relocate(uid, cpus, plan.pod_cpus),
         memory=state.memory.restore_pods({uid: memory}, pod_level=rules.memory.pod_level),
         topology=_realign(rules, state.topology, uid, containers),
     )

@@ -246,7 +246,7 @@ def check_sets(message: StateMessage) -> None:
     Sets are integers of any size, so without this bound a sender could make every walk over a set endless.
     """
     cpu = message.cpu
-    sets = [cpu.default, cpu.offline, *cpu.bubbles.values(), *cpu.reusable.values(), *cpu.bubble_loans.values()]
+    sets = [cpu.default, cpu.offline, *cpu.pod_cpus.values(), *cpu.reusable.values(), *cpu.pod_loans.values()]
     for tables in (cpu.assignments, cpu.written):
         sets += [one for named in tables.values() for one in named.values()]
     sets += [bits_of(_check_cpus(loans)) for named in cpu.loans.values() for loans in named.values()]

@@ -382,7 +382,7 @@ def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | 
 
 def _under_resize(had: PodCPUTexts) -> CPUsUnderResize:
     memory = {name: _blocks(blocks) for name, blocks in had.memory.items()}
-    return CPUsUnderResize(dict(had.containers), had.bubble, memory, _blocks(had.pod_memory))
+    return CPUsUnderResize(dict(had.containers), had.pod_cpus, memory, _blocks(had.pod_memory))
 
 
 def _memory(facts: dict[str, Any], memory: MemoryCheckpoint) -> MemoryStateFile:

@@ -114,7 +114,7 @@ def _count(text: str) -> int:
 
 
 def _sets_text(had: PodCPUTexts) -> str:
-    whole = {"(whole pod)": had.bubble} if had.bubble else {}
+    whole = {"(whole pod)": had.pod_cpus} if had.pod_cpus else {}
     return " ".join(f"{name}:{cpus or 'none'}" for name, cpus in {**whole, **had.containers}.items()) or "shared CPUs"
 
 

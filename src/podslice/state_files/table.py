@@ -189,7 +189,7 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
 
 def _holding_texts(had: PodCPUTexts) -> dict[str, str]:
     """Return the CPUs and memory blocks of a pod as texts, by container."""
-    whole = {"(whole pod)": _holding_text(had.bubble, had.pod_memory)} if had.bubble or had.pod_memory else {}
+    whole = {"(whole pod)": _holding_text(had.pod_cpus, had.pod_memory)} if had.pod_cpus or had.pod_memory else {}
     names = sorted({*had.containers, *had.memory})
     return {**whole, **{name: _holding_text(had.containers.get(name, ""), had.memory.get(name, ())) for name in names}}
 

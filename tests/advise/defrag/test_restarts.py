@@ -28,7 +28,7 @@ def checked(setup: Setup, pod: Pod, plan: RestartPlan) -> None:
             decision = node.admit(pod if step.action == "place" else specs[step.uid])
             assert decision.admitted, f"{step.pod} is refused: {decision.reason}"
             state = node.kubelet.manager.cpu.state
-            owned = state.bubbles.get(step.uid, 0)
+            owned = state.pod_cpus.get(step.uid, 0)
             for cpus in state.assignments.get(step.uid, {}).values():
                 owned |= cpus
             assert step.after.bits == owned

@@ -48,9 +48,9 @@ ALLOWED = [
         pytest.param("", "2-5", 2, PLAIN, None, "2-3", id="below-the-baseline"),
         pytest.param("2-3,16-17", "4-15,18-31", 8, SPREAD, 0b11, "2-5,16-19", id="level-over-the-mask"),
         pytest.param("2-5", "6-31", 20, PLAIN, 0b11, "2-21", id="a-node-and-a-part"),
-        pytest.param("2-9", "10-31", 10, PLAIN, None, "2-11", id="a-bubble-grows"),
-        pytest.param("2-5", "6-9", 6, PLAIN, None, "2-7", id="a-slice-grows-in-its-bubble"),
-        pytest.param("2-9", "10-11", 8, PLAIN, None, "2-9", id="a-bubble-shrinks"),
+        pytest.param("2-9", "10-31", 10, PLAIN, None, "2-11", id="pod-cpus-grows"),
+        pytest.param("2-5", "6-9", 6, PLAIN, None, "2-7", id="a-slice-grows-in-its-pod-cpus"),
+        pytest.param("2-9", "10-11", 8, PLAIN, None, "2-9", id="pod-cpus-shrinks"),
         pytest.param("2-5", "6-31", 8, PLAIN, 0b01, "2-9", id="within-the-mask"),
     ],
 )

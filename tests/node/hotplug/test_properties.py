@@ -71,7 +71,7 @@ def check(node: Node) -> None:
         assert cpus
         assert not cpus & (~online | cpu.default)
         assert not cpus & node.reserved_cpus.bits
-        assert not cpus & ~(union(cpu.assignments[uid].values()) | cpu.bubbles.get(uid, 0)), name
+        assert not cpus & ~(union(cpu.assignments[uid].values()) | cpu.pod_cpus.get(uid, 0)), name
         own[uid] = own.get(uid, 0) | cpus
     assert sum(map(int.bit_count, own.values())) == union(own.values()).bit_count()
     assert not cpu.default & ~online

@@ -87,7 +87,7 @@ def test_refusals() -> None:
     assert sets(here) == ("2-5", "2-5")
 
 
-def test_a_bubble() -> None:
+def test_pod_cpus() -> None:
     """A pod with CPUs as a whole goes on from what is online of them, its slices too."""
     here = node(
         topology_manager_policy="restricted",
@@ -98,8 +98,8 @@ def test_a_bubble() -> None:
     here.change_machine(off("5,9"))
     assert here.resize(whole(10, 4)).outcome == "Allocated"
     cpu = here.state.cpu
-    assert format_bits(cpu.bubbles["uid-a"]) == "2-4,8,10-15"
-    assert (cpu.bubbles["uid-a"] & cpu.offline, cpu.promised_to_pod("uid-a").bit_count()) == (0, 8)
+    assert format_bits(cpu.pod_cpus["uid-a"]) == "2-4,8,10-15"
+    assert (cpu.pod_cpus["uid-a"] & cpu.offline, cpu.promised_to_pod("uid-a").bit_count()) == (0, 8)
     assert cpu.assignments["uid-a"]["c0"].bit_count() == cpu.promised("uid-a", "c0").bit_count() == 4
     check(here)
 
@@ -159,7 +159,7 @@ def check_resize(here: Node, desired: Pod) -> None:
         return
     got = after.assignments[uid].get("c0", 0)
     changed = now.containers[0].exclusive_cpus != was.containers[0].exclusive_cpus
-    if changed or (uid in before.bubbles and before.bubbles[uid].bit_count() != now.cpus):
+    if changed or (uid in before.pod_cpus and before.pod_cpus[uid].bit_count() != now.cpus):
         assert not got & after.offline
         assert after.promised(uid, "c0").bit_count() == before.promised(uid, "c0").bit_count()
         online = had & ~before.offline

@@ -68,9 +68,9 @@ def check(one: Node) -> None:
         assert shared
         assert shared & own == 0
         assert view.affinity(active.uid, container.name) == own | shared
-        bubble = view.bubbles.get(active.uid)
-        if bubble is not None:
-            assert shared & ~bubble == 0
+        pod_cpus = view.pod_cpus.get(active.uid)
+        if pod_cpus is not None:
+            assert shared & ~pod_cpus == 0
         elif view.mixed_pool is not None and view.mixed_pool.cpus is None:
             assert shared & ~_shared_by_others(one, active, container) == 0
         if not container.plain_init:

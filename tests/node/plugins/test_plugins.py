@@ -207,7 +207,7 @@ def test_slices_of_a_pod_are_picked_too() -> None:
     gates = {"PodLevelResourceManagers": True}
     node = own(OnlyUpper(), FromTheEnd(), topology_manager_scope="pod", feature_gates=gates)
     assert node.admit(make_pod("a", ("c", "2"), ("d", None), budget="8")).admitted
-    assert str(node.view.bubbles["a"] >> 24) == "255"
+    assert str(node.view.pod_cpus["a"] >> 24) == "255"
     assert f"{node.view.owners['a']['c']:x}" == "c0000000"
 
 

@@ -190,7 +190,7 @@ def test_agent(tmp_path: Path) -> None:
             await world.run(one)
         assert [world.owned(one.metadata.uid, "c0") for one in PODS] == ["16-19", "20-24", "2-3"]
         assert [world.cpus(f"{one.metadata.uid}-c0") for one in PODS] == ["16-19", "20-31", "2-3"]
-        assert world.told("both-c0")["class"] == world.told("classy-c0")["class"] == "slow"
+        assert world.container_file("both-c0")["class"] == world.container_file("classy-c0")["class"] == "slow"
         for one, milli in ((classy(cpus="6"), 6000), (both(cpus="7500m"), 7500)):
             world.source.add(one)
             await world.update(f"{one.metadata.uid}-c0", milli)

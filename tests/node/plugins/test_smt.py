@@ -171,7 +171,7 @@ def test_in_the_agent(tmp_path: Path) -> None:
         assert (world.owned("a", "c0"), world.cpus("a-c0")) == ("2-5", "2,4")
         told = world.environment["a-c0"]
         assert (told["PODSLICE_CPUS"], told["PODSLICE_RESERVED_SIBLINGS"]) == ("2,4", "3,5")
-        file = world.told("a-c0")
+        file = world.container_file("a-c0")
         assert (file["cpus"], file["exclusiveCPUs"], file["reservedSiblings"]) == ("2,4", "2,4", "3,5")
         await world.settle()
         assert world.cpus("a-c0") == "2,4"

@@ -181,7 +181,7 @@ def held(state: NodeState) -> tuple[object, ...]:
     """Return all that pods hold, and their promises."""
     cpu, memory = state.cpu, state.memory
     return (
-        cpu.default, cpu.assignments, cpu.bubbles, cpu.loans, cpu.bubble_loans,
+        cpu.default, cpu.assignments, cpu.pod_cpus, cpu.loans, cpu.pod_loans,
         memory.machine_state, memory.assignments, memory.pod_assignments,
     )  # fmt: skip
 
@@ -201,23 +201,23 @@ def check_cpus(node: Node) -> None:
     cpu, elastic = node.state.cpu, node.kubelet.manager.elastic
     owned = 0
     for uid, pod in node.state.pods.items():
-        sets, bubble = cpu.assignments.get(uid, {}), cpu.bubbles.get(uid)
+        sets, pod_cpus = cpu.assignments.get(uid, {}), cpu.pod_cpus.get(uid)
         long_lived = [sets[name] for name in long_lived_names(pod) if name in sets]
         assert sum(map(int.bit_count, long_lived)) == union(long_lived).bit_count()
-        own = union(sets.values()) if bubble is None else bubble
+        own = union(sets.values()) if pod_cpus is None else pod_cpus
         assert not owned & own
         owned |= own
-        if bubble is not None:
-            assert bubble.bit_count() == pod.cpus or not elastic
-            assert union(sets.values()) & ~bubble == 0
-            assert cpu.promised_to_pod(uid) & ~bubble == 0
+        if pod_cpus is not None:
+            assert pod_cpus.bit_count() == pod.cpus or not elastic
+            assert union(sets.values()) & ~pod_cpus == 0
+            assert cpu.promised_to_pod(uid) & ~pod_cpus == 0
         shares = pod.managed and node.kubelet.config.aligns_pods and not pod.cpus
         assert not (shares and sets)
         for one in pod.containers:
-            if not (pod.ignored or shares) and (one.exclusive_cpus or bubble is None) and not one.plain_init:
+            if not (pod.ignored or shares) and (one.exclusive_cpus or pod_cpus is None) and not one.plain_init:
                 assert (cpu.assignment(uid, one.name) or 0).bit_count() == one.exclusive_cpus
-            elif bubble is not None and not one.init:
-                assert cpu.assignment(uid, one.name) == bubble & ~union(long_lived)
+            elif pod_cpus is not None and not one.init:
+                assert cpu.assignment(uid, one.name) == pod_cpus & ~union(long_lived)
             assert cpu.promised(uid, one.name) & ~(cpu.assignment(uid, one.name) or 0) == 0
     assert cpu.default & owned == 0
     strict = node.kubelet.manager.cpu.options.strict_cpu_reservation
@@ -264,19 +264,19 @@ class Promises:
 
     def __init__(self) -> None:
         self.containers: dict[tuple[str, str], Bits] = {}
-        self.bubbles: dict[str, Bits] = {}
+        self.pod_cpus: dict[str, Bits] = {}
 
     def admitted(self, state: NodeState, uid: str) -> None:
         self.forget(uid)
         for name in long_lived_names(state.pods[uid]):
             if owned := state.cpu.assignment(uid, name):
                 self.containers[uid, name] = owned
-        if uid in state.cpu.bubbles:
-            self.bubbles[uid] = state.cpu.bubbles[uid]
+        if uid in state.cpu.pod_cpus:
+            self.pod_cpus[uid] = state.cpu.pod_cpus[uid]
 
     def forget(self, uid: str) -> None:
         self.containers = {key: cpus for key, cpus in self.containers.items() if key[0] != uid}
-        self.bubbles.pop(uid, None)
+        self.pod_cpus.pop(uid, None)
 
     def resized(self, before: NodeState, after: NodeState, uid: str) -> None:
         """A resize of the pod was granted."""
@@ -287,19 +287,19 @@ class Promises:
             self.containers.pop((uid, name), None)
             if baseline:
                 self.containers[uid, name] = baseline
-        if uid in self.bubbles:
-            had, has, promised = before.cpu.bubbles[uid], after.cpu.bubbles[uid], self.bubbles[uid]
+        if uid in self.pod_cpus:
+            had, has, promised = before.cpu.pod_cpus[uid], after.cpu.pod_cpus[uid], self.pod_cpus[uid]
             slices = union(_owns(after, uid, name) for name in names)
             if has.bit_count() < promised.bit_count():  # slices stay, loaned or not
                 assert has & ~(promised | slices & had) == 0
-                self.bubbles[uid] = has & promised
+                self.pod_cpus[uid] = has & promised
             else:
-                self.bubbles[uid] = _changed(had, has, promised)
+                self.pod_cpus[uid] = _changed(had, has, promised)
 
     def check(self, cpu: CPUState) -> None:
         for (uid, name), cpus in self.containers.items():
             assert cpu.promised(uid, name) == cpus
-        for uid, cpus in self.bubbles.items():
+        for uid, cpus in self.pod_cpus.items():
             assert cpu.promised_to_pod(uid) == cpus
 
 
@@ -550,7 +550,7 @@ class History:
         else:
             assert self.twin.resize(_renamed(argument)).outcome == answer.outcome
         mine, theirs = self.store.node.state.cpu, self.twin.state.cpu
-        for ours, other in ((mine.assignments, theirs.assignments), (mine.bubbles, theirs.bubbles)):
+        for ours, other in ((mine.assignments, theirs.assignments), (mine.pod_cpus, theirs.pod_cpus)):
             assert {_renamed_uid(uid): entry for uid, entry in ours.items()} == other
 
     def _end(self) -> None:
@@ -558,7 +558,7 @@ class History:
         for uid in self.store.node.pods:
             self.store.remove(uid)
         state = self.store.node.state
-        assert (state.cpu.loans, state.cpu.bubble_loans, state.cpu.assignments, state.cpu.bubbles) == ({}, {}, {}, {})
+        assert (state.cpu.loans, state.cpu.pod_loans, state.cpu.assignments, state.cpu.pod_cpus) == ({}, {}, {}, {})
         assert not any(ledger.number_of_assignments for ledger in state.memory.machine_state.values())
 
 
@@ -567,7 +567,7 @@ def _kinds(before: NodeState, after: NodeState, uid: str) -> list[str]:
     (had, own), (has, blocks) = ((one.cpu.of_pod(uid), one.memory.of_pod(uid)) for one in (before, after))
     found = {
         "resizes of exclusive CPUs": had.assignments != has.assignments,
-        "resizes of pods with pod CPUs": bool(had.bubble),
+        "resizes of pods with pod CPUs": bool(had.pod_cpus),
         "resizes of memory": own != blocks,
         "resizes of memory on several nodes": any(
             len(block.numa_affinity or ()) > 1 for one in (own, blocks) for block in one.charged_blocks(pod_level=True)

@@ -236,7 +236,7 @@ def budget(cpu: str, slice_: str) -> Pod:
 
 def shown(here: Node) -> tuple[str, ...]:
     cpu = here.state.cpu
-    return format_bits(cpu.bubbles["uid-p"]), held(here), held(here, container="c1")
+    return format_bits(cpu.pod_cpus["uid-p"]), held(here), held(here, container="c1")
 
 
 @pytest.mark.parametrize(
@@ -259,12 +259,12 @@ def test_pods_as_a_whole(sizes: list[tuple[str, str]], expected: tuple[str, ...]
         decision = here.resize(budget(cpu, own))
         assert (decision.outcome, decision.message) == ("Allocated", "")
     assert shown(here) == expected
-    assert here.state.cpu.default == here.topology.all_cpus & ~here.state.cpu.bubbles["uid-p"]
+    assert here.state.cpu.default == here.topology.all_cpus & ~here.state.cpu.pod_cpus["uid-p"]
     files = dict(here.files)
     again = Node.of(here.rules, restart(here.rules, here.state).state)
     assert shown(again) == expected
     now, then = again.state.cpu, here.state.cpu
-    assert (now.assignments, now.loans, now.bubble_loans) == (then.assignments, then.loans, then.bubble_loans)
+    assert (now.assignments, now.loans, now.pod_loans) == (then.assignments, then.loans, then.pod_loans)
     assert dict(again.files) == files
 
 
@@ -368,11 +368,11 @@ def test_a_granted_growth_that_can_be_had() -> None:
     assert held(again(here, one("6"))) == "2-7"
 
 
-def test_a_bubble_keeps_what_it_has() -> None:
+def test_pod_cpus_keeps_what_it_has() -> None:
     """So does a pod that has CPUs as a whole, with its slices."""
     here = pod_node()
     assert here.admit(budget("8", "4")).admitted
     assert here.admit(one("22", "q")).admitted
     other = again(here, budget("10", "6"), one("22", "q"))
-    assert (format_bits(other.state.cpu.bubbles["uid-p"]), other.pending_resizes) == ("2-9", ["uid-p"])
+    assert (format_bits(other.state.cpu.pod_cpus["uid-p"]), other.pending_resizes) == ("2-9", ["uid-p"])
     assert other.state.cpu.assignments["uid-p"] == here.state.cpu.assignments["uid-p"]

@@ -48,7 +48,7 @@ class GrowthBound:
 
     def __init__(self, node: NodeView, was: AdmissionPod, wants: AdmissionPod) -> None:
         topology, held = node.topology, node.owned_by(was.uid)
-        self._more = max(0, wants.cpus - node.bubbles.get(was.uid, held).bit_count())
+        self._more = max(0, wants.cpus - node.pod_cpus.get(was.uid, held).bit_count())
         self._home = [place for place, cpus in enumerate(topology.numa_nodes.values()) if cpus & held]
         self._tied = node.single_numa_node
         before = {one.name: one.exclusive_cpus for one in was.containers}

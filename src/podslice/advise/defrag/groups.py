@@ -71,7 +71,7 @@ def groups_of(node: NodeView, pod: AdmissionPod) -> Iterator[Group]:
     """Yield the containers of a pod that own CPUs or memory, grouped as they move together."""
     sets = {name: bits for name, bits in node.owners.get(pod.uid, {}).items() if bits}
     holders = [c.name for c in pod.containers if c.name in sets or node.blocks_of(pod.uid, c.name)]
-    pod_cpus = node.bubbles.get(pod.uid)
+    pod_cpus = node.pod_cpus.get(pod.uid)
     if pod_cpus is not None or node.pod_blocks.get(pod.uid) or node.aligns_pods:
         parts = [tuple(holders)] if holders else []
     else:

@@ -122,7 +122,7 @@ def inverse(move: Move) -> Move:
 
 def lent_cpus(had: PodCPUs) -> LentCPUs:
     """Return the CPUs that a pod has beyond those it was promised."""
-    whole = {WHOLE_POD: tuple(iter_bits(had.bubble_loans))} if had.bubble_loans else {}
+    whole = {WHOLE_POD: tuple(iter_bits(had.pod_loans))} if had.pod_loans else {}
     return {**had.loans, **whole}
 
 
@@ -131,7 +131,7 @@ def problem_with_lent(had: PodCPUs, gets: PodCPUs, lent: Lent) -> str:
     empty if it can."""
     now = lent_cpus(had)
     for name in {*now, *lent}:
-        cpus, own = lent.get(name, ()), gets.bubble if name == WHOLE_POD else gets.assignments.get(name, 0)
+        cpus, own = lent.get(name, ()), gets.pod_cpus if name == WHOLE_POD else gets.assignments.get(name, 0)
         known = all(0 <= cpu < own.bit_length() for cpu in cpus) and len(set(cpus)) == len(cpus)
         if not known or bits_of(cpus) & ~own or len(cpus) != len(now.get(name, ())):
             return f"{name or 'the pod'} was promised another number of CPUs than the request has"

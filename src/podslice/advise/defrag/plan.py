@@ -131,7 +131,7 @@ def _plugin_proposals(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
             container = ContainerMove(one.container, CPUSet.from_bits(held), CPUSet.from_bits(one.cpus), nodes, nodes)
             moves.append(Move(one.uid, metadata.namespace or "default", metadata.name, (container,)))
         # A plugin names single containers; pods with pod-level resources move only as a whole.
-        if not any(one.uid in view.bubbles for one in proposed.moves):
+        if not any(one.uid in view.pod_cpus for one in proposed.moves):
             yield tuple(moves)
 
 
@@ -167,7 +167,7 @@ def _container_move(before: NodeView, now: NodeView, uid: str, name: str) -> Con
 
 
 def _pod_cpus(view: NodeView, uid: str) -> CPUSet | None:
-    return CPUSet.from_bits(view.bubbles[uid]) if uid in view.bubbles else None
+    return CPUSet.from_bits(view.pod_cpus[uid]) if uid in view.pod_cpus else None
 
 
 # Applying

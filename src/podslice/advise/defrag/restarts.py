@@ -231,4 +231,4 @@ def _disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:
 
 
 def _owns(node: NodeView, uid: str) -> bool:
-    return any(uid in held for held in (node.owners, node.bubbles, node.blocks, node.device_ids))
+    return any(uid in held for held in (node.owners, node.pod_cpus, node.blocks, node.device_ids))

@@ -277,7 +277,7 @@ def relocate_group(node: Trial, group: Group, cpus: Bits, nodes: Bits) -> None:
     view = node.view
     if group.cpus:
         sets = {name: view.assignment(group.uid, name) or 0 for name in group.sets}
-        there = relocate_sets(view.topology, sets, view.bubbles.get(group.uid), cpus)
+        there = relocate_sets(view.topology, sets, view.pod_cpus.get(group.uid), cpus)
         node.move_cpus(group.uid, there.sets, there.pod_cpus)
     if group.blocks:
         node.move_memory(group.uid, group.names, nodes)

@@ -143,9 +143,9 @@ def _story(
 ) -> Iterator[str]:
     name = f"{was.spec.metadata.namespace or 'default'}/{was.spec.metadata.name}"
     yield f"{name}: the resize is {_outcome(verdict)}"
-    if was.uid in node.bubbles:
-        promised = CPUSet.from_bits(node.bubbles[was.uid] & ~node.bubble_loans.get(was.uid, 0))
-        whole = CPUSet.from_bits(node.bubbles[was.uid])
+    if was.uid in node.pod_cpus:
+        promised = CPUSet.from_bits(node.pod_cpus[was.uid] & ~node.pod_loans.get(was.uid, 0))
+        whole = CPUSet.from_bits(node.pod_cpus[was.uid])
         yield f"The pod owns {_sets(whole, promised)}, and asks for {wants.cpus} as a whole."
     for one in containers:
         yield _describe_container(one, granted=verdict.outcome in _GRANTED)

@@ -296,8 +296,8 @@ def _writes(node: NodeView, pod: AdmissionPod) -> tuple[Write, ...]:
     """Return what admission changes on disk, and the values of the containers' cgroups."""
     writes = []
     if node.pins_cpus:
-        if pod.uid in node.bubbles:
-            writes.append(Write(f"{CPU_STATE_FILE} podEntries", pod.uid, format_bits(node.bubbles[pod.uid])))
+        if pod.uid in node.pod_cpus:
+            writes.append(Write(f"{CPU_STATE_FILE} podEntries", pod.uid, format_bits(node.pod_cpus[pod.uid])))
         for name, cpus in node.owners.get(pod.uid, {}).items():
             writes.append(Write(f"{CPU_STATE_FILE} entries", f"{pod.uid}/{name}", format_bits(cpus)))
         if pod.uid in node.owners:

@@ -111,7 +111,7 @@ class _Listener:
             allocation.error = str(error)
             raise
         if self.name == "cpu":
-            allocation.pod_cpus = self._manager.cpu.state.bubbles.get(pod.uid, 0)
+            allocation.pod_cpus = self._manager.cpu.state.pod_cpus.get(pod.uid, 0)
             for name, cpus in self._manager.cpu.state.assignments.get(pod.uid, {}).items():
                 self._record.allocations.append(Allocation("cpu", name, affinity, cpus=cpus))
 
@@ -119,7 +119,7 @@ class _Listener:
 def _step(manager: ContainerManager, container: str | None, uid: str = "") -> HintRound:
     """Begin a round of hints with what is free now."""
     cpu = manager.cpu
-    held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.bubbles else set()
+    held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.pod_cpus else set()
     if manager.device.holds_devices(uid):
         held.add("device")
     return HintRound(container, cpu.assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))

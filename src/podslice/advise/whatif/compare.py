@@ -274,7 +274,7 @@ def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
 def _owners(view: NodeView) -> list[Bits]:
     """Return disjoint sets of CPUs: those of pods with pod-level resources, and for each other pod those of its
     containers."""
-    return [*view.bubbles.values(), *(view.assigned_to(uid) for uid in view.owners if uid not in view.bubbles)]
+    return [*view.pod_cpus.values(), *(view.assigned_to(uid) for uid in view.owners if uid not in view.pod_cpus)]
 
 
 def _classes(view: NodeView) -> Iterator[ClassCPUs]:

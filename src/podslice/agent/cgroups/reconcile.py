@@ -130,6 +130,7 @@ class Reconciler:
             ("mems", wanted.mems, found.mems, found.mems_effective, self._tree.write_mems),
         ):
             seen = given if effective is None else effective
+            # The effective set differs where a parent is narrower or CPUs are offline: writing again would not help.
             if want and seen is not None and seen != want:
                 why = _NARROWED if given == want else ""
                 yield Difference(kind, format_bits(want), format_bits(seen), partial(write, path, want), why)
@@ -175,6 +176,7 @@ class Reconciler:
         placing = self._owner.placing
         quota_off = (placing.pod_quota_off(pod.units) and not self._could_exceed(pod)) or self._on_claims(pod)
         owns = quota_off or placing.has_pod_cpus(pod.identity.uid)
+        # The kubelet changed the limit in a resize that the agent does not carry out: the limit holds.
         if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
             return
         limits = self._limits_by_annotation(pod, quota_off=quota_off)
@@ -278,6 +280,7 @@ def cpu_limit_in(tree: CgroupTree, identity: Identity) -> int | None:
 def pod_path(identity: Identity) -> str | None:
     """Return the cgroup that belongs to this pod alone, None where there is none."""
     path = cgroup_path(identity.cgroup_parent)
+    # systemd unit names write the UID with underscores; a parent without the UID is shared with other pods.
     return path if path is not None and identity.uid in path.replace("_", "-") else None
 
 

@@ -56,6 +56,7 @@ class WriteWatcher:
                     yield self._take_changed()
                     await asyncio.sleep(min(PAUSE_SECONDS, max(0.0, end - loop.time())))
                 files = dict(self._files())
+                # A file that could not be watched stays out of `_numbers` and is tried again here.
                 if files.keys() != self._numbers.keys():
                     self._follow(self._writes, files)
         finally:
@@ -89,6 +90,7 @@ class WriteWatcher:
             except FileNotFoundError:
                 self._numbers.pop(path, None)
             except OSError as error:
+                # Mostly the limit of watches of this user: further files would fail in the same way.
                 self._trouble("overwritten", f"{path}: cannot be followed: {error.strerror}")
                 break
             else:

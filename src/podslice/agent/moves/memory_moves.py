@@ -50,6 +50,8 @@ class MemoryMoves:
         self._free = free
         self._run_in_thread = run_in_thread
 
+    # Both nodes first, the new ones alone only after the move: a container with CPUs on the new nodes could otherwise
+    # not allocate near them, and one that is rolled back would have its pages migrated twice.
     async def widen(self, steps: Iterable[MemoryStep]) -> None:
         """Allow memory on the old and the new nodes. Raises `OSError`, also where the new nodes have no room."""
         for change in _changes(steps):
@@ -88,6 +90,7 @@ class MemoryMoves:
         place = f"{change.path}/memory.numa_stat"
         if bytes_ > MOST_MIGRATED_BYTES:
             raise OSError(0, f"{bytes_} bytes would have to move, at most {MOST_MIGRATED_BYTES} are moved", place)
+        # Free memory that is used up entirely would make the kernel reclaim or kill.
         if room is not None and bytes_ >= room:
             text = f"{bytes_} bytes would have to move, on NUMA {format_bits(nodes)} {room} are free"
             raise OSError(0, text, place)

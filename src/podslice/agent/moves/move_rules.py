@@ -47,7 +47,7 @@ def ledger_problem(view: NodeView, move: Move) -> str:
         if nodes != one.memory_nodes_before.bits:
             return f"the memory of container {one.name} is on NUMA {format_bits(nodes) or 'any'}, the plan has another"
     pod_cpus = None if move.pod_cpus_before is None else move.pod_cpus_before.bits
-    if view.bubbles.get(move.uid) != pod_cpus:
+    if view.pod_cpus.get(move.uid) != pod_cpus:
         return "the pod as a whole has other CPUs than the plan says"
     if not any({*group.names} == {one.name for one in move.containers} for group in groups_of(view, pod)):
         return "the plan does not have the containers together that move together"

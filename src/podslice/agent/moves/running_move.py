@@ -316,7 +316,7 @@ class MoveRunner:
                 f"container {gone[0]} has ended" if gone else "the pod has another container by now"
             )
         both, has = running_move.intent.both, node.state.cpu.of_pod(running_move.unit)
-        if (has.assignments, has.bubble) != (both.assignments, both.bubble):
+        if (has.assignments, has.pod_cpus) != (both.assignments, both.pod_cpus):
             raise MoveConflictError("the pod's CPUs were changed meanwhile")
         had, gets = running_move.intent.sides
         if had.memory != gets.memory and node.view.memory != running_move.before.memory:

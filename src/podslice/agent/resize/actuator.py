@@ -83,6 +83,7 @@ class Actuator:
         """
         store, unit = self.store, ongoing.unit
         try:
+            # On disk before anything is written elsewhere: a restart learns which CPUs were on their way.
             if ongoing.operation != "keep":
                 store.begin_resize(unit, ongoing.intent)
             if ongoing.gives:
@@ -92,6 +93,7 @@ class Actuator:
                 await self._count_bound_threads(ongoing)
                 self._owner.placing.withheld[unit] = ongoing.changed
                 await self._evacuator.evacuate(ongoing.gives, self.records(unit))
+            # The pod may have gone during the waits; its CPUs were released with it.
             if self.active(unit) is None:
                 return
             self._commit(store, ongoing)
@@ -124,6 +126,7 @@ class Actuator:
 
         Raises `OSError`, and `CPUsLostError` where CPUs that the pod was to get went offline.
         """
+        # Each evacuation awaits, and the machine may change meanwhile; then the new set has to be cleared as well.
         machine, due = None, ongoing.changed
         while machine is not self._owner.machine:
             machine = self._owner.machine
@@ -170,7 +173,7 @@ class Actuator:
         running = {record.member for record in self.records(pod.metadata.uid)}
         giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0) and name in running]
         rule = self.policy.shrink_delay_seconds
-        whole = rule if intent.before.bubble & ~intent.after.bubble else 0.0
+        whole = rule if intent.before.pod_cpus & ~intent.after.pod_cpus else 0.0
         return max((delays.get(name, rule) for name in giving), default=whole)
 
     def _commit(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
@@ -199,12 +202,14 @@ class Actuator:
             if active is not None:
                 self._allow(record, active)
                 self._owner.carried_out(record)
+            # The container of the call gets its growth with the answer, which the runtime writes.
             if record.id != ongoing.hook or ongoing.gives:
                 self._owner.updates.write_started(record, self._cgroups.write)
             self._events.change_finished(record)
         self._owner.updates.unit_changed(ongoing.unit)
         self._owner.updates.pool_changed()
         if ongoing.hook and not ongoing.gives:
+            # After the answer is on its way: the write to disk must not delay it.
             asyncio.get_running_loop().call_soon(self.end, store, ongoing.unit)
         else:
             self.end(store, ongoing.unit)
@@ -218,6 +223,7 @@ class Actuator:
     def end(self, store: ResizeStore, unit: str) -> None:
         """Remove the resize intent from disk. No call waits for it: until it is written, a restart finds the resize
         done."""
+        # By the time this runs another resize of the pod may have begun, whose intent has to stay.
         ongoing = self.in_progress.get(unit)
         if ongoing is not None and not ongoing.committed:
             return

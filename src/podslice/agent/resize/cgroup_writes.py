@@ -66,6 +66,7 @@ class TreeCgroups:
         try:
             self._tree.write_cpus(path, cpus)
         except FileNotFoundError:
+            # The container has ended; its cgroup is removed before the runtime says so.
             return False
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{path}/cpuset.cpus") from None
@@ -102,6 +103,7 @@ class CPUEvacuator:
         placing, updates = self._owner.placing, self._owner.updates
         pool = Pinning(cpus=placing.pool())
         for record in list(records):
+            # Before its start a container has no process, and its start writes the present sets.
             if not record.started:
                 continue
             if updates.is_on_pool(record):
@@ -119,6 +121,7 @@ class CPUEvacuator:
 
 async def wait_until_vacated(cgroups: Cgroups, left: Iterable[tuple[ContainerRecord, Bits]]) -> None:
     """Wait until the kernel reports that each container is off its CPUs. Raises `OSError` with the file."""
+    # One budget for all of them: they leave at the same time.
     patience = LONGEST_LEAVING
     for record, gone in left:
         while (cgroups.effective(record) or 0) & gone:

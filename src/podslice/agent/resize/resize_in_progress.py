@@ -56,6 +56,7 @@ class ResizeInProgress:
     def plan(self, intent: Intent) -> None:
         """Set the intended CPUs, and derive which are released and which are taken."""
         self.intent = intent
+        # CPUs that change containers within the pod are in both sets.
         self.gives = _moves(intent.before, intent.after) & ~self.lost
         self.takes = _moves(intent.after, intent.before)
 
@@ -92,7 +93,7 @@ class ResizeInProgress:
 
 def _sets(had: PodCPUs) -> dict[str, Bits]:
     """Return the CPUs by container; those of the whole pod are under the empty name."""
-    return dict(had.assignments) | ({"": had.bubble} if had.bubble else {})
+    return dict(had.assignments) | ({"": had.pod_cpus} if had.pod_cpus else {})
 
 
 def _moves(one: PodCPUs, other: PodCPUs) -> Bits:

@@ -168,7 +168,7 @@ class ResizeRequests:
         """Return the pod with the pod-level resources a call asks for; None where the call changes nothing."""
         target = self.target(pod.identity.uid)
         milli = limit_milli_cpu(Limits().updated(resources))
-        if target is None or milli is None or pod.identity.uid not in self.store.node.view.bubbles:
+        if target is None or milli is None or pod.identity.uid not in self.store.node.view.pod_cpus:
             return None
         return apply_pod_update(target, milli)
 

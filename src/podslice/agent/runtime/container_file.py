@@ -114,6 +114,7 @@ class ContainerFiles:
     def remove(self, container_id: str) -> None:
         """Remove a container's file and folder."""
         self._content.pop(container_id, None)
+        # Ids come from the runtime and name folders here: none may lead out of ours.
         if self._folder is not None and "/" not in container_id and container_id not in ("", ".", ".."):
             _remove(self._folder / container_id)
 
@@ -153,6 +154,7 @@ class ContainerFiles:
                     options=["rbind", "ro", "nosuid", "nodev", "noexec"],
                 )
             )
+        # The runtime lets these win over variables of the same name in image or specification.
         adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in variables.items())
 
 

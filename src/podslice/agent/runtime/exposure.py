@@ -118,6 +118,7 @@ def _devices(view: NodeView, uid: str, name: str) -> dict[str, dict[str, list[in
     for resource, placed in sorted(view.device_ids.get(uid, {}).get(name, {}).items()):
         nodes: dict[str, list[int]] = {}
         for numa, ids in sorted(placed.items()):
+            # A device without a NUMA node is listed under -1 and gets an empty list.
             for one in ids:
                 nodes.setdefault(one, []).extend([numa] if numa >= 0 else [])
         found[resource] = dict(sorted(nodes.items()))

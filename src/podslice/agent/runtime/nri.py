@@ -141,6 +141,7 @@ class Connection:
     def _configure(self, data: bytes) -> bytes:
         request = nri.ConfigureRequest.FromString(data)
         self._plugin.configure(request)
+        # The field came with the later events, so a runtime that sends it has them.
         events = (*EVENTS, *LATER_EVENTS) if request.NRI_version else EVENTS
         return nri.ConfigureResponse(events=event_mask(events)).SerializeToString()
 
@@ -324,6 +325,7 @@ async def _serve(
                 connected(connection)
         finally:
             synchronized.cancel()
+        # Shielded: others wait for this future too, and a cancelled wait would cancel it for them.
         return await asyncio.shield(connection.closed) or "the runtime closed the connection"
     except RPCError as error:
         return f"registration failed: {error.message}"

@@ -96,6 +96,7 @@ class AgentPlugin:
                 valid.append(container)
             except InputError as error:
                 self._owner.reporter.trouble("invalid", str(error))
+        # A sandbox with a running container runs as well, whatever its own cgroup looks like.
         inhabited = {one.pod_sandbox_id for one in valid if one.state != nri.CONTAINER_STOPPED}
         for pod in pods:
             try:
@@ -267,6 +268,7 @@ class AgentPlugin:
         self, sandbox: str, identity: Identity, container: nri.Container, found: Found, *, decided_now: bool
     ) -> CreateAnswer:
         """Place a container and return its adjustments. Raises `RefusedError`."""
+        # Asked before `create_container`, which decides: a pod that was admitted only now has its cgroup yet to be set.
         waited = decided_now or self._owner.undecided(identity.uid)
         try:
             check_container(container)
@@ -357,6 +359,7 @@ class AgentPlugin:
         self._files.remove(container_id)
 
     def on_crash(self, error: Exception) -> None:
+        # The last frame is where the error was raised; frames above it are the dispatch of every call.
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno}"
         self._owner.reporter.trouble("crash", f"{type(error).__name__} at {where}: {str(error)[:500]}")

@@ -22,6 +22,7 @@ class RuntimeBug(NamedTuple):
 
     def concerns(self, runtime: str, version: Version) -> bool:
         """Return whether this version has the bug."""
+        # Releases without an entry are older than the first fix, or newer and have it from the start.
         good = next((good for good in self.fixed if good[:2] == version[:2]), self.fixed[0])
         return runtime == self.runtime and self.since <= version < good
 

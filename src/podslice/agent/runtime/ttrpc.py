@@ -58,6 +58,7 @@ class FrameDecoder:
             if length > self._largest:
                 raise WireError(f"frame of {length} bytes on connection {connection}; at most {self._largest} allowed")
             start = position + FRAME_HEADER.size
+            # The rest of the frame is yet to come; the header is read again with it.
             if end - start < length:
                 break
             frames.append((connection, bytes(buffer[start : start + length])))
@@ -236,6 +237,7 @@ def decode_request(body: bytes) -> Call:
 
 def encode_request(call: Call) -> bytes:
     """Encode a request."""
+    # 0 means no limit on the wire, so the shortest timeout is one nanosecond.
     nanoseconds = 0 if call.timeout is None else max(1, int(call.timeout * 1e9))
     request = ttrpc_pb2.Request(
         service=call.service, method=call.method, payload=call.payload, timeout_nano=nanoseconds
@@ -320,6 +322,7 @@ class TTRPCServer:
         except Exception as error:
             self._fail(message.stream, error)
             return
+        # Answered in this turn of the loop: order is kept, and a fast call does not wait for another task.
         if isinstance(result, bytes):
             self._answer(message.stream, result)
         else:

@@ -61,6 +61,7 @@ class VanishedSandboxes:
                 seen.add(path)
             elif path in seen:
                 missing = True
+        # A container that still has a cgroup shows that the sandbox has not ended.
         return missing and not any(
             self._tree.exists(path)
             for container in self._owner.containers.values()

@@ -383,7 +383,7 @@ def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable
             continue
         if view.pins_cpus and view.assignment(uid, name) is not None:
             own = view.isolation(pod, container) in OWNING
-            found["cpu", _assignment(own=own, of_pod=uid in view.bubbles)] += 1
+            found["cpu", _assignment(own=own, of_pod=uid in view.pod_cpus)] += 1
         if view.binds_memory and view.blocks_of(uid, name):
             own = bool(container_memory(pod, container))
             found["memory", _assignment(own=own, of_pod=bool(view.pod_blocks.get(uid)))] += 1

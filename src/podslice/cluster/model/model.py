@@ -418,7 +418,7 @@ class ClusterModel:
 def _owners(state: NodeState) -> Iterator[str]:
     """Yield the UIDs of pods that hold exclusive resources."""
     yield from state.cpu.assignments
-    yield from state.cpu.bubbles
+    yield from state.cpu.pod_cpus
     yield from state.memory.assignments
     yield from state.memory.pod_assignments
     yield from state.device.records

@@ -63,7 +63,7 @@ def replay_node(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
 def _cpus_of(node: Node, uid: str) -> int:
     """Return the mask of all CPUs that a pod owns."""
     state = node.state.cpu
-    found = state.bubbles.get(uid, 0)
+    found = state.pod_cpus.get(uid, 0)
     for cpus in state.assignments.get(uid, {}).values():
         found |= cpus
     return found

@@ -241,7 +241,7 @@ class NodeStore:
             if name != POLICY_STATE_FILE:
                 self._write(name, data, settled=settled)
         cpu = self.node.state.cpu
-        promises = cpu.loans or cpu.bubble_loans or cpu.classes or cpu.memos
+        promises = cpu.loans or cpu.pod_loans or cpu.classes or cpu.memos
         needed = promises or self._open or self._boot.known or self.node.mixed_shares
         if ended and (needed or POLICY_STATE_FILE in self._written):
             self._write(POLICY_STATE_FILE, self._policy_file(self._open), settled=settled)

@@ -1,6 +1,6 @@
 """`podslice_policy_state`: the state that podslice keeps beside the managers' files, for nodes with a PodslicePolicy.
 
-    {"data":"{\\"version\\":1,\\"bootId\\":\\"\\",\\"originals\\":{\\"u1\\":{\\"c\\":\\"2-5\\"}}}","checksum":3053661560}
+{"data":"{\\"version\\":1,\\"bootId\\":\\"\\",\\"originals\\":{\\"u1\\":{\\"c\\":\\"2-5\\"}}}","checksum":3053661560}
 
 `originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
 pods with pod CPUs; `order` the CPUs in the order in which they came, where that is not the promised ones and then the
@@ -54,8 +54,8 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
 
     containers: dict[str, str] = {}
     loans: dict[str, list[CPUId]] = {}
-    bubble: str = ""
-    bubble_loans: str = ""
+    pod_cpus: str = msgspec.field(default="", name="bubble")
+    pod_loans: str = msgspec.field(default="", name="bubbleLoans")
     memory: dict[str, tuple[Block, ...]] = {}
     pod_memory: tuple[Block, ...] = ()
 
@@ -64,14 +64,14 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
         containers = {name: format_bits(cpus) for name, cpus in sorted(had.assignments.items())}
         loans = {name: list(cpus) for name, cpus in sorted(had.loans.items())}
         memory = dict(sorted(had.memory.containers.items()))
-        return cls(containers, loans, format_bits(had.bubble), format_bits(had.bubble_loans), memory, had.memory.whole)
+        return cls(containers, loans, format_bits(had.pod_cpus), format_bits(had.pod_loans), memory, had.memory.whole)
 
     def value(self) -> PodCPUs:
         return PodCPUs(
             {name: parse_bits_or_empty(cpus) for name, cpus in self.containers.items()},
             {name: tuple(cpus) for name, cpus in self.loans.items()},
-            parse_bits_or_empty(self.bubble),
-            parse_bits_or_empty(self.bubble_loans),
+            parse_bits_or_empty(self.pod_cpus),
+            parse_bits_or_empty(self.pod_loans),
             PodMemory(self.memory, self.pod_memory),
         )
 
@@ -176,8 +176,8 @@ def encode(
         if mingled:
             order[uid] = mingled
     content |= {"originals": originals} if originals else {}
-    if state.bubble_loans:
-        content["podOriginals"] = {uid: format_bits(state.promised_to_pod(uid)) for uid in sorted(state.bubble_loans)}
+    if state.pod_loans:
+        content["podOriginals"] = {uid: format_bits(state.promised_to_pod(uid)) for uid in sorted(state.pod_loans)}
     content |= {"order": order} if order else {}
     if state.classes:
         content["classes"] = {uid: dict(sorted(named.items())) for uid, named in sorted(state.classes.items())}
@@ -252,7 +252,7 @@ def with_loans(state: CPUState, data: bytes | None) -> CPUState:
     loans: Loans = {}
     for uid, name, loaned in _read_loans(content, state.assignments):
         loans.setdefault(uid, {})[name] = loaned
-    return replace(state, loans=loans, bubble_loans=dict(_read_pod_loans(content, state.bubbles)))
+    return replace(state, loans=loans, pod_loans=dict(_read_pod_loans(content, state.pod_cpus)))
 
 
 def with_classes(state: CPUState, data: bytes) -> CPUState:
@@ -280,7 +280,7 @@ def with_memos(state: CPUState, data: bytes) -> CPUState:
 
 
 def _has_cpus(state: CPUState, uid: str, name: str) -> bool:
-    return bool(state.assignment(uid, name) if name else state.bubbles.get(uid))
+    return bool(state.assignment(uid, name) if name else state.pod_cpus.get(uid))
 
 
 def read_intents(data: bytes | None) -> dict[str, Intent]:
@@ -310,10 +310,10 @@ def read_mixed(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]
     return {uid: containers for uid, containers in found.items() if containers}
 
 
-def _read_pod_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
+def _read_pod_loans(content: PolicyContent, pod_cpus: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
     """Yield the loaned pod CPUs in a file that fit the state's: (pod UID, CPUs)."""
     for uid, text in content.pod_originals.items():
-        promised, held = parse_bits_or_empty(text), bubbles.get(uid, 0)
+        promised, held = parse_bits_or_empty(text), pod_cpus.get(uid, 0)
         if promised and promised & ~held == 0 and promised != held:
             yield uid, held & ~promised
 

@@ -131,7 +131,7 @@ def validate_cpu_state(
                 )
             union |= cpus
     if pod_level:
-        for cpus in state.bubbles.values():
+        for cpus in state.pod_cpus.values():
             union |= cpus
     if union & ~offline != everything:
         raise _invalid_cpu(

@@ -52,8 +52,8 @@ def _keeps_ledger(content: Content) -> bool:
 
 def _add_cpus(checkpoint: CPUCheckpoint, held: _Holdings) -> None:
     """Add the CPUs of pods and containers in a CPU state file to what they hold."""
-    for uid, bubble in (checkpoint.pod_entries or {}).items():
-        held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
+    for uid, pod_cpus in (checkpoint.pod_entries or {}).items():
+        held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(pod_cpus.bit_count())
     for uid, named in (checkpoint.entries or {}).items():
         sets = held.cpus[uid] = {name: parse_bits_or_empty(text) for name, text in (named or {}).items()}
         for name, cpus in sets.items():

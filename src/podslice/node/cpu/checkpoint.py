@@ -89,7 +89,7 @@ def encode(checkpoint: CPUCheckpoint, version: str) -> bytes:
         listed = json_map(entries) if entries else ""
         members = _members(checkpoint.policy_name, checkpoint.default_cpuset, listed, "")
     else:
-        members = json_members(checkpoint, bubbles=version == "v3")
+        members = json_members(checkpoint, pods=version == "v3")
     return f'{{{members},"checksum":{checksum}}}'.encode()
 
 
@@ -112,15 +112,15 @@ def json_pod_cpus(cpus: Bits) -> str:
     return f'{{"cpuSet":"{format_bits(cpus)}"}}' if cpus else "{}"
 
 
-def json_members(checkpoint: CPUCheckpoint, *, bubbles: bool = True) -> str:
-    """Return the JSON members policyName to entries or, with `bubbles`, to podEntries."""
+def json_members(checkpoint: CPUCheckpoint, *, pods: bool = True) -> str:
+    """Return the JSON members policyName to entries or, with `pods`, to podEntries."""
     entries = {pod: _json_containers(containers) for pod, containers in (checkpoint.entries or {}).items()}
-    pods = {pod: json_pod_cpus(cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()} if bubbles else {}
+    pod_entries = {pod: json_pod_cpus(cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()} if pods else {}
     return _members(
         checkpoint.policy_name,
         checkpoint.default_cpuset,
         json_map(entries) if entries else "",
-        json_map(pods) if pods else "",
+        json_map(pod_entries) if pod_entries else "",
     )
 
 
@@ -130,22 +130,22 @@ class CPUStateEncoder:
     def __init__(self) -> None:
         self._checksum = Checksum()
         self._pods: dict[str, Member] = {}
-        self._bubbles: dict[str, Member] = {}
+        self._pod_entries: dict[str, Member] = {}
 
     def encode(self, state: CPUState, policy_name: str, version: str) -> bytes:
         """Return the file for a state, the same bytes as `encode`."""
         default = format_bits(state.default)
         self._pods = renew(self._pods, state.assignments, _pod_member)
-        entries, bubbles = self._pods.values(), self._bubbles.values()
+        entries, pod_entries = self._pods.values(), self._pod_entries.values()
         text = [_BEFORE_POLICY, policy_name, _BEFORE_DEFAULT, default, _BEFORE_ENTRIES]
         add_dump(text, entries, self._checksum)
         if version == "v3":
-            self._bubbles = renew(self._bubbles, state.bubbles, _pod_entry_member)
-            bubbles = self._bubbles.values()
+            self._pod_entries = renew(self._pod_entries, state.pod_cpus, _pod_entry_member)
+            pod_entries = self._pod_entries.values()
             text.append(_PODS)
-            add_dump(text, bubbles, self._checksum)
+            add_dump(text, pod_entries, self._checksum)
         text.append(_TAIL)
-        members = _members(policy_name, default, json_of(entries), json_of(bubbles))
+        members = _members(policy_name, default, json_of(entries), json_of(pod_entries))
         return f'{{{members},"checksum":{self._checksum.of(text)}}}'.encode()
 
 
@@ -177,7 +177,7 @@ def _pod_cpus(text: str) -> Bits:
         raise CPUSetError(f"failed to parse cpuset: {error}") from None
 
 
-_BUBBLE = GoStruct("state.PodEntry", {"cpuSet": GoText("string", _pod_cpus, 0)})
+_POD_ENTRY = GoStruct("state.PodEntry", {"cpuSet": GoText("string", _pod_cpus, 0)})
 _EMPTY = frozenset({"entries", "podEntries"})
 
 
@@ -195,7 +195,9 @@ def _format(name: str, entries: GoMap, **more: GoMap) -> GoStruct:
 FORMATS = {
     "v1": _format("CPUManagerCheckpointV1", _TEXTS),
     "v2": _format("CPUManagerCheckpointV2", GoMap(_KIND, _TEXTS)),
-    "v3": _format("CPUManagerCheckpoint", GoMap(_KIND, _TEXTS), podEntries=GoMap("state.PodCPUAssignments", _BUBBLE)),
+    "v3": _format(
+        "CPUManagerCheckpoint", GoMap(_KIND, _TEXTS), podEntries=GoMap("state.PodCPUAssignments", _POD_ENTRY)
+    ),
 }
 
 
@@ -223,8 +225,10 @@ def _fill(checkpoint: CPUCheckpoint, fields: dict[str, Any], version: str) -> No
         checkpoint.entries_v1 = fields["entries"]
     else:
         checkpoint.entries = fields["entries"]
-    bubbles = fields.get("podEntries", {})
-    checkpoint.pod_entries = None if bubbles is None else {pod: entry["cpuSet"] for pod, entry in bubbles.items()}
+    pod_entries = fields.get("podEntries", {})
+    checkpoint.pod_entries = (
+        None if pod_entries is None else {pod: entry["cpuSet"] for pod, entry in pod_entries.items()}
+    )
 
 
 def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:

@@ -27,7 +27,7 @@ _SLICES_IN_THE_WAY = RefusalKind(
 def shrink(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, was: AdmissionPod) -> CPUState:
     """Return the state without the CPUs that containers, or the pod as a whole, own beyond what they request now; CPUs
     promised at admission are freed last. Raises `AdmissionError`."""
-    if pod.uid in state.bubbles:
+    if pod.uid in state.pod_cpus:
         return _shrink_pod(state, resizer, pod, was)
     for container in pod.containers:
         held, count = state.assignment(pod.uid, container.name), container.exclusive_cpus
@@ -58,13 +58,13 @@ def grow(
 def resize_pod(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, *, free: Bits, affinity: Hint) -> CPUState:
     """Return the state with as many pod CPUs as the pod requests now, divided among its containers. Raises
     `AdmissionError`."""
-    uid, held = pod.uid, state.bubbles[pod.uid]
+    uid, held = pod.uid, state.pod_cpus[pod.uid]
     if pod.cpus > held.bit_count():
         state = state.resize_pod_cpus(uid, resizer.more(held, free, pod.cpus, affinity.mask))
     own = state.assignments.get(uid, {})
     long_lived = [one.name for one in pod.containers if one.exclusive_cpus and not one.plain_init]
     slices = {name: own[name] for name in long_lived if name in own}
-    for part in pod_resize.divide(resizer, pod, state.bubbles[uid], slices):
+    for part in pod_resize.divide(resizer, pod, state.pod_cpus[uid], slices):
         # Only long-lived containers have a promise to keep: a loan of an init container would outlive it.
         change = state.resize_slice if part.container in long_lived else state.assign
         state = change(uid, part.container, part.cpus)
@@ -85,10 +85,10 @@ def _shrink_pod(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, was: 
     for name, cpus in slices.items():
         if cpus != held[name]:
             state = state.resize_slice(uid, name, cpus)
-    if pod.cpus < state.bubbles[uid].bit_count():
+    if pod.cpus < state.pod_cpus[uid].bit_count():
         state = state.resize_pod_cpus(uid, _shrink_pod_cpus(state, resizer, pod, union(slices.values())))
     sharing = [one.name for one in pod.containers if not one.exclusive_cpus]
-    pool = state.bubbles[uid] & ~union(slices.values())
+    pool = state.pod_cpus[uid] & ~union(slices.values())
     others = [one.name for one in pod.containers if not one.init and not one.exclusive_cpus]
     # Containers without an assignment get the pod's new shared pool when the slices are settled.
     if state is not before or any(held.get(name, pool) != pool for name in others):
@@ -99,12 +99,12 @@ def _shrink_pod(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, was: 
 
 def _shrink_pod_cpus(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, slices: Bits) -> Bits:
     """Return the CPUs the pod keeps: its slices, its promised CPUs, and those nearest to them."""
-    bubble, promised = state.bubbles[pod.uid], state.promised_to_pod(pod.uid)
+    pod_cpus, promised = state.pod_cpus[pod.uid], state.promised_to_pod(pod.uid)
     anchor = slices
     if promised.bit_count() <= pod.cpus:
         anchor |= promised
     else:
-        bubble = promised
+        pod_cpus = promised
     if anchor.bit_count() > pod.cpus:
         raise AdmissionError(_SLICES_IN_THE_WAY, held=anchor.bit_count(), budget=pod.cpus)
-    return resizer.pick(anchor, bubble & ~anchor, pod.cpus)
+    return resizer.pick(anchor, pod_cpus & ~anchor, pod.cpus)

@@ -101,7 +101,7 @@ class CPUManager:
     @property
     def file_content(self) -> Content:
         """Content of the state file for the current state."""
-        return self.state.default, self.state.assignments, self.state.bubbles
+        return self.state.default, self.state.assignments, self.state.pod_cpus
 
     def encode(self) -> bytes:
         """Return the state file as a kubelet of this release writes it: V3 with PodLevelResourceManagers, else V2."""
@@ -183,14 +183,14 @@ class CPUManager:
         if not pod.cpus or pod.ignored:
             return None
         if pod.managed:
-            bubble = self._running_pod_cpus(pod)
-            if bubble is None and self.rules.resizer is not None:
-                bubble = self.state.bubbles.get(pod.uid)
-            if bubble is not None:
-                if bubble.bit_count() == pod.cpus:
-                    return self._hints_for_held(bubble)
-                free = self._filter(pod, None, pod.cpus, self.assignable, anchor=bubble)
-                return {"cpu": self._hints(free, bubble, pod.cpus)}
+            pod_cpus = self._running_pod_cpus(pod)
+            if pod_cpus is None and self.rules.resizer is not None:
+                pod_cpus = self.state.pod_cpus.get(pod.uid)
+            if pod_cpus is not None:
+                if pod_cpus.bit_count() == pod.cpus:
+                    return self._hints_for_held(pod_cpus)
+                free = self._filter(pod, None, pod.cpus, self.assignable, anchor=pod_cpus)
+                return {"cpu": self._hints(free, pod_cpus, pod.cpus)}
             if self._has_run(pod):
                 return None
             try:
@@ -324,7 +324,7 @@ class CPUManager:
         """Return the CPUs that every named container of a pod may own, free or not; for a pod with pod CPUs, those that
         the pod may own. Raises `AdmissionError`."""
         left = self.allocatable
-        if pod.uid in self.state.bubbles:
+        if pod.uid in self.state.pod_cpus:
             return self._filter(pod, None, pod.cpus, left)
         for container in pod.containers:
             if container.name in names and container.exclusive_cpus:
@@ -441,12 +441,12 @@ class CPUManager:
             return
         if self.context.leftovers:
             self.remove_stale()
-        if pod.uid in self.state.bubbles:
-            self._note_classes(pod, None, self.state.bubbles[pod.uid])
-        if self.rules.resizer is not None and pod.uid in self.state.bubbles:
+        if pod.uid in self.state.pod_cpus:
+            self._note_classes(pod, None, self.state.pod_cpus[pod.uid])
+        if self.rules.resizer is not None and pod.uid in self.state.pod_cpus:
             if self._running_pod_cpus(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
                 self._check_shared_pool(pod)
-                had = self.state.bubbles[pod.uid]
+                had = self.state.pod_cpus[pod.uid]
                 free, resizer = self._filter(pod, None, pod.cpus, self.assignable, anchor=had), self.rules.resizer
                 self._replace_state(cpu_elastic.resize_pod(self.state, resizer, pod, free=free, affinity=affinity))
             return
@@ -465,11 +465,11 @@ class CPUManager:
         self._check_shared_pool(pod)
         if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
-        bubble = self._pick(pod, None, affinity, 0)
-        self._note_classes(pod, None, bubble)
-        self.state = self.state.with_default(self.state.default & ~bubble).assign_pod(pod.uid, bubble)
+        pod_cpus = self._pick(pod, None, affinity, 0)
+        self._note_classes(pod, None, pod_cpus)
+        self.state = self.state.with_default(self.state.default & ~pod_cpus).assign_pod(pod.uid, pod_cpus)
         take = self._take if self.rules.plugins is None else cpu_plugins.slice_picker(self, pod)
-        slices = pod_level.partition(pod, bubble, take, self._count_pick)
+        slices = pod_level.partition(pod, pod_cpus, take, self._count_pick)
         for part in slices:
             self.state = self.state.assign(pod.uid, part.container, part.cpus)
         if self.rules.pod_level:
@@ -503,25 +503,25 @@ class CPUManager:
         (quirk `pod_allocation_repeats`)."""
         if not self._has_run(pod):
             return None
-        bubble = self.state.bubbles.get(pod.uid)
-        if bubble is None or bubble.bit_count() != pod.cpus:
+        pod_cpus = self.state.pod_cpus.get(pod.uid)
+        if pod_cpus is None or pod_cpus.bit_count() != pod.cpus:
             return None
         held = self.state.assignments.get(pod.uid, {})
-        return bubble if all(container.name in held for container in pod.containers) else None
+        return pod_cpus if all(container.name in held for container in pod.containers) else None
 
     def rebuild_pod_entry(self, pod: AdmissionPod) -> None:
         """Restore the pod CPUs of a running pod from its containers' assignments, if these are what the pod
         requests."""
         held = self.state.assignments.get(pod.uid, {})
-        if not self.static or pod.uid in self.state.bubbles or any(one.name not in held for one in pod.containers):
+        if not self.static or pod.uid in self.state.pod_cpus or any(one.name not in held for one in pod.containers):
             return
-        bubble = 0
+        pod_cpus = 0
         for container in pod.containers:
             if container.exclusive_cpus not in (0, held[container.name].bit_count()):
                 return
-            bubble |= held[container.name]
-        if bubble.bit_count() == pod.cpus:
-            self.state = self.state.assign_pod(pod.uid, bubble)
+            pod_cpus |= held[container.name]
+        if pod_cpus.bit_count() == pod.cpus:
+            self.state = self.state.assign_pod(pod.uid, pod_cpus)
 
     # Release
 
@@ -539,8 +539,8 @@ class CPUManager:
                 self._remove(uid, name)
         # Upstream finds stale pods by their container assignments, so pod CPUs without any would stay taken
         # (cpu-topology 11.2).
-        if self.state.bubbles and not self.context.quirks.refused_pods_leave_state:
-            for uid in self.state.bubbles.keys() - self.context.active.keys():
+        if self.state.pod_cpus and not self.context.quirks.refused_pods_leave_state:
+            for uid in self.state.pod_cpus.keys() - self.context.active.keys():
                 self.state = self.state.free_pod_cpus(uid)
 
     def remove_container(self, uid: str, container_id: str) -> None:
@@ -558,11 +558,11 @@ class CPUManager:
         """Release all containers of a pod at once: no release depends on another one's order."""
         if self.state.grants:
             cpu_plugins.release_pod(self, uid)
-        bubbles = self.rules.pod_level
-        freed = self.state.cpus_to_free(uid, bubbles=bubbles) if self.rules.static else None
+        pod_level = self.rules.pod_level
+        freed = self.state.cpus_to_free(uid, pod_level=pod_level) if self.rules.static else None
         if freed is not None:
             self._count_release(freed.bit_count())
-        self.state = self.state.forget(uid, freed, bubbles=bubbles)
+        self.state = self.state.forget(uid, freed, pod_level=pod_level)
 
     def _release(self, uid: str, name: str) -> None:
         """Release one container's CPUs (cpu-topology 6.5); pod CPUs go back as a whole with the pod's last
@@ -571,8 +571,8 @@ class CPUManager:
         if removed is None:
             return
         state = self.state.unassign(uid, name)
-        bubble = state.bubbles.get(uid) if self.rules.pod_level else None
-        if bubble is None:
+        pod_cpus = state.pod_cpus.get(uid) if self.rules.pod_level else None
+        if pod_cpus is None:
             released = removed
             # An init container may share its CPUs with a container that runs on.
             for other in state.assignments.get(uid, {}).values():
@@ -581,7 +581,7 @@ class CPUManager:
             self._count_release(released.bit_count())
         elif uid not in state.assignments:
             state = state.free_pod_cpus(uid)
-            self._count_release(bubble.bit_count())
+            self._count_release(pod_cpus.bit_count())
         self.state = state
 
     def _count_release(self, cpus: int) -> None:
@@ -650,7 +650,7 @@ class CPUManager:
         if pod is None or not mixed:
             return own.cpus
         held = self.state.assignments.get(uid, {})
-        return self._sharing.runs_on(pod, container, own, held, self.state.bubbles.get(uid))
+        return self._sharing.runs_on(pod, container, own, held, self.state.pod_cpus.get(uid))
 
     @property
     def _sharing(self) -> Sharing:
@@ -662,8 +662,8 @@ class CPUManager:
         owns its CPUs alone, so the pod's shared pool is smaller meanwhile; upstream runs both on the same CPUs."""
         own = self.affinity(pod.uid, container.name)
         held = self.state.assignments.get(pod.uid, {})
-        quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)
-        cpus = model.cpus_beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
+        quirks, pod_cpus = self.context.quirks, self.state.pod_cpus.get(pod.uid)
+        cpus = model.cpus_beside(pod, container, running, quirks, own=own, held=held, pod_cpus=pod_cpus)
         return cpus & ~self.state.offline or own
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
@@ -677,8 +677,8 @@ class CPUManager:
         held = self.state.assignment(pod.uid, container.name)
         if held is None or self.rules.resizer is None:
             return held is not None
-        bubble = self.state.bubbles.get(pod.uid)
-        return held.bit_count() == container.exclusive_cpus and (bubble is None or bubble.bit_count() == pod.cpus)
+        pod_cpus = self.state.pod_cpus.get(pod.uid)
+        return held.bit_count() == container.exclusive_cpus and (pod_cpus is None or pod_cpus.bit_count() == pod.cpus)
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
         """Return the kind of CPUs a container runs on: its own, mixed, its pod's or the node's."""

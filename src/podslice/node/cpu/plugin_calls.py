@@ -58,7 +58,7 @@ class PluginCalls:
         anchor: Bits = 0,
         baseline: Bits = 0,
         operation: Operation = "admit",
-        of_bubble: bool = False,
+        of_pod_cpus: bool = False,
     ) -> CPUAsk:
         """Return the request of a container, or of the pod as a whole (None), as plugins get it."""
         classes = self.rules.classes
@@ -72,7 +72,7 @@ class PluginCalls:
             anchor,
             baseline,
             self.rules.options.full_pcpus_only or (container is not None and container.hides_smt),
-            of_bubble,
+            of_pod_cpus,
             () if wish is None else (*wish.classes, *wish.overflow),
             wish is not None and wish.required,
             0 if container is None else container.remainder or 0,
@@ -180,7 +180,7 @@ def propose_all(
         count = pod.cpus if container is None else container.exclusive_cpus
         if not count or (container is not None and state.assignment(pod.uid, name) is not None):
             continue
-        if container is None and pod.uid in state.bubbles:
+        if container is None and pod.uid in state.pod_cpus:
             continue
         proposal = _proposal(calls, pod, container, count, affinity, state)
         found[name] = proposal.pick
@@ -265,7 +265,7 @@ def slice_picker(manager: Manager, pod: AdmissionPod) -> Callable[[Bits, int], B
     assert calls is not None
 
     def take(available: Bits, count: int) -> Bits:
-        ask = calls.ask(pod, next(asking), count, of_bubble=True)
+        ask = calls.ask(pod, next(asking), count, of_pod_cpus=True)
         pick = calls.propose(ask, available, None, manager.state).pick
         if not pick.proven:
             manager.context.end_early("the NUMA nodes to distribute CPUs over")

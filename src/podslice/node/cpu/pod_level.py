@@ -80,7 +80,7 @@ class Slice(NamedTuple):
 
 
 def partition(
-    pod: AdmissionPod, bubble: Bits, pick: Callable[[Bits, int], Bits], on_pick: Callable[[str], None]
+    pod: AdmissionPod, pod_cpus: Bits, pick: Callable[[Bits, int], Bits], on_pick: Callable[[str], None]
 ) -> list[Slice]:
     """Return a set of CPUs for every container, in init, then app order (cpu-topology 6.4, steps 7 to 9).
 
@@ -89,13 +89,13 @@ def partition(
     """
     slices: dict[str, Slice] = {}
     sidecars = 0
-    shared = bubble
+    shared = pod_cpus
     for container in pod.containers:
         if not container.init:
             break
         if container.exclusive_cpus:
             on_pick("request")
-            cpus = pick(bubble & ~sidecars, container.exclusive_cpus)
+            cpus = pick(pod_cpus & ~sidecars, container.exclusive_cpus)
             on_pick("exclusive")
             slices[container.name] = Slice(container.name, cpus, True)
             if container.restartable:
@@ -104,8 +104,8 @@ def partition(
         # their slices later (cpu-topology 6.4, step 7).
         elif not container.restartable:
             on_pick("shared")
-            slices[container.name] = Slice(container.name, bubble & ~sidecars, False)
-    shared = bubble & ~sidecars
+            slices[container.name] = Slice(container.name, pod_cpus & ~sidecars, False)
+    shared = pod_cpus & ~sidecars
     for container in pod.containers:
         if not container.init and container.exclusive_cpus:
             on_pick("request")

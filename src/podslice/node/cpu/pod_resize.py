@@ -36,7 +36,7 @@ def shrink_slices(
     return slices
 
 
-def divide(resizer: ResizePicker, pod: AdmissionPod, bubble: Bits, slices: Mapping[str, Bits]) -> list[Slice]:
+def divide(resizer: ResizePicker, pod: AdmissionPod, pod_cpus: Bits, slices: Mapping[str, Bits]) -> list[Slice]:
     """Return a set of CPUs for every container, in init, then app order; `slices` keep the CPUs they have. Raises
     `AdmissionError` where a slice cannot grow."""
     grown = dict(slices)
@@ -44,15 +44,15 @@ def divide(resizer: ResizePicker, pod: AdmissionPod, bubble: Bits, slices: Mappi
         if container.exclusive_cpus and not container.plain_init:
             others = union(cpus for name, cpus in grown.items() if name != container.name)
             own = grown.get(container.name, 0)
-            grown[container.name] = resizer.pick(own, bubble & ~others, container.exclusive_cpus)
-    pool, sidecars = bubble & ~union(grown.values()), 0
+            grown[container.name] = resizer.pick(own, pod_cpus & ~others, container.exclusive_cpus)
+    pool, sidecars = pod_cpus & ~union(grown.values()), 0
     parts = []
     for container in pod.containers:
         own = grown.get(container.name, 0)
         if container.restartable:
             sidecars |= own
         elif container.init:
-            own = bubble & ~sidecars
+            own = pod_cpus & ~sidecars
             # A plain init container has ended: its set keeps no CPUs, and may be the same as those of others.
             if container.exclusive_cpus:
                 own = resizer.pick(0, own, container.exclusive_cpus)

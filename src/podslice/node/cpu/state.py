@@ -7,7 +7,7 @@ RESERVED    kept for the system; never given away exclusively
 DEFAULT     the node's shared pool: what containers without an assignment run on
 ASSIGNABLE  DEFAULT − RESERVED: what can still be given away exclusively
 EXCLUSIVE   assigned to one container
-POD CPUS    assigned to one pod with pod-level resources (`bubbles`; the state file's pod entry)
+POD CPUS    assigned to one pod with pod-level resources (`pod_cpus`; the state file's pod entry)
 POD SHARED  POD CPUS − the exclusive slices in them
 
 Invariants (profile `podslice`; property tests check them): DEFAULT and every assignment are disjoint, DEFAULT, all
@@ -68,19 +68,19 @@ class PodMemory(msgspec.Struct, frozen=True):
 
 
 class PodCPUs(msgspec.Struct, frozen=True):
-    """One pod's part of a `CPUState`: `assignments` and `loans` by container, pod CPUs (`bubble`) and their loans;
+    """One pod's part of a `CPUState`: `assignments` and `loans` by container, `pod_cpus` and their loans;
     beside it the pod's `memory`."""
 
     assignments: dict[str, Bits] = {}
     loans: dict[str, tuple[int, ...]] = {}
-    bubble: Bits = 0
-    bubble_loans: Bits = 0
+    pod_cpus: Bits = 0
+    pod_loans: Bits = 0
     memory: PodMemory = PodMemory()
 
     @property
     def cpus(self) -> Bits:
         """All CPUs of the pod."""
-        return union(self.assignments.values()) | self.bubble
+        return union(self.assignments.values()) | self.pod_cpus
 
 
 class Intent(NamedTuple):
@@ -101,7 +101,7 @@ class Intent(NamedTuple):
         """The pod's CPUs during a move: those it leaves and those it gets."""
         had, gets = self.sides
         own = {name: cpus | gets.assignments.get(name, 0) for name, cpus in had.assignments.items()}
-        return replace(had, assignments=own, bubble=had.bubble | gets.bubble)
+        return replace(had, assignments=own, pod_cpus=had.pod_cpus | gets.pod_cpus)
 
 
 class OwnCPUs(NamedTuple):
@@ -112,14 +112,14 @@ class OwnCPUs(NamedTuple):
     borrowed: bool = False
 
 
-def own_cpus(assigned: Bits | None, bubble: Bits, offline: Bits) -> OwnCPUs:
-    """Return the own CPUs of a container with these assigned CPUs, in a pod with these pod CPUs (`bubble`), while some
+def own_cpus(assigned: Bits | None, pod_cpus: Bits, offline: Bits) -> OwnCPUs:
+    """Return the own CPUs of a container with these assigned CPUs, in a pod with these `pod_cpus`, while some
     CPUs are offline."""
     if assigned is None or not assigned & offline:
         return OwnCPUs(assigned)
     if assigned & ~offline:
         return OwnCPUs(assigned & ~offline)
-    return OwnCPUs(bubble & ~offline or None, borrowed=True)
+    return OwnCPUs(pod_cpus & ~offline or None, borrowed=True)
 
 
 def online_parts(held: Mapping[str, Bits], offline: Bits) -> Mapping[str, Bits]:
@@ -129,13 +129,14 @@ def online_parts(held: Mapping[str, Bits], offline: Bits) -> Mapping[str, Bits]:
     return {name: cpus & ~offline for name, cpus in held.items() if not cpus or cpus & ~offline}
 
 
-class CPUState(msgspec.Struct, frozen=True):
+# Messages between agents and services keep the older name "bubble".
+class CPUState(msgspec.Struct, frozen=True, rename={"pod_cpus": "bubbles", "pod_loans": "bubble_loans"}):
     """All that a CPU Manager knows of its pods. A value: methods that change something return a new state.
 
-    `default`, `assignments` {pod: {container: CPUs}} and `bubbles` {pod: pod CPUs} are the content of the state file.
+    `default`, `assignments` {pod: {container: CPUs}} and `pod_cpus` {pod: CPUs} are the content of the state file.
     `reusable`: CPUs by pod that its plain init containers leave to the containers after them. `written`: the CPUs last
     sent to the runtime; `containers`: the runtime's container ids. `loans`: CPUs of containers beyond those promised at
-    their first admission, in the order in which they came, ascending where they came together; `bubble_loans`: pod CPUs
+    their first admission, in the order in which they came, ascending where they came together; `pod_loans`: pod CPUs
     beyond those first given. `offline`: CPUs that went offline while the node ran; assignments and pod CPUs may include
     them, DEFAULT never does. `grants`: requests and effects that plugins saw, by pod and container
     (`node.cpu.plugin_calls`). `classes`: the CPU classes of assignments, on nodes that define some. `memos`: notes that
@@ -144,12 +145,12 @@ class CPUState(msgspec.Struct, frozen=True):
 
     default: Bits = 0
     assignments: dict[str, dict[str, Bits]] = {}
-    bubbles: dict[str, Bits] = {}
+    pod_cpus: dict[str, Bits] = {}
     reusable: dict[str, Bits] = {}
     written: dict[str, dict[str, Bits]] = {}
     containers: ContainerIds = {}
     loans: Loans = {}
-    bubble_loans: dict[str, Bits] = {}
+    pod_loans: dict[str, Bits] = {}
     offline: Bits = 0
     grants: dict[str, dict[str, Any]] = {}
     classes: MadeUnder = {}
@@ -166,18 +167,18 @@ class CPUState(msgspec.Struct, frozen=True):
         """Return the union of all container assignments."""
         return union(cpus for containers in self.assignments.values() for cpus in containers.values())
 
-    def cpus_to_free(self, pod: str, *, bubbles: bool) -> Bits | None:
-        """Return the CPUs that become free when a pod goes: with `bubbles` its pod CPUs, if it has some, else its
+    def cpus_to_free(self, pod: str, *, pod_level: bool) -> Bits | None:
+        """Return the CPUs that become free when a pod goes: with `pod_level` its pod CPUs, if it has some, else its
         assignments. None where nothing is assigned to it."""
         held = self.assignments.get(pod)
         if held is None:
             return None
-        bubble = self.bubbles.get(pod) if bubbles else None
-        return union(held.values()) if bubble is None else bubble
+        pod_cpus = self.pod_cpus.get(pod) if pod_level else None
+        return union(held.values()) if pod_cpus is None else pod_cpus
 
     def owned(self) -> Bits:
         """Return all CPUs with an owner: every assignment and all pod CPUs."""
-        return self.assigned() | union(self.bubbles.values())
+        return self.assigned() | union(self.pod_cpus.values())
 
     def affinity(self, pod: str, container: str) -> Bits:
         """Return the CPUs a container runs on: its assignment, else the shared pool."""
@@ -186,7 +187,7 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def online(self, pod: str, container: str) -> OwnCPUs:
         """Return the online CPUs that are the container's own or its pod's."""
-        return own_cpus(self.assignment(pod, container), self.bubbles.get(pod, 0), self.offline)
+        return own_cpus(self.assignment(pod, container), self.pod_cpus.get(pod, 0), self.offline)
 
     def promised(self, pod: str, container: str) -> Bits:
         """Return the baseline of a container with CPUs: those of its first admission, which it keeps through every
@@ -196,12 +197,12 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def promised_to_pod(self, pod: str) -> Bits:
         """Return the baseline of the pod CPUs: those of the pod's first admission."""
-        return self.bubbles.get(pod, 0) & ~self.bubble_loans.get(pod, 0)
+        return self.pod_cpus.get(pod, 0) & ~self.pod_loans.get(pod, 0)
 
     def of_pod(self, pod: str) -> PodCPUs:
         """Return one pod's part of the state."""
-        bubble, loaned = self.bubbles.get(pod, 0), self.bubble_loans.get(pod, 0)
-        return PodCPUs(self.assignments.get(pod, {}), self.loans.get(pod, {}), bubble, loaned)
+        pod_cpus, loaned = self.pod_cpus.get(pod, 0), self.pod_loans.get(pod, 0)
+        return PodCPUs(self.assignments.get(pod, {}), self.loans.get(pod, {}), pod_cpus, loaned)
 
     # Changes
 
@@ -230,8 +231,8 @@ class CPUState(msgspec.Struct, frozen=True):
                 state,
                 assignments=_put_or_drop(state.assignments, uid, had.assignments),
                 loans=_put_or_drop(state.loans, uid, had.loans),
-                bubbles=_put_or_drop(state.bubbles, uid, had.bubble),
-                bubble_loans=_put_or_drop(state.bubble_loans, uid, had.bubble_loans),
+                pod_cpus=_put_or_drop(state.pod_cpus, uid, had.pod_cpus),
+                pod_loans=_put_or_drop(state.pod_loans, uid, had.pod_loans),
             )
         return state
 
@@ -276,22 +277,22 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def resize_pod_cpus(self, pod: str, cpus: Bits) -> CPUState:
         """Replace a pod's CPUs; those it gains are loaned, those it loses return to DEFAULT."""
-        had = self.bubbles[pod]
-        loaned = cpus & (self.bubble_loans.get(pod, 0) | ~had)
-        loans = put(self.bubble_loans, pod, loaned) if loaned else drop(self.bubble_loans, pod)
+        had = self.pod_cpus[pod]
+        loaned = cpus & (self.pod_loans.get(pod, 0) | ~had)
+        loans = put(self.pod_loans, pod, loaned) if loaned else drop(self.pod_loans, pod)
         default = (self.default | had) & ~cpus & ~self.offline
-        return replace(self, default=default, bubbles=put(self.bubbles, pod, cpus), bubble_loans=loans)
+        return replace(self, default=default, pod_cpus=put(self.pod_cpus, pod, cpus), pod_loans=loans)
 
     def assign_pod(self, pod: str, cpus: Bits) -> CPUState:
         """Set the pod CPUs of a pod."""
-        return replace(self, bubbles=put(self.bubbles, pod, cpus))
+        return replace(self, pod_cpus=put(self.pod_cpus, pod, cpus))
 
     def free_pod_cpus(self, pod: str) -> CPUState:
         """Return a pod's CPUs to DEFAULT."""
-        bubbles, loans = drop(self.bubbles, pod), drop(self.bubble_loans, pod)
-        default = (self.default | self.bubbles[pod]) & ~self.offline
+        pod_cpus, loans = drop(self.pod_cpus, pod), drop(self.pod_loans, pod)
+        default = (self.default | self.pod_cpus[pod]) & ~self.offline
         classes = drop_in(self.classes, pod, "")
-        return replace(self, default=default, bubbles=bubbles, bubble_loans=loans, classes=classes)
+        return replace(self, default=default, pod_cpus=pod_cpus, pod_loans=loans, classes=classes)
 
     def with_reusable(self, reusable: dict[str, Bits]) -> CPUState:
         """Return a copy in which init containers leave these CPUs."""
@@ -319,23 +320,23 @@ class CPUState(msgspec.Struct, frozen=True):
         containers = drop_first(self.containers, pod, container)
         return replace(self, written=drop_in(self.written, pod, container), containers=containers)
 
-    def forget(self, pod: str, freed: Bits | None, *, bubbles: bool) -> CPUState:
-        """Drop a pod and all its containers. `freed` returns to DEFAULT, None where nothing is assigned; with `bubbles`
-        its pod CPUs go too."""
+    def forget(self, pod: str, freed: Bits | None, *, pod_level: bool) -> CPUState:
+        """Drop a pod and all its containers. `freed` returns to DEFAULT, None where nothing is assigned; with
+        `pod_level` its pod CPUs go too."""
         written, containers = drop(self.written, pod), drop(self.containers, pod)
         grants = drop(self.grants, pod) if self.grants else self.grants
         classes = drop(self.classes, pod) if self.classes else self.classes
         memos = drop(self.memos, pod) if self.memos else self.memos
-        loans = self.loans, self.bubble_loans
-        if self.loans or self.bubble_loans:
-            loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
+        loans = self.loans, self.pod_loans
+        if self.loans or self.pod_loans:
+            loans = drop(self.loans, pod), drop(self.pod_loans, pod)
         if freed is None:
-            kept = self.default, self.assignments, self.bubbles, self.reusable
+            kept = self.default, self.assignments, self.pod_cpus, self.reusable
             return CPUState(*kept, written, containers, *loans, self.offline, grants, classes, memos)
         return CPUState(
             (self.default | freed) & ~self.offline,
             drop(self.assignments, pod),
-            drop(self.bubbles, pod) if bubbles else self.bubbles,
+            drop(self.pod_cpus, pod) if pod_level else self.pod_cpus,
             self.reusable,
             written,
             containers,
@@ -354,30 +355,30 @@ class CPUState(msgspec.Struct, frozen=True):
         loans = {
             name: tuple(others.get(cpu, cpu) for cpu in loaned) for name, loaned in self.loans.get(pod, {}).items()
         }
-        bubbles, reusable, bubble_loans = (
+        pod_cpus, reusable, pod_loans = (
             # The same exchange in every set keeps slices inside their pod CPUs.
             put(table, pod, _swap(table[pod], others)) if pod in table else table
-            for table in (self.bubbles, self.reusable, self.bubble_loans)
+            for table in (self.pod_cpus, self.reusable, self.pod_loans)
         )
         return replace(
             self,
             default=self.default & ~taken,
             assignments=put(self.assignments, pod, own) if own else self.assignments,
             loans=put(self.loans, pod, loans) if loans else self.loans,
-            bubbles=bubbles,
+            pod_cpus=pod_cpus,
             reusable=reusable,
-            bubble_loans=bubble_loans,
+            pod_loans=pod_loans,
         )
 
-    def relocate(self, pod: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> CPUState:
+    def relocate(self, pod: str, sets: Mapping[str, Bits], pod_cpus: Bits | None = None) -> CPUState:
         """Move containers of a pod, and its pod CPUs if it has some, to as many other CPUs.
 
         No upstream kubelet does this; the caller has checked that the new CPUs are free (advise.defrag).
         """
-        old = self.bubbles.get(pod, 0) if bubble is not None else 0
-        new = bubble or 0
+        old = self.pod_cpus.get(pod, 0) if pod_cpus is not None else 0
+        new = pod_cpus or 0
         own = dict(self.assignments.get(pod, {}))
-        loans, bubble_loans = self.loans, self.bubble_loans
+        loans, pod_loans = self.loans, self.pod_loans
         for name, cpus in sets.items():
             old |= own.get(name) or 0
             new |= cpus
@@ -387,31 +388,31 @@ class CPUState(msgspec.Struct, frozen=True):
                 # The highest new CPUs take the place of the loaned ones: which CPU was promised means nothing after a
                 # move.
                 loans = put_in(loans, pod, name, tuple(iter_bits(cpus))[-loaned:])
-        if bubble is not None and pod in bubble_loans:
-            loaned = bubble_loans[pod].bit_count()
-            bubble_loans = put(bubble_loans, pod, bits_of(tuple(iter_bits(bubble))[-loaned:]))
+        if pod_cpus is not None and pod in pod_loans:
+            loaned = pod_loans[pod].bit_count()
+            pod_loans = put(pod_loans, pod, bits_of(tuple(iter_bits(pod_cpus))[-loaned:]))
         return CPUState(
             (self.default | old) & ~new & ~self.offline,
             put(self.assignments, pod, own) if own else self.assignments,
-            self.bubbles if bubble is None else put(self.bubbles, pod, bubble),
+            self.pod_cpus if pod_cpus is None else put(self.pod_cpus, pod, pod_cpus),
             drop(self.reusable, pod),
             self.written,
             self.containers,
             loans,
-            bubble_loans,
+            pod_loans,
             self.offline,
             self.grants,
             self.classes,
             self.memos,
         )
 
-    def set_loans(self, pod: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> CPUState:
+    def set_loans(self, pod: str, loans: Mapping[str, tuple[int, ...]], pod_cpus: Bits) -> CPUState:
         """Mark which of a pod's CPUs, and of its pod CPUs, are beyond the promised ones."""
         own = {name: cpus for name, cpus in loans.items() if cpus}
         return replace(
             self,
             loans=_put_or_drop(self.loans, pod, own),
-            bubble_loans=_put_or_drop(self.bubble_loans, pod, bubble),
+            pod_loans=_put_or_drop(self.pod_loans, pod, pod_cpus),
         )
 
 
@@ -483,12 +484,12 @@ def cpus_beside(
     *,
     own: Bits,
     held: Mapping[str, Bits],
-    bubble: Bits | None,
+    pod_cpus: Bits | None,
 ) -> Bits:
     """Return those of a container's CPUs `own` that are left while the named containers of its pod run. An init
     container has its CPUs to itself, so the pod's shared pool is smaller as long as it runs. Upstream runs both on the
     same CPUs (quirk `init_overlaps_sidecars`)."""
-    if quirks.init_overlaps_sidecars or bubble is None:
+    if quirks.init_overlaps_sidecars or pod_cpus is None:
         return own
     if isolation(pod, container, held.get(container.name)) not in ("pod", "mixed"):
         return own
@@ -501,7 +502,7 @@ def cpus_beside(
             sidecars |= cpus
         elif other.init and other.name in running:
             taken |= cpus | sidecars
-    return own & ~taken or bubble & ~taken
+    return own & ~taken or pod_cpus & ~taken
 
 
 def numa_nodes(blocks: Iterable[Block]) -> Bits:

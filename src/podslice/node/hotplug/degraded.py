@@ -34,8 +34,8 @@ def give_up_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> Witho
         return None
     sizes = [(one, old.exclusive_cpus) for old, one in zip(was.containers, pod.containers, strict=True)]
     resized = [one for one, had in sizes if one.exclusive_cpus != had]
-    bubble = state.bubbles.get(uid)
-    if bubble is not None and (resized or was.cpus != pod.cpus):
+    pod_cpus = state.pod_cpus.get(uid)
+    if pod_cpus is not None and (resized or was.cpus != pod.cpus):
         resized = list(pod.containers)
     own = [one for one in resized if state.assignment(uid, one.name) is not None]
     long_lived = [one.name for one in own if one.exclusive_cpus and not one.plain_init]
@@ -44,8 +44,8 @@ def give_up_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> Witho
     left = state
     for one in own:
         left = _drop_offline(left, uid, one.name, offline)
-    if bubble is not None and resized:
-        left = left.resize_pod_cpus(uid, bubble & ~offline) if bubble & ~offline else left.free_pod_cpus(uid)
+    if pod_cpus is not None and resized:
+        left = left.resize_pod_cpus(uid, pod_cpus & ~offline) if pod_cpus & ~offline else left.free_pod_cpus(uid)
         # Freeing pod CPUs drops the record of their classes, which growth must follow.
         left = replace(left, classes=state.classes)
     return None if left is state else WithoutLost(left, promised, whole)
@@ -53,16 +53,16 @@ def give_up_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> Witho
 
 def restore_promises(state: CPUState, uid: str, left: WithoutLost) -> CPUState:
     """Return the state after the resize with as many CPUs promised as before, the oldest first."""
-    loans, bubble_loans = state.loans, state.bubble_loans
+    loans, pod_loans = state.loans, state.pod_loans
     for name, count in left.promised.items():
         held = state.assignment(uid, name)
         if held is not None:
             loaned = _beyond_promised(held, loans.get(uid, {}).get(name, ()), count)
             loans = put_in(loans, uid, name, loaned) if loaned else drop_in(loans, uid, name)
-    if uid in state.bubbles:
-        ordered = _beyond_promised(state.bubbles[uid], tuple(iter_bits(bubble_loans.get(uid, 0))), left.whole)
-        bubble_loans = put(bubble_loans, uid, bits_of(ordered)) if ordered else drop(bubble_loans, uid)
-    return replace(state, loans=loans, bubble_loans=bubble_loans)
+    if uid in state.pod_cpus:
+        ordered = _beyond_promised(state.pod_cpus[uid], tuple(iter_bits(pod_loans.get(uid, 0))), left.whole)
+        pod_loans = put(pod_loans, uid, bits_of(ordered)) if ordered else drop(pod_loans, uid)
+    return replace(state, loans=loans, pod_loans=pod_loans)
 
 
 def _beyond_promised(held: Bits, loaned: tuple[int, ...], promised: int) -> tuple[int, ...]:

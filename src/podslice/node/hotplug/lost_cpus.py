@@ -57,7 +57,7 @@ class LostCPUs:
     def replace(self, pod: AdmissionPod) -> bool:
         """Replace the lost CPUs of a pod, container by container or for the pod as a whole; return whether all that
         concern running containers were replaced."""
-        if pod.uid in self._state.bubbles:
+        if pod.uid in self._state.pod_cpus:
             return self._replace_pod_cpus(pod)
         done = [self._replace_container(pod, name) for name, _ in list(self._running(pod))]
         return all(done)
@@ -85,17 +85,19 @@ class LostCPUs:
     def _replace_pod_cpus(self, pod: AdmissionPod) -> bool:
         """Replace the lost pod CPUs, first those of slices; return whether all were."""
         state, uid = self._state, pod.uid
-        bubble = state.bubbles[uid]
-        lost, kept = bubble & state.offline, bubble & ~state.offline
+        pod_cpus = state.pod_cpus[uid]
+        lost, kept = pod_cpus & state.offline, pod_cpus & ~state.offline
         exclusive = [one.name for one in pod.containers if one.exclusive_cpus and not one.plain_init]
         slices = {
             name: cpus & kept
             for name, cpus in state.assignments.get(uid, {}).items()
             if name in exclusive and cpus & kept
         }
-        without = replace(state, assignments=put(state.assignments, uid, slices), bubbles=put(state.bubbles, uid, kept))
-        got = self._try_growth(pod, without, self._near(bubble))
-        more = 0 if got is None else got.bubbles[uid] & ~kept
+        without = replace(
+            state, assignments=put(state.assignments, uid, slices), pod_cpus=put(state.pod_cpus, uid, kept)
+        )
+        got = self._try_growth(pod, without, self._near(pod_cpus))
+        more = 0 if got is None else got.pod_cpus[uid] & ~kept
         if not more and self.is_urgent(pod):
             more = self._pick_anywhere(pod, exclusive, lost.bit_count())
         own = union(state.assignments.get(uid, {}).get(name, 0) for name in exclusive)

@@ -56,11 +56,12 @@ class AskingPod(NamedTuple):
         )
 
 
-class CPUAsk(msgspec.Struct, frozen=True):
+# Records of requests keep the older name "bubble".
+class CPUAsk(msgspec.Struct, frozen=True, rename={"of_pod_cpus": "of_bubble"}):
     """A request for CPUs for one container, or for a pod as a whole (kind `bubble`, container empty).
 
     `count`: how many it is to have in all. `anchor`: CPUs that are among them in any case. `baseline`: those promised
-    at the first admission. `whole_cores`: only whole cores are given away. `of_bubble`: a slice of the pod's CPUs.
+    at the first admission. `whole_cores`: only whole cores are given away. `of_pod_cpus`: a slice of the pod's CPUs.
     `classes`: the CPU classes that it may get, best first; `classes_required`: no other class will do. `shared`:
     thousandths of a CPU that it takes of shared ones besides. `memo`: the plugin's own note on the container, passed to
     Allocate after a restart and a resize, and to Deallocate.
@@ -74,7 +75,7 @@ class CPUAsk(msgspec.Struct, frozen=True):
     anchor: Bits = 0
     baseline: Bits = 0
     whole_cores: bool = False
-    of_bubble: bool = False
+    of_pod_cpus: bool = False
     classes: tuple[str, ...] = ()
     classes_required: bool = False
     shared: int = 0
@@ -215,12 +216,12 @@ class CPUNode:
         if self._state is None:
             return
         for uid, pod in self._pods.items():
-            own, bubble = self._state.assignments.get(uid), self._state.bubbles.get(uid)
-            if not own and not bubble:
+            own, pod_cpus = self._state.assignments.get(uid), self._state.pod_cpus.get(uid)
+            if not own and not pod_cpus:
                 continue
             asking = AskingPod.of(pod, named=self._named)
-            if bubble:
-                yield CPUOwner(asking, "", bubble)
+            if pod_cpus:
+                yield CPUOwner(asking, "", pod_cpus)
             for name, cpus in (own or {}).items():
                 yield CPUOwner(asking, name, cpus)
 

@@ -79,10 +79,10 @@ class Sharing(NamedTuple):
     offline: Bits
 
     def runs_on(
-        self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], bubble: Bits | None
+        self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], pod_cpus: Bits | None
     ) -> Bits:
         """Return the CPUs of a container that owns some; `held` are the assignments of its pod's containers."""
-        return self.used_cpus(pod, name, own) | self.shared_part(pod, name, own, held, bubble)
+        return self.used_cpus(pod, name, own) | self.shared_part(pod, name, own, held, pod_cpus)
 
     def used_cpus(self, pod: AdmissionPod, name: str, own: OwnCPUs) -> Bits:
         """Return those of its own CPUs that a container runs on: all, or the lowest thread of each core."""
@@ -94,15 +94,15 @@ class Sharing(NamedTuple):
         return first_threads(self.topology, cpus)
 
     def shared_part(
-        self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], bubble: Bits | None
+        self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], pod_cpus: Bits | None
     ) -> Bits:
         """Return the shared CPUs of a mixed container; none for others, or for one that has lost all CPUs of its
         own."""
         container = next((one for one in pod.containers if one.name == name), None)
         if container is None or not container.mixed or not own.cpus or own.borrowed:
             return 0
-        if bubble is not None:
-            return bubble & ~_slices(pod, container, held) & ~self.offline
+        if pod_cpus is not None:
+            return pod_cpus & ~_slices(pod, container, held) & ~self.offline
         pool = self.pool or USUAL
         shared = self._pool_of(pod, name) if pool.cpus is None else pool.cpus & ~self.offline
         # All listed CPUs may be offline: then the usual pool serves.

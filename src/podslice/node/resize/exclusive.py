@@ -58,18 +58,18 @@ def check_exclusive(
     rules: ResizeRules,
     *,
     whole: bool,
-    bubble: Bits | None,
+    pod_cpus: Bits | None,
     core_size: int,
 ) -> ResizeVerdict | None:
     """Return why the new sizes can never be granted; None where the free CPUs decide. `promised` are the containers'
-    baselines. `whole`: the pod gets its CPUs as one, and its containers only parts of those; `bubble` is the baseline
+    baselines. `whole`: the pod gets its CPUs as one, and its containers only parts of those; `pod_cpus` is the baseline
     of its pod CPUs, if it has some. CPUs are given in multiples of `core_size` only."""
     if whole and bool(allocated.cpus) != bool(desired.cpus):
         return _POD_MOVES
     if whole and not desired.cpus:
         return None
-    if bubble is not None:
-        verdict = _check_pod_cpus(allocated, desired, bubble, rules, core_size)
+    if pod_cpus is not None:
+        verdict = _check_pod_cpus(allocated, desired, pod_cpus, rules, core_size)
         if verdict is not None:
             return verdict
     before = {container.name: container.exclusive_cpus for container in allocated.containers}

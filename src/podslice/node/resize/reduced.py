@@ -25,7 +25,7 @@ def reduce_to_held(pod: AdmissionPod, had: PodCPUs) -> Pod | None:
     smaller = {one.name: _reduced_amounts(had, one) for one in pod.containers}
     spec = map_containers(pod.spec.spec, lambda one: _with_requests(one, smaller.get(one.name, {})))
     if pod.managed and spec.resources is not None:
-        whole = _amounts(had.bubble.bit_count(), pod.cpus, had.memory.whole, _own_memory(spec.resources))
+        whole = _amounts(had.pod_cpus.bit_count(), pod.cpus, had.memory.whole, _own_memory(spec.resources))
         spec = replace(spec, resources=_with_amounts(spec.resources, whole))
     return None if spec == pod.spec.spec else replace(pod.spec, spec=spec)
 

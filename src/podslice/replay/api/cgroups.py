@@ -38,6 +38,7 @@ class NodeCase:
 
     def __init__(self, case: ApiCase, pod_cgroups: int = 0) -> None:
         self.gates, self.node, self.quirks = case.gates, case.node, case.quirks
+        # How often the recorder had asked for effective requests and limits before it came to the node's sections.
         asked = (4 + pod_cgroups, 2 + pod_cgroups) if self.gates["PodLevelResources"] else (2, 1)
         self.pod = add_overhead(case.pod, *asked)
 

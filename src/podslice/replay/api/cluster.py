@@ -49,6 +49,7 @@ def _resource(counted: Mapping[str, int]) -> Json:
 
 def _pods_on_node(node: Json) -> list[dict[str, int]]:
     """Return the pods of the recorded node: the first holds everything, the others request nothing."""
+    # A scheduler counts pods as well as amounts, so the empty ones matter for `pods`.
     count = int(node.get("podCount") or 0)
     used = predicates.amounts(_quantities(node.get("used") or {}))
     return [used, *({} for _ in range(count - 1))] if count or used else []

@@ -35,6 +35,7 @@ def run(case: Json, quirks: Quirks) -> Json:
     api_case = ApiCase(case, quirks)
     result: Json = {"name": case["name"]}
     gates = server.gates_to_json(case.get("featureGates") or {}, quirks)
+    # With gates that do not start, or a pod that is not decoded, no later section has anything to look at.
     if "error" in gates:
         return {**result, "gates": gates}
     if api_case.decode_error:
