@@ -166,8 +166,9 @@ def test_another_file_is_named(write: Write, text: str, problem: str) -> None:
 def test_two_configurations_are_named(write: Write) -> None:
     """A file from which podslice would have to choose is an error that names what is there."""
     both = "".join(
-        f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  kubelet: |\n" + indent(BODY, 4)
-        for name in ("a", "b")
+        f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  kubelet: |\n"
+        + indent(f"{BODY}maxPods: {number}\n", 4)
+        for number, name in enumerate(("a", "b"), 5)
     )
     with pytest.raises(
         InputError, match=r"holds 2 configurations of kubelets: ConfigMap a, data\.kubelet, ConfigMap b"

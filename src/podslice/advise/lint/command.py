@@ -323,13 +323,13 @@ def _text_of(path: str) -> str:
 def _lint_file(path: str, settings: _Settings) -> _Result:
     from podslice.api.manifests.manifest import pods_from_documents
     from podslice.api.manifests.strangers import load_manifest_documents
-    from podslice.config.carriers.command_line import is_command_text
+    from podslice.config.carriers.recognize import is_lines
     from podslice.reading.files import read_text
 
     source = "stdin" if path == "-" else path
     text = read_text(path)
     locator = Locator(source, text)
-    is_command = is_command_text(text)
+    is_command = is_lines(text)
     documents = [] if is_command else load_manifest_documents(text, source)
     pods, notes = ([], ()) if is_command else pods_from_documents(documents, source, strict=settings.strict)
     print_warnings(notes)

@@ -45,12 +45,19 @@ def is_command_text(text: str) -> bool:
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
     if text.lstrip()[:1] == "{" or first.startswith("---"):
         return False
-    if _SECTION.match(first) or _FLAG_LINE.match(first) or _PASSED_ON.search(text):
+    if _SECTION.match(first) or _FLAG_LINE.match(first) or is_script(text):
         return True
     assignment = _ASSIGNMENT.match(first)
     if assignment and ": " not in first.split("=", 1)[0]:
         return True
     return any(_program_of(line.split()) is not None and " --" in line for line in text.splitlines()[:200])
+
+
+def is_script(text: str) -> bool:
+    """Whether a text is a script, or a line of one, that passes flags on to a kubelet."""
+    begins = text.lstrip()
+    alone = "\n" not in begins.strip() and ": " not in begins.partition("--")[0]
+    return (begins.startswith("#!") or alone) and _PASSED_ON.search(text) is not None
 
 
 def read_command_text(text: str, *, beside_file: bool = False) -> Configuration:
@@ -59,7 +66,7 @@ def read_command_text(text: str, *, beside_file: bool = False) -> Configuration:
     lines = list(_logical_lines(text))
     if any(_SECTION.match(line.text) for line in lines):
         found = _read_unit(lines)
-    elif _PASSED_ON.search(text):
+    elif is_script(text):
         found = _read_script(lines)
     elif all(_FLAG_LINE.match(line.text) for line in lines):
         found = _Found([flag for line in lines for flag in _flags_of(line.text, line.number)], "flags of a kubelet")

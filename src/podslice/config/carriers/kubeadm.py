@@ -53,7 +53,7 @@ def read_cluster_api(objects: list[Held]) -> Iterator[Configuration]:
             for phase in ("joinConfiguration", "initConfiguration"):
                 layer = _flags_layer(held, f"{above}.{phase}.{_ARGUMENTS}")
                 if layer is not None:
-                    yield Configuration(layer.origin, (layer,))
+                    yield Configuration(layer.origin, (layer,), "ControlPlane" in held.kind)
                     break
 
 

@@ -100,6 +100,7 @@ class Configuration(NamedTuple):
 
     name: str
     layers: tuple[Layer, ...]
+    of_control_plane: bool = False
 
 
 class ConfigDocument(NamedTuple):

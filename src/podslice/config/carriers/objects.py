@@ -80,7 +80,8 @@ def _iter_items(document: Any, place: FieldPlace) -> Iterator[Held]:
 
 def is_configuration(data: Any) -> bool:
     """Whether plain data is a KubeletConfiguration."""
-    if not isinstance(data, dict) or data.get("kind") != KIND:
+    # A JSON patch names the kind that it patches, and has no fields of it.
+    if not isinstance(data, dict) or data.get("kind") != KIND or "patch" in data:
         return False
     version = data.get("apiVersion")
     return version is None or (isinstance(version, str) and version.startswith(_GROUP))
@@ -104,7 +105,8 @@ def find_embedded(held: Held, path: str = "") -> Iterator[Configuration]:
 
 
 def _in_text(held: Held, path: str, text: str) -> Iterator[Configuration]:
-    if KIND not in text:
+    # A script may write a configuration, which only running it shows.
+    if KIND not in text or text.startswith("#!"):
         return
     try:
         documents = load_documents(text)

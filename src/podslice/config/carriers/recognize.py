@@ -9,10 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from podslice.config.carriers.bottlerocket import is_bottlerocket, read_bottlerocket
+from podslice.config.carriers.clouds import (
+    is_user_data,
+    layers_of_user_data,
+    read_aks_and_gke,
+    read_eksctl,
+    read_karpenter,
+    read_node_configs,
+)
 from podslice.config.carriers.command_line import is_command_text, read_command_text
+from podslice.config.carriers.distributions import (
+    read_k0s,
+    read_kops,
+    read_rancher,
+    read_talos,
+)
 from podslice.config.carriers.kubeadm import read_cluster_api, read_kubeadm
-from podslice.config.carriers.layer import KIND, ConfigDocument, Configuration, Layer, merge_layers
+from podslice.config.carriers.layer import KIND, ConfigDocument, Configuration, FieldPlace, Layer, merge_layers
 from podslice.config.carriers.objects import Held, find_embedded, is_configuration, iter_held
+from podslice.config.carriers.openshift import read_openshift
 from podslice.config.carriers.plain import check_json, is_json, unwrap_configz
 from podslice.config.carriers.strangers import describe_stranger
 from podslice.config.kubelet import IgnoredField
@@ -21,7 +37,10 @@ from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 
 _Family = Callable[[list[Held]], Iterator[Configuration]]
-_FAMILIES: tuple[_Family, ...] = (read_kubeadm, read_cluster_api)
+_FAMILIES: tuple[_Family, ...] = (
+    read_kubeadm, read_cluster_api, read_openshift, read_karpenter, read_node_configs, read_eksctl, read_aks_and_gke,
+    read_kops, read_talos, read_rancher, read_k0s,
+)  # fmt: skip
 
 
 def read_document(text: str) -> ConfigDocument:
@@ -32,8 +51,9 @@ def read_document(text: str) -> ConfigDocument:
 def read_layers(text: str, *, beside_file: bool = False) -> tuple[Layer, ...]:
     """Return the layers of the configuration that a text holds. `beside_file`: the file that a command line in it names
     is given as well. Raises `InputError`."""
-    if is_command_text(text):
-        return read_command_text(text, beside_file=beside_file).layers
+    written = read_lines(text, beside_file=beside_file)
+    if written is not None:
+        return written.layers
     # YAML is a superset of JSON that would read more than a kubelet's JSON decoder accepts.
     check_json(text)
     duplicates: list[str] = []
@@ -46,11 +66,27 @@ def read_layers(text: str, *, beside_file: bool = False) -> tuple[Layer, ...]:
     return (first._replace(ignored=(*ignored, *first.ignored)), *others)
 
 
+def read_lines(text: str, *, beside_file: bool = False) -> Configuration | None:
+    """Return the configuration of a text that is neither YAML nor JSON; None for other texts. Raises `InputError`."""
+    if is_user_data(text):
+        layers = tuple(layer._replace(base=FieldPlace(line=1), places={}) for layer in layers_of_user_data(text))
+        return Configuration("user data", layers) if layers else None
+    if is_bottlerocket(text):
+        return read_bottlerocket(text)
+    return read_command_text(text, beside_file=beside_file) if is_command_text(text) else None
+
+
+def is_lines(text: str) -> bool:
+    """Whether `read_lines` reads a text, which is then neither YAML nor JSON."""
+    return is_user_data(text) or is_bottlerocket(text) or is_command_text(text)
+
+
 def find_configurations(text: str, documents: list[Any]) -> list[Configuration]:
     """Return all configurations of kubelets in a text whose `documents` were parsed already; for a command line there
     are none. Raises `InputError`."""
-    if is_command_text(text):
-        return [read_command_text(text)]
+    written = read_lines(text)
+    if written is not None:
+        return [written]
     objects = list(iter_held(documents))
     found = [one for family in _FAMILIES for one in family(objects)]
     merged = {layer.base for one in found for layer in one.layers}
@@ -92,11 +128,35 @@ def _read_plain(text: str, documents: list[Any]) -> Layer | None:
     return Layer(data, "", ignored=tuple(ignored[: len(documents) - 1]), in_order=is_json(text))
 
 
+def _distinct(found: list[Configuration]) -> list[Configuration]:
+    """Return configurations without those that say the same as an earlier one."""
+    distinct: list[Configuration] = []
+    seen: list[dict[str, Any]] = []
+    for one in found:
+        data = merge_layers(one.layers).data
+        if data not in seen:
+            seen.append(data)
+            distinct.append(one)
+    return distinct
+
+
+def _of_workers(found: list[Configuration]) -> list[Configuration]:
+    """Return the one configuration that is not of the control plane, if there are others; else all of them."""
+    workers = [one for one in found if not one.of_control_plane]
+    if len(workers) != 1 or len(found) == 1:
+        return found
+    first, *others = workers[0].layers
+    left = next(one.name for one in found if one.of_control_plane)
+    line = f"the node is a worker: {left}, for the control plane, does not count"
+    return [workers[0]._replace(layers=(first._replace(assumed=(*first.assumed, line)), *others))]
+
+
 def _choose(documents: list[Any]) -> Configuration:
     """Return the one configuration of a file. Raises `InputError` where there is none, or more than one."""
     found = find_configurations("", documents)
     if not found:
         raise describe_stranger(list(iter_held(documents)), documents)
+    found = _of_workers(_distinct(found))
     if len(found) > 1:
         names = [one.name or KIND for one in found]
         raise InputError(

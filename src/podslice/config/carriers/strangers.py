@@ -89,6 +89,10 @@ def _describe_kindless(data: dict[str, Any]) -> tuple[str, str]:
             f"has fields of a {KIND} without its kind, which a kubelet does not load",
             f"add apiVersion: kubelet.config.k8s.io/v1beta1 and kind: {KIND}",
         )
+    if isinstance(data.get("machine"), dict):
+        return "is a machine of Talos without machine.kubelet.extraConfig and extraArgs", _FROM_CLUSTER
+    if {"mode", "path", "contents"} <= set(names):
+        return "is a file of a MachineConfig's template", _FROM_CLUSTER
     if {"image", "replicaCount", "nameOverride", "resources", "serviceAccount"} & set(names):
         return f"has no kind, but {_some(names)}, as the values of a Helm chart", _FROM_CLUSTER
     return f"has no kind: it has {_some(names)}, and is not {KIND}", _FROM_CLUSTER
