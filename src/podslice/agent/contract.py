@@ -1,4 +1,4 @@
-"""What the owner of state says to the others, and what it is told at a synchronization."""
+"""Values and protocols with which the owner of the state and the other parts of the agent meet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podslice.values.errors import PodsliceError
 
 
 class PodFailure(msgspec.Struct, frozen=True):
-    """What went wrong for a pod: in which step, which error, and where in the program."""
+    """A failure of one pod: the step, the error, and the source line that raised it."""
 
     step: str
     error: str
@@ -52,7 +52,7 @@ class MoveReport(msgspec.Struct, frozen=True):
 
 
 class NodeEvents:
-    """The events of one node's agent. `agent.wiring` says which part hears which, and in which order."""
+    """The events of one node's agent. `agent.wiring` subscribes the parts, and thereby sets the order of the calls."""
 
     def __init__(self) -> None:
         self.state_opened = Listeners[Node]()
@@ -76,7 +76,7 @@ class NodeEvents:
 
 
 class PodFacts(Protocol):
-    """What is known of pods and containers from outside the agent's own records."""
+    """Facts about pods and containers from outside the agent's own records."""
 
     def find(self, identity: Identity) -> Pod | None:
         """Return the pod's specification, None while no source has it. Raises `InputError` for one that is invalid."""
@@ -97,10 +97,10 @@ class PodFacts(Protocol):
 
 
 class Reporter(Protocol):
-    """Who is told what happens: metrics, events and the log."""
+    """Receiver of all that the agent reports: metrics, events and the log."""
 
     def decided(self, seconds: float) -> None:
-        """An admission took that long, whatever came out of it."""
+        """Count an admission and its duration, whatever the decision."""
 
     def admitted(self, identity: Identity, decision: Decision, node: Node) -> None: ...
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None: ...
@@ -109,7 +109,7 @@ class Reporter(Protocol):
     def resize_answered(self, identity: Identity, report: ResizeReport) -> None: ...
     def moved(self, identity: Identity, report: MoveReport) -> None: ...
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
-        """What follows for a pod, or without one for the node, from a machine that changed."""
+        """Report a consequence of a changed machine, for a pod or, with None, for the node."""
 
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None: ...

@@ -31,11 +31,7 @@ from podslice.values.errors import InputError
 
 @dataclass(kw_only=True, eq=False)
 class Endpoints:
-    """What the settings have the agent serve.
-
-    `listed_devices`: returns the devices of device plugins by resource. `served`: counts PodResources calls. Parts that
-    are None are not served. Ports are those on which it listens, 0 before.
-    """
+    """The servers and sockets that the settings ask for."""
 
     settings: AgentSettings
     observe: bool
@@ -104,7 +100,7 @@ class Endpoints:
     async def _serve_pod_resources(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         path, kubelet = Path(settings.pod_resources_socket), Path(settings.pod_resources_upstream)
-        # A dry run takes nobody's place.
+        # A dry run leaves the kubelet's socket alone.
         if not settings.pod_resources_socket or (settings.stands_in and self.observe):
             return
         if self.stand_in is not None:

@@ -31,11 +31,11 @@ class AgentHealth:
         self._stand_in = stand_in
 
     def alive(self) -> Health:
-        """The answer of `/healthz`."""
+        """Return the answer of `/healthz`."""
         return liveness(self._checks())
 
     def ready(self) -> Health:
-        """The answer of `/readyz`."""
+        """Return the answer of `/readyz`."""
         return readiness(self._checks())
 
     def problem(self) -> str:

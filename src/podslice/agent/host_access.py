@@ -1,4 +1,4 @@
-"""How the agent reaches the host that it runs on."""
+"""The agent's access to the host it runs on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from podslice.host.kernel.kernelfiles import KernelFiles
 
 
 class HostAccess(NamedTuple):
-    """What the agent may use of its host; it does without a part that is None.
-
-    `boot`: this boot. `kernel`: the files that guards write and measurements read. `tree`: the cgroups, None for those
-    of the settings. `writes`: reports written cgroup files. `machine`: reads the machine again, where it can change.
-    """
+    """Parts of the host that the agent may use. A part that is None is not used."""
 
     boot: Boot | None = None
     kernel: KernelFiles | None = None

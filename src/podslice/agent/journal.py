@@ -31,11 +31,10 @@ def _microseconds() -> int:
 class NodeJournal:
     """Events of the node since its state was opened.
 
-    `journal` is None before that, and always where `version` of the core is empty: then nobody follows. `honours`: pods
-    get what their plan names where that is free and no worse; otherwise plans are only compared. `observed`: the events
-    are those of a kubelet that decides. `binding_outcomes`: number of plans by outcome. `streams`: addresses that
-    follow now. `on_event`: called when there is something to send.
-    """
+    `journal` is None before that, and always where `version` of the core is empty: then no service follows. `honours`:
+    pods get what their plan names where that is free and no worse; otherwise plans are only compared. `observed`: the
+    events are those of a kubelet that decides. `binding_outcomes`: number of plans by outcome. `streams`: addresses
+    that follow now. `on_event`: called when there is something to send."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ def notify(message: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_interval(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Seconds between two signs of life, half of what systemd allows; None without watchdog."""
+    """Return the seconds between two watchdog messages, half of what systemd allows; None without watchdog."""
     text = environment.get("WATCHDOG_USEC", "")
     return int(text) / 2e6 if text.isdecimal() and int(text) > 0 else None
 

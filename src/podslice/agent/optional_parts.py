@@ -166,7 +166,7 @@ def make_device_plugins(folder: str, owner: Owner, metrics: Metrics, trouble: Tr
 
 
 def make_stand_in(settings: AgentSettings, trouble: Trouble, *, observe: bool) -> StandIn | None:
-    """Make what takes the place of the kubelet's PodResources socket; a dry run takes nobody's place."""
+    """Make the stand-in for the kubelet's PodResources socket; None in a dry run."""
     return StandIn(Path(settings.pod_resources_socket), trouble) if settings.stands_in and not observe else None
 
 

@@ -47,7 +47,7 @@ class RuntimeLink:
         return self._connection is not None
 
     def close(self) -> None:
-        """Hang up. `run` connects again, and the runtime then lists all that it runs."""
+        """Close the connection. `run` connects again, and the runtime then lists all that it runs."""
         if self._connection is not None:
             self._connection.close()
 

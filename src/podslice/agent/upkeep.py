@@ -1,5 +1,4 @@
-"""What the agent puts right by itself: sets that have become due, at once, and every so often whatever differs from
-what it should be, whoever wrote it."""
+"""Keeps cgroups as decided: writes due updates at once, and in periodic passes repairs what others have changed."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _KEPT_DRIFTS = 200
 
 
 class UpdateWriter:
-    """Writes the sets that are due into the cgroups of the containers that run; with `observe` nothing."""
+    """Writes due updates into the cgroups of running containers; nothing with `observe`."""
 
     def __init__(self, owner: Owner, reconciler: Reconciler, *, observe: bool) -> None:
         self._updates = owner.updates
@@ -33,18 +32,18 @@ class UpdateWriter:
         self._due = asyncio.Event()
 
     def wake(self) -> None:
-        """Some containers should have other sets than they were given."""
+        """Write due updates soon."""
         self._due.set()
 
     async def run(self) -> None:
-        """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""
+        """Write due updates whenever there are any, unless an answer to the runtime has carried them."""
         while True:
             await self._due.wait()
             self._due.clear()
             await self.write()
 
     async def write(self) -> None:
-        """Give all containers the sets that are due; the agent's other work goes on in between."""
+        """Write all due updates, one container per turn of the event loop."""
         if not self._observe:
             for _ in self._updates.write(self._write_one):
                 await asyncio.sleep(0)
@@ -89,21 +88,21 @@ class Upkeep:
         self._passed = passed
         self._again = again
         self.drifts: deque[Drift] = deque(maxlen=_KEPT_DRIFTS)
-        """The last ones that were found."""
+        """The latest drifts."""
         self._lasting: list[Drift] = []
 
     async def run(self) -> None:
         """Make passes for ever."""
         while True:
             self._begun()
-            async with contextlib.aclosing(self.write_watcher.watch(self._seconds)) as news:
-                async for written in news:
+            async with contextlib.aclosing(self.write_watcher.watch(self._seconds)) as writes:
+                async for written in writes:
                     found = await self._compared(_AT_ONCE_SECONDS, written)
                     self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]
             await self.look()
 
     async def look(self) -> list[Drift]:
-        """One pass, reported; what could not be repaired is reported once."""
+        """Make one pass and report it; a difference that cannot be repaired is reported once."""
         if self._machine is not None:
             await self._machine.look()
         for identity in self._vanished.run():
@@ -119,7 +118,10 @@ class Upkeep:
         return found
 
     async def _compared(self, on_the_way: float, only: Container[str] | None = None) -> list[Drift]:
-        """What differs after so many seconds as well, put right and reported."""
+        """Repair and report what differs, and still differs `on_the_way` seconds later.
+
+        The second look leaves out updates that are on their way to a cgroup.
+        """
         found = await _between_other_work(self._reconciler.read_only_copy().steps(only))
         if found and not self._observe:
             await asyncio.sleep(on_the_way)
@@ -132,7 +134,7 @@ class Upkeep:
 
 
 async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:
-    """All drifts; calls of the runtime are answered between any two steps."""
+    """Return the drifts of all steps, answering calls of the runtime between them."""
     found: list[Drift] = []
     for step in steps:
         found += step

@@ -1,4 +1,4 @@
-"""The parts of the agent, and which of them hears which event.
+"""The parts of the agent, and which events each of them receives.
 
 kubelet, API server, manifests ──> sources of pods ──┐
 container runtime <──> NRI plugin ───────────────────┤

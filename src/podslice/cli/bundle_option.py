@@ -108,7 +108,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 
 class _Sources:
-    """What describes the machine, where no option names another one."""
+    """The files that describe the machine, where no option names another machine."""
 
     def __init__(self, ctx: click.Context, bundle: Bundle) -> None:
         self._ctx, self._bundle = ctx, bundle

@@ -20,8 +20,8 @@ _MOST_DROP_INS = 1000
 
 
 class ConfigSource(NamedTuple):
-    """What the user gave: `path` of a file, or of a folder of drop-ins; a `directory` of drop-ins; flags as
-    `arguments`."""
+    """The sources that the user named: `path` of a file, or of a folder of drop-ins; a `directory` of drop-ins; flags
+    as `arguments`."""
 
     path: str | None = None
     directory: str | None = None

@@ -111,7 +111,7 @@ class ClusterService:
     metrics_port: int = 0
 
     async def start(self, listening: Listening) -> None:
-        """Raises `OSError` where it cannot listen."""
+        """Listen, and start the loops. Raises `OSError` where it cannot listen."""
         self.port = await self.posts.start(listening.host, listening.port, listening.tls)
         if listening.metrics is not None:
             self.metrics_port = await self.web.start(*listening.metrics, listening.metrics_tls)

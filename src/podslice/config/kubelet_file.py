@@ -30,9 +30,9 @@ class LoadedConfig(NamedTuple):
     config: KubeletConfig
     unknown_fields: tuple[IgnoredField, ...]
     origins: tuple[str, ...] = ()
-    """What was taken from where; empty for the file that a kubelet loads."""
+    """The values and the places they were taken from; empty for a file that a kubelet loads."""
     assumed: tuple[str, ...] = ()
-    """What the source leaves open."""
+    """Assumptions about what the source leaves open."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class ThresholdError(ValueError):
 
     @property
     def remedy(self) -> str:
-        """What to write instead, in words for the user."""
+        """A valid value to write instead, in words for the user."""
         if self.signal not in SIGNALS:
             return f"name a signal: {', '.join(sorted(SIGNALS))}"
         if self.field == "evictionSoftGracePeriod" or "grace period" in str(self):

@@ -1,1 +1,1 @@
-"""What an answer rests on: where machine, configuration and pods come from, and what is assumed."""
+"""The facts that an answer rests on: sources of machine, configuration and pods, and assumptions."""

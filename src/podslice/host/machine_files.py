@@ -76,7 +76,7 @@ def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machi
 
 
 def parse_described(text: str, format: Format = "auto", source: str = "") -> DescribedNode:
-    """As `load_described`, from one text. Raises `InputError`."""
+    """Parse one text as `load_described` does. Raises `InputError`."""
     return _node_of([parse_evidence(text, format, source)])
 
 

@@ -236,7 +236,7 @@ class CPUTopology:
     )
 
     def __init__(self, machine: Machine) -> None:
-        """Raises `TopologyError` as upstream's discovery does."""
+        """Derive the sets of sockets, cores and caches. Raises `TopologyError` as upstream's discovery does."""
         # Upstream's own checks, in its order and words (cpu-topology 1.2).
         if machine.cpu_count == 0:
             raise TopologyError("could not detect number of cpus")

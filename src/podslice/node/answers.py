@@ -67,7 +67,7 @@ class FleetState:
         """The node's shared pool (DEFAULT)."""
         self.machine = machine
         self.ledger = ledger
-        """What is in `machine`, to compare."""
+        """The contents of `machine` by node, as tuples that compare quickly."""
         self.used = used
         """Devices in use, by resource in the order of the class' state."""
         self.named = named

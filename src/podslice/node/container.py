@@ -131,7 +131,7 @@ class ContainerManager:
         self.machine = machine
         self.policy = policy
         self.remembered: Remembered = _NOTHING
-        """What the policy's state file holds."""
+        """The content of the policy's state file."""
         self.filed_mixed: dict[str, Mapping[str, MixedShare]] = {}
         """And of containers with exclusive and shared CPUs."""
         self.inventory = DeviceInventory() if devices is None else devices

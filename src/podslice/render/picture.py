@@ -135,7 +135,7 @@ class Picture(NamedTuple):
     classes: tuple[tuple[str, Bits], ...] = ()
     """CPU classes of the policy."""
     basis: str = ""
-    """What the picture rests on, in one line."""
+    """The facts that the picture rests on, in one line."""
 
     @property
     def cpu_count(self) -> int:

@@ -1,4 +1,4 @@
-"""Events between parts that are made one after the other: a part announces, a program's `wire()` says who hears it.
+"""Events between parts that are made one after the other: a part announces, a program's `wire()` subscribes others.
 
 freed = Listeners[str]()               # made first, and given to the part that announces
 part = Part(freed)

@@ -1,6 +1,6 @@
-"""What else lies in a kubelet's folder: names that are known, and whatever is not read.
+"""Other files in a kubelet's folder: those with a known purpose, and those that are not read.
 
-`verify` of a folder names everything in it, so that nobody takes a file for checked that nothing has looked into.
+`verify` of a folder names everything in it, so that no file is taken for checked that was not read.
 """
 
 from __future__ import annotations

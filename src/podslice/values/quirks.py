@@ -174,8 +174,8 @@ class Quirks(msgspec.Struct, frozen=True):
     have none."""
 
     reuse_outlives_pod: bool = False
-    """What init containers leave to the pod's later containers is remembered after the pod is gone, so a pod that comes
-    again under its UID is decided otherwise than the first time."""
+    """Resources that init containers leave to later containers are remembered after the pod is gone, so a pod that
+    comes again under its UID is decided otherwise than the first time."""
     group_ledger_drift: bool = False
     """Memory given back to several NUMA nodes goes to the lowest of them first, wherever it was booked."""
     socket_alignment_lost: bool = False

@@ -16,7 +16,7 @@ SEVERITIES = (INFO, WARNING, ERROR)
 """Severities in rising order."""
 
 NOTHING, CONFIG, MACHINE, CLAIMS = "nothing", "config", "machine", "claims"
-"""What a rule needs beside the object: nothing, a kubelet configuration, a configuration and a machine, the claims that
+"""Needs of a rule beside the object: nothing, a kubelet configuration, a configuration and a machine, the claims that
 the object names."""
 
 Subject = TypeVar("Subject", contravariant=True)

@@ -1,4 +1,4 @@
-"""What the API server has of a pod and its events, read leniently: a pod is explained also where a field is odd."""
+"""Reads what the API server has of a pod and its events, leniently: a pod is explained also where a field is odd."""
 
 from __future__ import annotations
 

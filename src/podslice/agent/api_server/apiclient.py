@@ -89,7 +89,7 @@ class HTTPApiServer:
         self._connection = ApiConnection(config, quiet=quiet, path="sources.apiServer")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         await self._connection.close()
 
     async def list_pods(self, node: str) -> Listing:

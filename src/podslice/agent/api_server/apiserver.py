@@ -87,7 +87,7 @@ class ApiSource:
         self.cause = ""
         self.pods = KnownPods()
         self.pods_changed = Listeners[[]]()
-        """A pod has come, changed or gone; `agent.wiring` says what hears it."""
+        """A pod has come, changed or gone; `agent.wiring` subscribes listeners."""
         self._api = api
         self._node = node
         self._trouble = trouble

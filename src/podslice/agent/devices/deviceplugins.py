@@ -77,7 +77,7 @@ class RemotePlugin:
         self._channel = grpc.insecure_channel(target, options=_CHANNEL)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     def get_preferred_allocation(self, available: list[str], must_include: list[str], size: int) -> list[str] | None:

@@ -54,7 +54,7 @@ class ConfiguredSources:
             yield "podsAPI questions", self._pods_api.answer
 
     async def close(self) -> None:
-        """Hang up on API server and kubelet."""
+        """Close the connections to API server and kubelet."""
         for client in (self.api, self._kubelet):
             if isinstance(client, HTTPApiServer | HTTPKubelet):
                 await client.close()

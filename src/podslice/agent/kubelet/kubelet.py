@@ -148,7 +148,7 @@ class HTTPKubelet:
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, TimeoutError)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._client.aclose()
 
     async def pods(self) -> PodListPage:

@@ -155,6 +155,6 @@ class PlanExecutor:
             try:
                 report_progress(MoveProgress(number, len(request.moves), move_text(move), outcome.result, problem))
             except ConnectionError:
-                # This move is done and stays; nobody would see the outcome of further ones.
+                # This move is done and stays; no one would see the outcome of further ones.
                 problem = problem or "the client has disconnected"
         return outcomes, problem if any(one.result != "done" for one in outcomes) else ""

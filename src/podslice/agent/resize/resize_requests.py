@@ -60,11 +60,11 @@ class ResizeRequests:
 
     @property
     def policy(self) -> ExclusiveResize:
-        """What the node's policy says about resizes by now."""
+        """The resize rules of the policy in force."""
         return self._admitting.policy.resize
 
     def active(self, unit: str) -> AdmissionPod | None:
-        """The pod that was admitted under this unit, None for one that is gone."""
+        """Return the pod admitted under this unit, None where it has gone."""
         store = self._admitting.store
         return None if store is None else store.node.view.pods.get(unit)
 

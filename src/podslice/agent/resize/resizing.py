@@ -303,7 +303,7 @@ class Resizing:
             await self.retry()
 
     def room_freed(self) -> None:
-        """Have the resizes that wait tried again."""
+        """Retry waiting resizes soon, because CPUs may be free."""
         self._room.set()
 
     def _queue_unapplied(self) -> None:
@@ -315,7 +315,7 @@ class Resizing:
             self._room.set()
 
     def policy_changed(self) -> None:
-        """What was refused may be granted now, and what the policy did not let us carry out is carried out."""
+        """Forget refusals of the old policy, and queue resizes that it did not allow."""
         self._refused.clear()
         self._queue_unapplied()
 

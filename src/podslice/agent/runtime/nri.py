@@ -68,21 +68,21 @@ class Plugin(Protocol):
         self, pod: nri.PodSandbox, container: nri.Container
     ) -> CreateAnswer | Awaitable[CreateAnswer]: ...
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        """Called when the container's cgroup is complete and its process has not yet been started."""
+        """Note that the container's cgroup is complete; its process has not been started yet."""
 
     def update_pod(self, pod: nri.PodSandbox, resources: nri.LinuxResources) -> Awaitable[None] | None:
-        """Called when the kubelet changes the resources of the pod cgroup."""
+        """Handle a change of the pod cgroup's resources by the kubelet."""
 
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate] | Awaitable[Iterable[nri.ContainerUpdate]]: ...
     def post_update_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        """Called when the runtime has applied the answer to an update."""
+        """Note that the runtime has applied the answer to an update."""
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]: ...
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None: ...
     def on_crash(self, error: Exception) -> None:
-        """Called when a method failed with an unexpected error; the runtime gets `INTERNAL`."""
+        """Report an unexpected error of a method; the runtime gets `INTERNAL`."""
 
 
 def event_mask(events: Iterable[int]) -> int:

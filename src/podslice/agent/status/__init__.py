@@ -1,1 +1,1 @@
-"""What the agent reports: status, metrics, logs and its local socket."""
+"""Reports of the agent: status, metrics, logs and its local socket."""

@@ -27,7 +27,7 @@ _TEXTS = (
     (re.compile(r"Architecture: +\S"), _Stranger("is the output of lscpu", "it describes a machine: --from")),
     (re.compile(r"available: \d+ nodes"), _Stranger("is the output of numactl -H", "it describes a machine: --from")),
 )  # fmt: skip
-"""How the outputs of programs begin that hold no manifest."""
+"""The beginnings of outputs of programs that hold no manifest."""
 _KINDS = {
     "Config": "that is a kubeconfig",
     "KubeletConfiguration": "give it with --config",
@@ -39,7 +39,7 @@ _KINDS = {
     "ResourceSlice": "give it with --slices",
     "Table": "kubectl get -o json",
 }
-"""What to do with a file that holds only such objects."""
+"""Remedies for a file that holds only objects of these kinds."""
 
 
 def load_manifest_documents(text: str, source: str) -> list[Any]:

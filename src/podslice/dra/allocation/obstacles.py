@@ -17,7 +17,7 @@ replace = msgspec.structs.replace
 
 
 class DeviceProblem(NamedTuple):
-    """What keeps one device from a request; an empty problem for one that could serve it alone."""
+    """An obstacle between one device and a request; an empty problem for a device that could serve it alone."""
 
     device: OfferedDevice
     problem: str

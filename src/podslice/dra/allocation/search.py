@@ -46,7 +46,7 @@ class Deepest(NamedTuple):
 
 
 Refusal = Literal["", "room", "taint", "constraint"]
-"""What keeps a device from a request, empty for nothing."""
+"""The kind of obstacle between a device and a request; empty for none."""
 
 
 FormKey = tuple[int, str]

@@ -27,7 +27,7 @@ from podslice.scheduling.predicates import CPU, MEMORY
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 Zones = Mapping[int, Mapping[str, int]]
-"""What is in use of each NUMA node, by resource: CPUs, bytes, devices."""
+"""Amounts in use on each NUMA node, by resource: CPUs, bytes, devices."""
 _MOST_STEPS = 20_000
 """Limit of the search, which could try every assignment of units to NUMA nodes."""
 _SHARED_PAGE = 1 << 20

@@ -1,4 +1,4 @@
-"""What `capture.sh` wrote on a node: its text, and its archive taken into other parts."""
+"""The output of `capture.sh` on a node: its text, or the archive that it wrote."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Missing(NamedTuple):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a bundle is of. `captured` is a time in RFC 3339, `by` the program that wrote it; both may be empty."""
+    """The origin of a bundle. `captured` is a time in RFC 3339, `by` the program that wrote it; both may be empty."""
 
     node: str = ""
     captured: str = ""

@@ -60,7 +60,8 @@ class Bundle(NamedTuple):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What describes the machine: a snapshot, with the Node object beside it; an agent's machine; else objects."""
+        """The files that describe the machine: a snapshot, with the Node object beside it; an agent's machine; else
+        objects."""
         node = self.find(NODE)
         if self.machine is not None:
             return (str(self.machine), *([str(node)] if node else []))

@@ -1,1 +1,1 @@
-"""State files on disk: written before anybody hears of a decision, whole at any kill."""
+"""State files on disk: written before a decision is announced, complete at any kill."""

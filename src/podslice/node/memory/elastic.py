@@ -76,7 +76,7 @@ def shrink(
 
 
 def shrink_pod(state: MemoryState, uid: str, request: Amounts, *, near: Bits, follows: bool) -> MemoryState:
-    """As `shrink`, for a pod that holds memory as a whole; its containers' blocks follow where it leaves a NUMA
+    """Shrink, as `shrink`, a pod that holds memory as a whole; its containers' blocks follow where it leaves a NUMA
     node."""
     held = state.pod_assignments[uid]
     if not shrinks(held, request):
@@ -97,7 +97,7 @@ def grow(
 def grow_pod(
     state: MemoryState, uid: str, request: Amounts, affinity: Hint, search_budget: SearchBudget | None = None
 ) -> MemoryState:
-    """As `grow`, for a pod that holds memory as a whole. Raises `AdmissionError`."""
+    """Grow, as `grow`, a pod that holds memory as a whole. Raises `AdmissionError`."""
     held = state.pod_assignments[uid]
     nodes = choose_growth_nodes(growth_hints(state, held, request, search_budget), affinity)
     return state.resize_pod(uid, blocks_on(nodes, request), _move(state.entries(uid), nodes))

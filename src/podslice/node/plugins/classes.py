@@ -98,7 +98,7 @@ class CPUClasses:
         self.open_to_all = Wish(tuple(name for name, one in self._classes.items() if one.shared))
         self.sees_pods = any(map(_reads_pods, policy.assign)) or policy.annotations.namespaces != ("*",)
 
-    # Wishes
+    # Requested classes
 
     def wish(self, pod: AdmissionPod, container: AdmissionContainer | None, *, exclusive: bool) -> Wish:
         """Return the classes that a container, or the pod as a whole (None), requests: by its annotation, else by the
@@ -130,7 +130,7 @@ class CPUClasses:
         return self.to_own(pod, container, {}, held).words
 
     def _with_overflow(self, names: Sequence[str]) -> Wish:
-        """Return a wish with the classes that soft wishes overflow to."""
+        """Return a wish, with the classes to which it overflows unless it is required."""
         required = any(name.endswith("!") for name in names)
         wanted = tuple(dict.fromkeys(name.removesuffix("!") for name in names))
         found = list(wanted)

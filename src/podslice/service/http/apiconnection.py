@@ -103,16 +103,13 @@ class ApiConnection:
         return (*self._calls.errors, ConfigError, OSError, TimeoutError)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._calls.close()
 
     async def pieces(
         self, path: str, parameters: dict[str, str], *, ends: bool = False, timeout: float | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """GET: yield the body in pieces of at most 64 KiB. Raises `ApiError`, `GoneError`.
-
-        `timeout`: most seconds of silence. `ends`: silence ends the body instead of being an error.
-        """
+        """Send a GET and yield the body in pieces of at most 64 KiB. Raises `ApiError`, `GoneError`."""
         quiet = self._quiet if timeout is None else timeout
         with self.translate_errors(path):
             stream = self._calls.stream(with_query(path, parameters), begin=REQUEST_SECONDS + quiet, quiet=quiet)

@@ -141,7 +141,7 @@ class LeanConnection(asyncio.Protocol):
         return self.open and self._ended and not self._closing and not self._pieces and not self._data
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         self.open = False
         if self._transport is not None:
             self._transport.abort()
@@ -396,7 +396,7 @@ class LeanClient:
             connection.abort()
 
     async def close(self) -> None:
-        """Hang up on all connections."""
+        """Close all connections."""
         for connection in (*self._idle, *self._busy):
             connection.abort()
         self._idle.clear()

@@ -115,7 +115,7 @@ class PageServer(ThreadingHTTPServer):
             connection.shutdown(socket.SHUT_RDWR)
 
     def service_actions(self) -> None:
-        """Hang up on connections that last too long. The server's loop calls this between connections."""
+        """Close connections that last too long. The server's loop calls this between connections."""
         now = time.monotonic()
         for connection, end in list(self._connections.items()):
             if now > end:

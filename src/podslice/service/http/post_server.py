@@ -125,7 +125,7 @@ class _Connection(asyncio.Protocol):
             self._read()
 
     def end(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -83,7 +83,7 @@ class ProxyCalls:
         return found
 
     async def close(self) -> None:
-        """Hang up on all connections."""
+        """Close all connections."""
         await self._client.aclose()
 
 

@@ -36,7 +36,7 @@ _PATHS = {
 
 
 class _Guest(NamedTuple):
-    """What a guest has, from its domain or its instance type. `memory` is in bytes."""
+    """The resources of a guest, from its domain or its instance type. `memory` is in bytes."""
 
     vcpus: int
     memory: Quantity
