@@ -41,7 +41,8 @@ from podslice.machine.devices import inventory_from_data
 from podslice.machine.model import CPUTopology, Machine
 from podslice.machine.readers.hwloc_xml import from_hwloc_xml
 from podslice.machine.readers.machineinfo import from_machineinfo
-from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.machine.readers.synthetic_text import looks_synthetic
 from podslice.node.effects.huge_pages import page_size_of
 from podslice.node.holding import Digest
 from podslice.node.node import Node

@@ -123,7 +123,7 @@ def make_pod(
 
 
 def make_node(
-    machine: str = "pack:2 numa:1(memory=64GB) core:8 pu:2", profile: str = "podslice", **config: Any
+    machine: str = "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)", profile: str = "podslice", **config: Any
 ) -> Node:
     """A node with the static CPU manager and one reserved CPU unless told otherwise."""
     settings: dict[str, Any] = {

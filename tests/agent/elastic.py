@@ -36,7 +36,7 @@ from tests.agent.fake_source import FakeSource
 from tests.agent.helpers import GIB, Notes, agent_config, never_ended
 from tests.agent.kernel import SHARED, Kernel, KilledError
 
-MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)"
 ELASTIC = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
 
 

@@ -29,7 +29,7 @@ from tests import clock
 from tests.agent.fake_source import FakeSource
 from tests.service.fake_runtime import FakeContainer, FakeRuntime
 
-MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)"
 GIB = 1 << 30
 
 

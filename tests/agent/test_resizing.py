@@ -500,7 +500,7 @@ def test_pod_cpus_grows_and_shrinks_by_the_pods_call(tmp_path: Path) -> None:
     in_elastic(tmp_path, test, config=pod_level(reserved_system_cpus="0-1"))
 
 
-SMALL = "numa:1(memory=64GB) core:4 pu:2"
+SMALL = "numa:1(memory=64GB) core:4 pu:2(indexes=pu)"
 Story = Callable[[Elastic], Awaitable[None]]
 
 

@@ -22,7 +22,7 @@ from tests.conftest import make_pod
 from tests.read_documents import read_document
 from tests.shell import podslice as run
 
-MACHINE = "pack:1 numa:2(memory=8GB) core:4 pu:2"
+MACHINE = "pack:1 numa:2(memory=8GB) core:4 pu:2(indexes=pu)"
 SETTINGS = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
 
 

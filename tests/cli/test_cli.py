@@ -51,7 +51,7 @@ def test_profile_and_set() -> None:
         "admit", "examples/small.yaml", "--from", "pack:1 core:4 pu:2", "--profile", "kubelet-1.36", "-o", "json",
         "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
     )  # fmt: skip
-    assert json.loads(result.stdout)["pods"][0]["containers"][0]["cpus"] == "1"
+    assert json.loads(result.stdout)["pods"][0]["containers"][0]["cpus"] == "4"  # beside CPU 0, which is reserved
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "yaml", "json"])
@@ -67,7 +67,7 @@ def test_topology_converts() -> None:
     """A machine goes from one format to another and back."""
     text = run("topology", "--from", "pack:2 numa:2 core:2 pu:2", "-o", "yaml").stdout
     assert podslice_process("topology", "--from", "/dev/stdin", "-o", "synthetic", stdin=text).stdout == (
-        "pack:2 numa:2(memory=1073741824) core:2 pu:2\n"
+        "pack:2 numa:2(memory=1073741824) core:2 pu:2(indexes=core)\n"
     )
 
 
@@ -177,7 +177,7 @@ BAD = [
 @pytest.mark.parametrize(("text", "options", "problem"), BAD)
 def test_bad_input_is_one_line(text: str, options: tuple[str, ...], problem: str) -> None:
     """Every mistake is one line on standard error with the place and the value, and exit code 2."""
-    result = run("admit", "-", "--from", "pack:1 core:4 pu:2", *options, stdin=text)
+    result = run("admit", "-", "--from", "numa:1(memory=8GiB) core:4 pu:2(indexes=core)", *options, stdin=text)
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -198,7 +198,7 @@ def test_bad_input_is_one_line(text: str, options: tuple[str, ...], problem: str
             ("--config", "examples/pods.yaml"), "but no configuration of a kubelet", id="not a configuration"
         ),
         pytest.param(
-            ("--from", "pack:9 numa:1 core:1 pu:1", "--profile", "kubelet-1.36",
+            ("--from", "pack:9 numa:1(memory=1GiB) core:1 pu:1(indexes=pu)", "--profile", "kubelet-1.36",
              "--set", "topologyManagerPolicy=restricted"),
             "unsupported on machines with more than 8 NUMA Nodes", id="too many NUMA nodes",
         ),

@@ -14,7 +14,7 @@ from podslice.advise.defrag.command import defrag
 from podslice.advise.explain.command import explain
 from podslice.draw.command import draw
 
-NODE = ["--from", "pack:2 numa:1(memory=64GB) core:8 pu:2", "--set", "cpuManagerPolicy=static"]
+NODE = ["--from", "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)", "--set", "cpuManagerPolicy=static"]
 NODE += ["--set", "reservedSystemCPUs=0-1"]
 POLICY = "{apiVersion: podslice.io/v1alpha1, kind: PodslicePolicy, spec: {resize: {exclusive: true}}}"
 

@@ -14,7 +14,7 @@ from tests.cli.test_state import _run
 from tests.node.resize.helpers import guaranteed, pod
 from tests.read_documents import read_document
 
-BEFORE = "pack:1 numa:1(memory=64GiB) core:8 pu:2"
+BEFORE = "pack:1 numa:1(memory=64GiB) core:8 pu:2(indexes=pu)"
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
         assert plan is not None
         assert plans.setdefault(name, plan.holding) == plan.holding
     (first,), (second,) = (plans[name].containers for name in ("p", "q"))
-    assert (first.cpus, second.cpus, first.cpus & second.cpus) == (0b110000, 0b1100, 0)
+    assert (first.cpus, second.cpus, first.cpus & second.cpus) == (1 << 2 | 1 << 10, 1 << 1 | 1 << 9, 0)
     for name in ("q", "p"):
         node = bench.nodes.nodes["a"]
         why, stamped = node.admit_as_planned(scheduled_pod(pod_object(name, "2", "a")).pod, plans[name])

@@ -74,7 +74,7 @@ def test_refused_options(options: dict[str, str], gates: dict[str, bool], text: 
 def test_strict_reservation_without_a_list() -> None:
     """A strict reservation works with amounts alone: the CPUs are picked, and no container runs on them."""
     node = make_node(
-        "pack:1 numa:1(memory=16GiB) core:4 pu:2",
+        "pack:1 numa:1(memory=16GiB) core:4 pu:2(indexes=pu)",
         reserved_system_cpus="",
         kube_reserved={"cpu": "1500m"},
         cpu_manager_policy_options={"strict-cpu-reservation": "true"},
@@ -109,17 +109,19 @@ def test_budgets_are_distributed_and_so_are_their_parts(profile: str) -> None:
 
 def test_spread_parts_leave_threads_to_their_pod() -> None:
     """Across cores, a part has one thread of every core of the budget first; the others are the shared pool."""
-    node = pod_scope("pack:1 numa:1(memory=16GiB) core:8 pu:2", ACROSS_CORES, reserved_system_cpus="0-1")
+    node = pod_scope("pack:1 numa:1(memory=16GiB) core:8 pu:2(indexes=pu)", ACROSS_CORES, reserved_system_cpus="0-1")
     decision = node.admit(make_pod("p", ("own", "3"), ("shared", None), budget="6"))
     assert str(decision.pod_cpus) == "2,4,6,8,10,12"
-    whole = pod_scope("pack:1 numa:1(memory=16GiB) core:4 pu:2", ACROSS_CORES, reserved_system_cpus="0-1")
+    whole = pod_scope("pack:1 numa:1(memory=16GiB) core:4 pu:2(indexes=pu)", ACROSS_CORES, reserved_system_cpus="0-1")
     parts = [str(one.cpus) for one in whole.admit(make_pod("p", ("own", "3"), ("shared", None), budget="6")).containers]
     assert parts == ["2,4,6", "3,5,7"]
 
 
 def test_whole_cores_are_checked_for_the_budget() -> None:
     """`full-pcpus-only` looks at the budget; a part of it may be three threads."""
-    node = pod_scope("pack:1 numa:1(memory=16GiB) core:8 pu:2", {"full-pcpus-only": "true"}, reserved_system_cpus="0-1")
+    node = pod_scope(
+        "pack:1 numa:1(memory=16GiB) core:8 pu:2(indexes=pu)", {"full-pcpus-only": "true"}, reserved_system_cpus="0-1"
+    )
     decision = node.admit(make_pod("p", ("own", "3"), ("shared", None), budget="6"))
     assert [len(container.cpus) for container in decision.containers] == [3, 3]
     assert node.admit(make_pod("odd", ("own", "2"), ("shared", None), budget="5")).reason == "SMTAlignmentError"

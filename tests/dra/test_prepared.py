@@ -43,7 +43,7 @@ from podslice.replica.rulebook import Rulebook
 from podslice.values.cpuset import parse_bits, union
 from tests.conftest import make_pod
 
-MACHINE = from_synthetic("pack:2 [numa(memory=8GiB)] core:8 pu:2")
+MACHINE = from_synthetic("pack:2 [numa(memory=8GiB)] core:8 pu:2(indexes=pu)")
 CLAIMS = ClaimRules("8-15,24-31")
 """Four cores of each NUMA node."""
 DEVICES = node_devices((0, 1), cpu_topology(MACHINE), {})

@@ -62,7 +62,7 @@ def documented_cluster(folder: Path) -> Iterator[Path]:
 
 def documented_service() -> PageCluster:
     """The same two nodes as the service knows them, a pod that no node takes, and two looks at the room there was."""
-    cluster = PageCluster("pack:2 numa:1(memory=64GiB) core:8 pu:2", unix=1_795_337_900.0)
+    cluster = PageCluster("pack:2 numa:1(memory=64GiB) core:8 pu:2(indexes=pu)", unix=1_795_337_900.0)
     cluster.node("n7", 4, 11)
     cluster.queries.history.take(measure_room_now(cluster.placing.model), 1_795_334_400)
     cluster.node("n8", 10, 10)

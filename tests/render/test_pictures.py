@@ -88,11 +88,11 @@ def test_model_tells_whose_every_cpu_is() -> None:
     assert kinds == {
         0: RESERVED,
         1: EXCLUSIVE,
-        2: EXCLUSIVE,
-        3: EXCLUSIVE,
-        4: POD_SHARED,
-        5: POD_SHARED,
-        6: SHARED,
+        2: POD_SHARED,
+        3: SHARED,
+        4: EXCLUSIVE,
+        5: EXCLUSIVE,
+        6: POD_SHARED,
         7: SHARED,
     }
     state = node.kubelet.manager.cpu.state

@@ -59,7 +59,7 @@ def test_lost_cpus(tmp_path: Path) -> None:
     """A machine that came back with fewer CPUs is refused in upstream's words, and nothing is written."""
     NodeStore(tmp_path, MACHINE, CONFIG)
     before = (tmp_path / "cpu_manager_state").read_bytes()
-    smaller = from_synthetic("pack:2 numa:1(memory=20GiB) core:3 pu:2")
+    smaller = from_synthetic("pack:2 numa:1(memory=20GiB) core:3 pu:2(indexes=pu)")
     with pytest.raises(StartError, match="doesn't match with CPUs in state"):
         NodeStore(tmp_path, smaller, CONFIG)
     assert (tmp_path / "cpu_manager_state").read_bytes() == before
@@ -68,4 +68,4 @@ def test_lost_cpus(tmp_path: Path) -> None:
 def test_runtime_request(tmp_path: Path) -> None:
     """The values for the container runtime: a CPU list, memory nodes without ranges."""
     (container,) = NodeStore(tmp_path, MACHINE, CONFIG).admit(make_pod("a", ("x", "2"))).containers
-    assert container.linux_resources() == {"cpuset_cpus": "2-3", "cpuset_mems": "0"}
+    assert container.linux_resources() == {"cpuset_cpus": "1,9", "cpuset_mems": "0"}

@@ -364,7 +364,7 @@ def test_kept_curves(tmp_path: Path, *, short: bool) -> None:
     assert CurveFile(path).curves == {first: {1: 1.0}, third: {1: 3.0}}
 
 
-_BEFORE = "pack:1 numa:1(memory=64GiB) core:8 pu:2"
+_BEFORE = "pack:1 numa:1(memory=64GiB) core:8 pu:2(indexes=pu)"
 
 
 def _after(count: int) -> dict[str, Any]:

@@ -15,13 +15,16 @@ import msgspec
 import yaml
 
 from podslice.host.discover import discover_snapshot
+from podslice.machine.build import ReadMachine
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
 from podslice.machine.listings.reading import read_listing
 from podslice.machine.model import Machine
 from podslice.machine.readers.form import from_data, to_data
-from podslice.machine.readers.hwloc_xml import from_hwloc_xml
+from podslice.machine.readers.hwloc_xml import read_hwloc_xml
 from podslice.machine.readers.machineinfo import from_machineinfo, to_machineinfo
-from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic, to_synthetic
+from podslice.machine.readers.synthetic import read_synthetic
+from podslice.machine.readers.synthetic_text import looks_synthetic
+from podslice.machine.readers.synthetic_writing import to_synthetic
 from podslice.node_objects.describe_text import is_node_description, parse_node_description
 from podslice.node_objects.described import DescribedNode
 from podslice.node_objects.evidence import Evidence, NodeEvidence, combine_evidence
@@ -93,15 +96,19 @@ def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evid
             return listing
     kind = _sniff(text) if format == "auto" else format
     if kind == "hwloc-xml":
-        return NodeEvidence(title, DescribedNode(from_hwloc_xml(text, source)), whole=True)
+        return _whole(title, read_hwloc_xml(text, source))
     if kind == "synthetic":
-        return NodeEvidence(title, DescribedNode(from_synthetic(" ".join(text.split()))), whole=True)
+        return _whole(title, read_synthetic(" ".join(text.split()), source))
     if kind == "snapshot":
         raise InputError("a snapshot is a folder or an archive, not text", source=source, remedy=_REMEDY)
     documents = _decode(text, source)
     if kind != "machineinfo" and describes_node(documents[0]):
         return NodeEvidence(title, read_described_node(documents, source), whole=False)
     return NodeEvidence(title, DescribedNode(_from_documents(documents[0], kind, source)), whole=True)
+
+
+def _whole(title: str, read: ReadMachine) -> NodeEvidence:
+    return NodeEvidence(title, DescribedNode(read.machine, assumed=read.assumed), whole=True)
 
 
 def _from_documents(data: Any, kind: Format, source: str) -> Machine:

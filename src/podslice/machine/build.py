@@ -33,6 +33,13 @@ MAX_NODE_ID = (1 << 20) - 1
 """Largest NUMA node id read. Linux has at most 1024 nodes, but without any a kubelet takes package ids for node ids."""
 
 
+class ReadMachine(NamedTuple):
+    """A machine, and a line for each fact that its text does not give."""
+
+    machine: Machine
+    assumed: tuple[str, ...]
+
+
 class CPUFacts(NamedTuple):
     """Place of one online CPU. `core` is unique within `socket` and `node`."""
 

@@ -150,7 +150,7 @@ def _show(machine: Machine, output: str) -> None:
         print_data(machine_topology(machine), "yaml")
         return
     from podslice.host.machine_files import DumpFormat, dump_machine
-    from podslice.machine.readers.synthetic import facts_lost_in_synthetic
+    from podslice.machine.readers.synthetic_writing import facts_lost_in_synthetic
 
     form: DumpFormat = output  # type: ignore[assignment]  # one of the choices above
     echo(dump_machine(machine, form), nl=False)

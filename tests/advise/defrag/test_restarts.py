@@ -12,7 +12,7 @@ from podslice.advise.defrag.restarts import RestartPlan, carry_out, plan_restart
 from tests.advise.explain.random_nodes import Setup, refusals
 from tests.conftest import make_node, make_pod
 
-SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"
+SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2(indexes=pu)"
 
 
 def checked(setup: Setup, pod: Pod, plan: RestartPlan) -> None:

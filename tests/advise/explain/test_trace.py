@@ -23,7 +23,7 @@ from podslice.values.errors import Refusal, RefusalKind
 from tests.advise.explain.random_nodes import refusals
 from tests.conftest import make_node, make_pod
 
-TWO_NODES = "pack:1 numa:2(memory=8GB) core:4 pu:2"
+TWO_NODES = "pack:1 numa:2(memory=8GB) core:4 pu:2(indexes=pu)"
 
 
 def explain_pod(node: Node, pod: Pod, *, fixes: bool = False) -> Explanation:
@@ -85,7 +85,9 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Pod], Pod]] = {
 def test_refusal_codes(code: str) -> None:
     """Each cause has its own stable code beside upstream's reason."""
     config, running, pod = REFUSED[code]
-    node = make_node(TWO_NODES if code != "pod-pool-empty" else "pack:1 numa:2(memory=32GB) core:4 pu:2", **config)
+    node = make_node(
+        TWO_NODES if code != "pod-pool-empty" else "pack:1 numa:2(memory=32GB) core:4 pu:2(indexes=pu)", **config
+    )
     for other in running:
         assert node.admit(other).admitted
     trace = explain_pod(node, pod).trace
@@ -272,7 +274,7 @@ def test_an_empty_pod_pool_is_named(policy: str, resource: str, budget: str, own
         eviction_hard={},
         **POD_LEVEL,  # type: ignore[arg-type]
     )
-    machine = from_synthetic("pack:1 numa:2(memory=32GB) core:4 pu:2")
+    machine = from_synthetic("pack:1 numa:2(memory=32GB) core:4 pu:2(indexes=pu)")
     pages = tuple(msgspec.structs.replace(numa, hugepages=(HugePages(2048, 64),)) for numa in machine.nodes)
     node = Node(msgspec.structs.replace(machine, nodes=pages), config)
     pod = with_budget(

@@ -331,7 +331,7 @@ def test_placement_switches_quota_off() -> None:
     )
     shown = page(two("-", "2/1Gi"), node=node)
     assert shown.placement is not None
-    assert shown.placement.cpus == {"a": "2-3", "b": "4-5"}
+    assert shown.placement.cpus == {"a": "1,5", "b": "2,6"}
     assert [cgroup.files["cpu.max"] for cgroup in shown.cgroups] == ["max 100000"] * 3
     assert shown.cgroup_notes == ("CFS quota is off for a, b (CPUs of their own) and so for the pod",)
     refused = page(two("-", "5/1Gi"), node=node).placement

@@ -23,7 +23,7 @@ from tests.advise.lint.test_policy_rules import RULES as POLICY_RULES
 
 Stanza = dict[str, Any]
 ALL = frozenset(rule.id for rule in RULES)
-TWO_NODES = "pack:2 numa:1(memory=8GiB) core:4 pu:2"
+TWO_NODES = "pack:2 numa:1(memory=8GiB) core:4 pu:2(indexes=pu)"
 STATIC: dict[str, Any] = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
 
 
@@ -270,7 +270,7 @@ CASES = [
         "asks for 8 CPUs, the largest NUMA node can give 7 CPUs",
         "error",
         node(
-            "pack:2 numa:1(memory=8GiB) core:4 pu:2",
+            "pack:2 numa:1(memory=8GiB) core:4 pu:2(indexes=pu)",
             topology_manager_policy="single-numa-node",
             reserved_system_cpus="0,8",
         ),
@@ -477,7 +477,7 @@ CASES = [
         "spec",
         "c0 20. Free for exclusive use: 14",
         "error",
-        node("pack:1 core:8 pu:2"),
+        node("pack:1 core:8 pu:2(indexes=pu)"),
     ),
     Case(
         "PS502",
@@ -486,7 +486,7 @@ CASES = [
         "spec",
         "takes all 14 CPUs",
         "warning",
-        node("pack:1 core:8 pu:2"),
+        node("pack:1 core:8 pu:2(indexes=pu)"),
     ),
 ]
 
@@ -704,7 +704,7 @@ def test_reserved_cpus_isolated() -> None:
 
 def test_reservation_below_the_cpus_of_the_advice() -> None:
     """PS414: one CPU is less than providers keep of a large machine, two are not."""
-    large = "pack:2 numa:1(memory=8GiB) core:64 pu:4"
+    large = "pack:2 numa:1(memory=8GiB) core:64 pu:4(indexes=pu)"
     (found,) = [one for one in lint_kubelet(node(large, reserved_system_cpus="0"), {"PS414"}) if "CPU" in one.message]
     assert (found.path, found.severity) == ("reservedSystemCPUs", "info")
     assert found.message == "1 CPU reserved, GKE and EKS keep 1350m CPUs of such a machine"
@@ -857,6 +857,6 @@ def test_advice_for_a_pod_that_the_empty_node_refuses(cpus: str, fix: str) -> No
     """PS501 advises by the code that explain gives the refusal."""
     options = FULL if cpus == "3" else {}
     findings = lint_pod(
-        PodSubject(pod_from_dict(pod(both(cpus, "1Gi"))), node("pack:1 core:8 pu:2", **options)), {"PS501"}
+        PodSubject(pod_from_dict(pod(both(cpus, "1Gi"))), node("pack:1 core:8 pu:2(indexes=pu)", **options)), {"PS501"}
     )
     assert [finding.fix for finding in findings] == [fix]

@@ -19,7 +19,7 @@ from tests.read_documents import read_document
 from tests.render.test_pictures import Validator
 from tests.shell import podslice as run
 
-MACHINE = from_synthetic("pack:1 numa:2(memory=32GB) l3:2 core:2 pu:2")
+MACHINE = from_synthetic("pack:1 numa:2(memory=32GB) l3:2 core:2 pu:2(indexes=pu)")
 
 
 def scenario(name: str = "s", **config: object) -> Scenario:
@@ -193,7 +193,7 @@ def test_state_files_count_before() -> None:
 @pytest.mark.slow
 def test_command_knows_what_runs(tmp_path: Path) -> None:
     """`--pods`, `--state` and `--no-predicates` mean the same as in `admit`."""
-    description = "pack:1 numa:2(memory=32GB) core:4 pu:2"
+    description = "pack:1 numa:2(memory=32GB) core:4 pu:2(indexes=pu)"
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
     node = Node(from_synthetic(description), config)
     node.admit(make_pod("old", ("c", "10")))

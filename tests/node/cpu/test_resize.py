@@ -16,9 +16,9 @@ from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits, parse_
 from podslice.values.errors import AdmissionError
 from podslice.values.quirks import PODSLICE
 
-BIG = CPUTopology(from_synthetic("pack:2 numa:1 core:8 pu:2"))
-SMALL = CPUTopology(from_synthetic("pack:1 numa:2 core:2 pu:2"))
-TWO_SOCKETS = CPUTopology(from_synthetic("pack:2 numa:1 l3:2 core:1 pu:2"))
+BIG = CPUTopology(from_synthetic("pack:2 numa:1 core:8 pu:2(indexes=pu)"))
+SMALL = CPUTopology(from_synthetic("pack:1 numa:2 core:2 pu:2(indexes=pu)"))
+TWO_SOCKETS = CPUTopology(from_synthetic("pack:2 numa:1 l3:2 core:1 pu:2(indexes=pu)"))
 PLAIN = CPUPolicyOptions()
 FULL = CPUPolicyOptions(full_pcpus_only=True)
 SPREAD = CPUPolicyOptions(distribute_cpus_across_numa=True)

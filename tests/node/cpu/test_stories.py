@@ -19,13 +19,13 @@ from podslice.values.errors import AdmissionError
 from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.conftest import make_node, make_pod
 
-TWO_SOCKETS = "pack:2 numa:1 core:4 pu:2"
+TWO_SOCKETS = "pack:2 numa:1 core:4 pu:2(indexes=pu)"
 """CPUs 0-7 and 8-15; 0-1, 2-3, … are cores."""
-TWO_CACHES = "pack:1 numa:1 l3:2 core:4 pu:2"
+TWO_CACHES = "pack:1 numa:1 l3:2 core:4 pu:2(indexes=pu)"
 """L3 caches 0-7 and 8-15 on one NUMA node."""
-TWO_NODES = "pack:1 numa:2 core:2 pu:2"
+TWO_NODES = "pack:1 numa:2 core:2 pu:2(indexes=pu)"
 """NUMA nodes 0-3 and 4-7 on one socket."""
-FOUR_NODES = "pack:2 numa:2 core:2 pu:2"
+FOUR_NODES = "pack:2 numa:2 core:2 pu:2(indexes=pu)"
 """NUMA nodes 0-3, 4-7 on one socket, 8-11, 12-15 on the other."""
 
 
@@ -90,7 +90,7 @@ def test_near_comes_first() -> None:
 
 def test_a_pick_says_whether_it_is_proven() -> None:
     """With an empty search budget CPUs are distributed as well, but not proven to be distributed best."""
-    topology = CPUTopology(from_synthetic("pack:4 numa:5 core:4 pu:2"))
+    topology = CPUTopology(from_synthetic("pack:4 numa:5 core:4 pu:2(indexes=pu)"))
     picker = Picker(topology, EVEN, PODSLICE)
     uneven = topology.all_cpus & ~parse_bits("0-2,9,20-25,33,70-74,100,121-126")
     proven, rough = picker.take(uneven, 90), picker.take(uneven, 90, SearchBudget(0))
@@ -128,7 +128,7 @@ def test_no_wish_is_no_affinity() -> None:
 
 def test_init_containers_lend_their_cpus_once() -> None:
     """The first container after an init container gets its CPUs, the second one gets others."""
-    node = make_node("pack:1 numa:1(memory=16GB) core:5 pu:2")
+    node = make_node("pack:1 numa:1(memory=16GB) core:5 pu:2(indexes=pu)")
     assert node.admit(make_pod("p", ("one", "4"), ("two", "4"), init=(("setup", "4", False),))).admitted
     held = node.view.owners["p"]
     assert held["one"] == held["setup"]
@@ -137,7 +137,7 @@ def test_init_containers_lend_their_cpus_once() -> None:
 
 def test_a_restarted_kubelet_forgets_nobody_too_soon() -> None:
     """Until all sources have reported, a pod that was not admitted again keeps its CPUs; afterwards it is gone."""
-    kubelet = make_node("pack:1 numa:1(memory=16GB) core:5 pu:2").kubelet
+    kubelet = make_node("pack:1 numa:1(memory=16GB) core:5 pu:2(indexes=pu)").kubelet
     first, second = make_pod("first", ("c", "4")), make_pod("second", ("c", "4"))
     assert [kubelet.admit(pod) for pod in (first, second)] == [None, None]
     cpus = kubelet.manager.cpu.affinity("second", "c")

@@ -15,8 +15,8 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.cpuset import format_bits, parse_bits
 from tests.node.resize.helpers import guaranteed, pod, resources
 
-MACHINE = from_synthetic("pack:1 core:8 pu:2")
-MORE = from_synthetic("pack:1 core:10 pu:2")
+MACHINE = from_synthetic("pack:1 core:8 pu:2(indexes=pu)")
+MORE = from_synthetic("pack:1 core:10 pu:2(indexes=pu)")
 
 
 def node(machine: Machine = MACHINE, config: dict[str, Any] | None = None, **hotplug: Any) -> Node:
@@ -88,7 +88,7 @@ def test_more() -> None:
 def test_a_numa_node_comes() -> None:
     """A NUMA node that comes is one more for the Topology Manager: pods are aligned on it, a growth that needs two is
     had, and no assignment changes."""
-    small, wide = (from_synthetic(f"pack:1 numa:{count}(memory=8GB) core:4 pu:2") for count in (1, 2))
+    small, wide = (from_synthetic(f"pack:1 numa:{count}(memory=8GB) core:4 pu:2(indexes=pu)") for count in (1, 2))
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted")
     policy = PodslicePolicy(hotplug=Hotplug(), resize=ExclusiveResize(exclusive=True))
     made = Node(small, config, policy=policy)
@@ -191,7 +191,7 @@ def test_a_pod_with_cpus_as_a_whole() -> None:
 
 def test_memory_goes() -> None:
     """Blocks that no longer fit make their NUMA node overcommitted; pods stay, and nothing new goes there."""
-    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2")
+    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2(indexes=pu)")
     reserved = {"system_reserved": {"memory": "1Gi"}, "eviction_hard": {}, "memory_manager_policy": "Static"}
     config = {**reserved, "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}),),
               "topology_manager_policy": "single-numa-node"}  # fmt: skip
@@ -218,7 +218,7 @@ def test_memory_goes() -> None:
 
 def test_a_numa_node_goes() -> None:
     """A container with memory on a NUMA node that is gone is bound to the rest of its nodes, or to all there are."""
-    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2")
+    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2(indexes=pu)")
     config = {"memory_manager_policy": "Static", "eviction_hard": {"memory.available": "1Gi"},
               "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}),),
               "topology_manager_policy": "best-effort"}  # fmt: skip
@@ -246,7 +246,7 @@ def test_a_kubelet_does_not_look() -> None:
 
 def test_huge_pages_change() -> None:
     """Huge pages that come or go while the node runs are counted at once; a kubelet sees them at its next start."""
-    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2")
+    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2(indexes=pu)")
     reserved = {"system_reserved": {"memory": "1Gi"}, "eviction_hard": {}, "memory_manager_policy": "Static"}
     config = {**reserved, "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}),)}
     made = Node(machine, KubeletConfig(**config), predicates=False, policy=PodslicePolicy(hotplug=Hotplug()))

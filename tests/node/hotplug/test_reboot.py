@@ -38,7 +38,7 @@ from tests.advise.explain.random_nodes import random_config, random_machine, ran
 from tests.node.hotplug.test_properties import check, check_memory
 from tests.node.resize.helpers import guaranteed, pod
 
-MACHINE = from_synthetic("pack:2 numa:1(memory=64GiB) core:4 pu:2")
+MACHINE = from_synthetic("pack:2 numa:1(memory=64GiB) core:4 pu:2(indexes=pu)")
 PODS = [pod(guaranteed("4", "1Gi"), name=name) for name in ("a", "b")]
 CONFIG: dict[str, Any] = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
 
@@ -151,7 +151,7 @@ def test_smt_off(tmp_path: Path) -> None:
 def test_another_numa_partition(tmp_path: Path) -> None:
     """Firmware that splits sockets into more NUMA nodes makes the old sets meaningless, whatever their numbers."""
     first(tmp_path)
-    split = from_synthetic("pack:2 numa:2(memory=32GiB) core:2 pu:2")
+    split = from_synthetic("pack:2 numa:2(memory=32GiB) core:2 pu:2(indexes=pu)")
     made = store(tmp_path, split, boot="two")
     assert made.followed[0].kind == "rebuilt"
     assert "NUMA node" in made.followed[0].text

@@ -15,7 +15,7 @@ from podslice.values.cpuset import bits_of, format_bits, parse_bits
 from tests.node.hotplug.test_properties import check
 from tests.node.resize.helpers import guaranteed, pod
 
-MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:2")
+MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:2(indexes=pu)")
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 

@@ -99,7 +99,7 @@ def test_not_without_the_section() -> None:
     files, settings = dict(node().files), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
     with pytest.raises(StartError, match="doesn't match with CPUs in state"):
         Node(off("5"), settings, files=files)
-    smaller = from_synthetic("pack:1 core:7 pu:2")
+    smaller = from_synthetic("pack:1 core:7 pu:2(indexes=pu)")
     with pytest.raises(StartError, match="doesn't match with CPUs in state"):
         again(files, smaller)
 

@@ -39,7 +39,7 @@ def test_command(tmp_path: Path) -> None:
     pods.write_text("""{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [
       {name: c, resources: {limits: {cpu: 4, memory: 16Mi}}}]}}""")
     then.write_text(dump_machine(without_cpus(MACHINE, 1 << 5), "yaml"))
-    words = [str(pods), "--from", "pack:1 core:8 pu:2", "--set", "cpuManagerPolicy=static",
+    words = [str(pods), "--from", "pack:1 core:8 pu:2(indexes=pu)", "--set", "cpuManagerPolicy=static",
              "--set", "reservedSystemCPUs=0-1", "--machine-then", str(then)]  # fmt: skip
     result = CliRunner().invoke(whatif, words)
     assert result.exit_code == 0

@@ -13,7 +13,7 @@ from podslice.config.policy import NO_POLICY, ExclusiveResize, MixedCPUs
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.cpuset import format_bits
 
-TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)"
 """CPUs 0-15 and 16-31; 0-1, 2-3, … are cores."""
 
 

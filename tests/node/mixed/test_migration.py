@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.mixed.helpers import TWO_NODES
 from tests.read_documents import read_document
 from tests.shell import podslice as run
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "mixed"
+TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=core)"
+"""CPUs 0-7,16-23 and 8-15,24-31; 0 and 16 are a core."""
 NODE = ("--from", TWO_NODES, "--config", str(EXAMPLES / "openshift-kubelet.yaml"))
 
 
@@ -30,8 +31,8 @@ def admitted(pods: Path, policy: Path) -> list[tuple[str, str, str, str]]:
 def test_from_openshift() -> None:
     """A container has its whole request and the listed shared CPUs; one of a namespace that may not ask has its own."""
     assert admitted(EXAMPLES / "openshift-pods.yaml", EXAMPLES / "openshift-policy.yaml") == [
-        ("upf", "2-7", "4-7", "mixed"),
-        ("guest", "8-9", "8-9", "container"),
+        ("upf", "1-3,17-19", "2-3,18-19", "mixed"),
+        ("guest", "4,20", "4,20", "container"),
     ]
 
 
@@ -44,7 +45,7 @@ def test_as_many_as_the_node_allows(tmp_path: Path) -> None:
         "---\n".join((one, one.replace("upf", "second"), one.replace("upf", "third").replace("=all", "=x")))
     )
     first, second, third = admitted(pods, policy)
-    assert first == ("upf", "2-7", "4-7", "mixed")
+    assert first == ("upf", "1-3,17-19", "2-3,18-19", "mixed")
     assert second[:2] == ("second", "InvalidPodsliceAnnotation")
     assert third[:2] == ("third", "InvalidPodsliceAnnotation")
 
@@ -52,7 +53,7 @@ def test_as_many_as_the_node_allows(tmp_path: Path) -> None:
 def test_from_cpu_pooler() -> None:
     """The sum of both pools is one request; more exclusive CPUs than it has whole ones are refused."""
     gateway, greedy = admitted(EXAMPLES / "pooler-pods.yaml", EXAMPLES / "pooler-policy.yaml")
-    assert gateway == ("gateway", "0-15", "4-5", "mixed")
+    assert gateway == ("gateway", "0-7,16-23", "2,18", "mixed")
     assert greedy[:2] == ("greedy", "InvalidPodsliceAnnotation")
     assert greedy[2].endswith("wants 3 exclusive CPUs for container packets, which asks for 2500m CPUs")
 
@@ -60,9 +61,9 @@ def test_from_cpu_pooler() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"2-3"', '"4-5"', "mixed.pool names CPUs that containers may own: 4-5"),
-        ('"2-3"', '"2-99"', "mixed.pool"),
-        ('"2-3"', '"two"', "mixed.pool"),
+        ('"1,17"', '"4-5"', "mixed.pool names CPUs that containers may own: 4-5"),
+        ('"1,17"', '"2-99"', "mixed.pool"),
+        ('"1,17"', '"two"', "mixed.pool"),
         ("[openshift]", "[openshfit]", "spec.mixed.environment[0]: invalid enum value 'openshfit'"),
         ("free: 256", "free: -1", "spec.mixed.free"),
         ("pool:", "pools:", "pools"),

@@ -15,7 +15,7 @@ from podslice.node.plugins.api import CPUMachine, CPUPlugin
 from podslice.node.plugins.profile import PluginProfile
 from podslice.values.cpuset import format_bits
 
-TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)"
 """CPUs 0-15 and 16-31; 0-1, 2-3, … are cores."""
 
 

@@ -87,7 +87,7 @@ def test_neighbours() -> None:
     rules = PluginRules((PluginEntry("neighbours", arguments={"groupLabel": "app"}),))
     options = {"distribute-cpus-across-cores": "true"}
     node = Node(
-        from_synthetic("pack:1 numa:1(memory=64GB) core:8 pu:2"),
+        from_synthetic("pack:1 numa:1(memory=64GB) core:8 pu:2(indexes=pu)"),
         config(cpu_manager_policy_options=options, feature_gates={"CPUManagerPolicyAlphaOptions": True}),
         policy=PodslicePolicy(plugins=rules),
     )
@@ -100,7 +100,7 @@ def test_neighbours() -> None:
 
 def test_a_cache_that_fits_is_filled() -> None:
     """`pack-caches` takes the L3 cache that has the least left, and leaves whole ones whole."""
-    node = named("pack-caches", machine="pack:1 numa:1(memory=64GB) l3:4 core:4 pu:2")
+    node = named("pack-caches", machine="pack:1 numa:1(memory=64GB) l3:4 core:4 pu:2(indexes=pu)")
     node.admit(make_pod("a", ("c", "6")))
     node.admit(make_pod("b", ("c", "2")))
     node.admit(make_pod("c", ("c", "8")))
@@ -389,7 +389,7 @@ def test_another_process_has_the_same_plugins_or_does_not_answer() -> None:
 
 
 TWO_CARDS = replace(
-    from_synthetic("pack:2 numa:2(memory=64GB) core:4 pu:2"),
+    from_synthetic("pack:2 numa:2(memory=64GB) core:4 pu:2(indexes=pu)"),
     pci_devices=(PCIDevice("0000:98:00.0", 3, ("eth0", "eth0np0")), PCIDevice("0000:17:00.0", 0)),
 )
 """CPUs 0-7 and 8-15 are a socket, 16-23 and 24-31 another, with a network card."""

@@ -14,7 +14,7 @@ from podslice.node.decision import ResizeDecision
 from podslice.values.cpuset import format_bits
 from tests.node.resize.helpers import guaranteed, pod
 
-MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2")
+MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)")
 ELASTIC = ExclusiveResize(exclusive=True)
 ALLOW = ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow")
 GATE = "InPlacePodVerticalScalingExclusiveCPUs"
@@ -147,7 +147,7 @@ def test_alignment_is_kept_by_whole_cores() -> None:
     """An aligned container does not spread if a NUMA node has enough CPUs but too few whole cores."""
     for policy, outcome, expected in (("restricted", "Infeasible", "4-7"), ("best-effort", "Allocated", "4-17")):
         here = Node(
-            from_synthetic("pack:2 numa:1 core:8 pu:2"),
+            from_synthetic("pack:2 numa:1 core:8 pu:2(indexes=pu)"),
             KubeletConfig(
                 cpu_manager_policy="static",
                 cpu_manager_policy_options={"full-pcpus-only": "true"},

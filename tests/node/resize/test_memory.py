@@ -14,7 +14,7 @@ from podslice.node.decision import ResizeDecision
 from podslice.values.cpuset import format_bits
 from tests.node.resize.helpers import guaranteed, pod
 
-MACHINE = from_synthetic("pack:2 numa:1(memory=10GiB) core:8 pu:2")
+MACHINE = from_synthetic("pack:2 numa:1(memory=10GiB) core:8 pu:2(indexes=pu)")
 STICKY = ExclusiveResize(exclusive=True)
 FOLLOW = ExclusiveResize(exclusive=True, memory_nodes="follow")
 GIB = 1 << 30

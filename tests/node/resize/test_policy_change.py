@@ -17,7 +17,7 @@ from podslice.replica.setup import build_rules, setup_of
 from podslice.values.cpuset import format_bits, parse_bits
 from tests.node.resize.helpers import guaranteed, pod
 
-MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2")
+MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2(indexes=pu)")
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1", topology_manager_policy="restricted")
 NONE = PodslicePolicy()
 ELASTIC = PodslicePolicy(resize=ExclusiveResize(exclusive=True))

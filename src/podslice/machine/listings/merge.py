@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from podslice.machine.build import MEMORY_PER_CPU, CPUFacts, NUMANodeFacts, assume_threads, build_nodes, check_machine
+from podslice.machine.build import (
+    MEMORY_PER_CPU,
+    CPUFacts,
+    NUMANodeFacts,
+    ReadMachine,
+    assume_threads,
+    build_nodes,
+    check_machine,
+)
 from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, check_agreement
 from podslice.machine.model import Machine, group_cpus
 from podslice.values.cpuset import Bits, CPUSet, bits_of, format_bits, ids_of, union
@@ -17,14 +24,7 @@ _NODES = "numactl -H shows it"
 _CORES = "lscpu -e shows it"
 
 
-class MergedMachine(NamedTuple):
-    """A machine, and a line for each fact that no text gives."""
-
-    machine: Machine
-    assumed: tuple[str, ...]
-
-
-def merge_machine(parts: Sequence[MachineFacts]) -> MergedMachine:
+def merge_machine(parts: Sequence[MachineFacts]) -> ReadMachine:
     """Combine the parts, and assume what none of them gives. Raises `InputError` where two disagree, or where there are
     too few facts for a machine."""
     check_agreement(parts)
@@ -37,7 +37,7 @@ class _Merge:
         self.assumed: list[str] = []
         self.architecture = next((part.architecture for part in parts if part.architecture), "")
 
-    def result(self) -> MergedMachine:
+    def result(self) -> ReadMachine:
         online = self._online()
         node_of = self._nodes(online)
         core_of = self._level("core", online) or self._assume_cores(online)
@@ -52,7 +52,7 @@ class _Merge:
             description=next((part.name for part in self.parts if part.name), ""),
             offline=CPUSet.from_bits(union(part.offline for part in self.parts) & ~online),
         )
-        return MergedMachine(check_machine(machine), tuple(self.assumed))
+        return ReadMachine(check_machine(machine), tuple(self.assumed))
 
     def _total(self, name: str) -> int:
         return next((value for part in self.parts if (value := getattr(part.totals, name))), 0)

@@ -3,6 +3,10 @@
 In version 1 NUMA nodes and caches are levels of one tree; in version 2 NUMA nodes hang beside it and memory-only nodes
 carry the CPU set of whatever they are attached to. Both are read through the CPU sets, so the difference does not
 matter: a CPU belongs to the smallest NUMA node that lists it, ordinary memory before special memory.
+
+lstopo in a container, or in a job with memory of some NUMA nodes only, leaves the other nodes out but not their CPUs.
+The objects around such CPUs still name the node in `complete_nodeset`. A kubelet sees the whole machine, so the node is
+added, with memory that is assumed.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
-from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, build_nodes, check_machine
-from podslice.machine.model import Cache, CoreType, HugePages, Machine
-from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, ReadMachine, build_nodes, check_machine
+from podslice.machine.model import Cache, CoreType, HugePages, Machine, group_cpus
+from podslice.values.cpuset import Bits, CPUSet, bits_of, format_bits, iter_bits
 from podslice.values.errors import InputError
 from podslice.values.golang import GoSyntaxError, atoi
 
@@ -21,6 +25,7 @@ _REMEDY = "give the output of lstopo --of xml"
 _CACHE = re.compile(r"L([1-5])i?Cache|Cache")
 _CACHE_TYPES = {"0": "Unified", "1": "Data", "2": "Instruction"}
 _SPECIAL_MEMORY = ("MCDRAM", "HBM", "GPUMemory", "NVM", "SPM", "CXL-DRAM")
+_SEE_ALL = "lstopo --disallowed --of xml"
 _LARGEST_INDEX = (1 << 32) - 1
 _LONGEST_BITMAP = 8 << 10
 """Most characters of a set of CPUs: `MAX_CPUS` in words, and a few words more."""
@@ -29,7 +34,13 @@ _WORD = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
 def from_hwloc_xml(text: str, source: str = "") -> Machine:
-    """Return the machine in hwloc's XML. Raises `InputError` for other text, or where it describes no CPU."""
+    """Return the machine in hwloc's XML. Raises `InputError` for other text, where it describes no CPU, or where
+    nothing says on which NUMA node a CPU is."""
+    return read_hwloc_xml(text, source).machine
+
+
+def read_hwloc_xml(text: str, source: str = "") -> ReadMachine:
+    """Return the machine in hwloc's XML, and what is assumed of it. Raises as `from_hwloc_xml`."""
     # Entities can expand to gigabytes; hwloc never writes any.
     if "<!ENTITY" in text:
         raise InputError("declares XML entities", source=source, remedy=_REMEDY)
@@ -43,7 +54,8 @@ def from_hwloc_xml(text: str, source: str = "") -> Machine:
     if root.tag != "topology" or top is None:
         raise InputError(f"is XML, but <{root.tag}> is not hwloc's topology", source=source, remedy=_REMEDY)
     try:
-        return check_machine(_HwlocReader(root, top).machine(source))
+        reader = _HwlocReader(root, top)
+        return ReadMachine(check_machine(reader.machine(source)), tuple(reader.assumptions()))
     except InputError as error:
         raise error.at(source=source) from None
     except (ValueError, OverflowError) as error:
@@ -60,6 +72,8 @@ class _HwlocObject:
         if self.index is not None and not 0 <= self.index <= _LARGEST_INDEX:
             raise InputError(f"os_index {self.index} of a {self.kind} is absurd", remedy=_REMEDY)
         self.cpus = parse_bitmap(element.get("cpuset"))
+        nodes = element.get("complete_nodeset")
+        self.complete_nodes = None if nodes is None else parse_bitmap(nodes)
 
 
 class _HwlocReader:
@@ -76,18 +90,23 @@ class _HwlocReader:
         if max(self.pus, default=0) > MAX_CPUS:
             raise InputError(f"PU {max(self.pus)} is more than Linux supports", remedy=f"at most {MAX_CPUS}")
         self.online = bits_of(self.pus)
+        self.infos = {info.get("name"): info.get("value", "") for info in top.iter("info")}
+        listed = {o.index or 0 for o in self.numa}
+        self.unlisted = bits_of(n for n in iter_bits(objects[0].complete_nodes or 0) if self.numa and n not in listed)
+        self.node_of = self._node_of() if self.numa else dict.fromkeys(self.pus, 0)
+        self.left_out = self._place_left_out(objects)
+        self.node_of.update(self.left_out)
 
     def machine(self, source: str) -> Machine:
         if not self.pus:
             raise InputError("describes no processing unit", remedy=_REMEDY)
-        infos = {info.get("name"): info.get("value", "") for info in self.top.iter("info")}
         caches = tuple(self._caches())
         return Machine(
             nodes=build_nodes(self._cpus(), self._nodes(), self._l3()),
-            name=infos.get("HostName", ""),
-            description=infos.get("CPUModel", ""),
+            name=self.infos.get("HostName", ""),
+            description=self.infos.get("CPUModel", ""),
             source=source,
-            architecture=infos.get("Architecture", ""),
+            architecture=self.infos.get("Architecture", ""),
             offline=CPUSet.from_bits(parse_bitmap(self.top.get("complete_cpuset")) & ~self.online),
             caches=caches,
             core_types=tuple(self._core_types()),
@@ -96,12 +115,11 @@ class _HwlocReader:
     def _cpus(self) -> Iterator[CPUFacts]:
         core_of = self._owners((core.cpus, place) for place, core in enumerate(self.cores))
         package_of = self._owners((o.cpus, o.index or 0) for o in self.packages)
-        node_of = self._node_of()
         numbers = self._core_numbers()
-        for cpu in self.pus:
+        for cpu in self.node_of:
             place = core_of.get(cpu)
             core = cpu if place is None else numbers[place]
-            yield CPUFacts(cpu, core, package_of.get(cpu, 0), node_of.get(cpu, 0))
+            yield CPUFacts(cpu, core, package_of.get(cpu, 0), self.node_of[cpu])
 
     def _core_numbers(self) -> list[int]:
         """Return the kernel's core ids where they distinguish the cores of a package, else the order of the file."""
@@ -124,6 +142,43 @@ class _HwlocReader:
 
         return self._owners((node.cpus, node.index or 0) for node in sorted(self.numa, key=rank))
 
+    def _place_left_out(self, objects: Iterable[_HwlocObject]) -> dict[int, int]:
+        """Return the node of each CPU that is on none of the nodes in the file; CPUs that are on no node at all are
+        missing. Raises `InputError` where the objects around a CPU do not tell."""
+        left = self.online & ~bits_of(self.node_of)
+        around = sorted(
+            (o for o in objects if o.complete_nodes is not None and o.cpus & left), key=lambda o: o.cpus.bit_count()
+        )
+        # The smallest object says it; a larger one names the nodes of its other parts too.
+        nearest = self._owners((o.cpus & left, o.complete_nodes or 0) for o in around)
+        clear = {cpu: nodes for cpu, nodes in nearest.items() if nodes.bit_count() < 2 and not nodes & ~self.unlisted}
+        if unclear := left & ~bits_of(clear):
+            problem = f"does not say on which NUMA node CPUs {format_bits(unclear)} are"
+            raise InputError(problem, remedy=f"{_SEE_ALL}, outside of containers and jobs")
+        return {cpu: nodes.bit_length() - 1 for cpu, nodes in clear.items() if nodes}
+
+    def assumptions(self) -> Iterator[str]:
+        """Yield a line for each fact about CPUs without a NUMA node, and about what lstopo was not allowed to see."""
+        if nowhere := self.online & ~bits_of(self.node_of):
+            # As in sysfs, where a kubelet finds CPUs by their NUMA nodes.
+            yield f"a kubelet does not list CPUs {format_bits(nowhere)}, because no NUMA node has them"
+        if self.left_out:
+            memory = f"{self._assumed_memory() >> 20} MiB of memory, as the smallest other node with CPUs"
+            nodes = group_cpus(self.left_out)
+            which = ", ".join(f"{number} (CPUs {format_bits(cpus)})" for number, cpus in nodes.items())
+            names = "NUMA node" if len(nodes) == 1 else "NUMA nodes"
+            yield f"{memory}, on {names} {which}, which the file leaves out ({_SEE_ALL} shows it)"
+        if gone := self.unlisted & ~bits_of(self.left_out.values()):
+            yield f"no NUMA node {format_bits(gone)}, which the file leaves out with all that is on it ({_SEE_ALL})"
+        offline = parse_bitmap(self.top.get("complete_cpuset")) & ~self.online
+        if offline and (self.unlisted or self.infos.get("LinuxCgroup", "/") != "/"):
+            yield f"CPUs {format_bits(offline)} are offline, and not only hidden from lstopo ({_SEE_ALL} shows it)"
+
+    def _assumed_memory(self) -> int:
+        with_cpus = set(self.node_of.values())
+        amounts = [_parse_whole(o.element.get("local_memory", "0")) for o in self.numa if (o.index or 0) in with_cpus]
+        return min(amounts, default=0)
+
     def _owners(self, objects: Iterable[tuple[Bits, int]]) -> dict[int, int]:
         """Return the object that owns each CPU; where several name it the first."""
         owner: dict[int, int] = {}
@@ -134,8 +189,10 @@ class _HwlocReader:
         return owner
 
     def _nodes(self) -> list[NUMANodeFacts]:
-        distances = self._distances()
+        # Distances of the nodes in the file have no column for the others.
+        distances = {} if self.left_out else self._distances()
         nodes = [self._node(o.index or 0, o.element, distances) for o in self.numa]
+        nodes += [NUMANodeFacts(number, self._assumed_memory()) for number in sorted(set(self.left_out.values()))]
         return nodes or [self._node(0, self.top, {})]
 
     def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NUMANodeFacts:
