@@ -145,6 +145,6 @@ SEEN: list[int] = []
 
 @pytest.mark.slow
 def test_the_lives_have_moves_in_them() -> None:
-    """A node on which nothing can be moved shows nothing; most of those above are not like that."""
+    """A node on which nothing can be moved shows nothing; many of those above are not like that."""
     # A process that runs few of them, beside others, has too few to judge by.
-    assert len(SEEN) < 12 or sum(map(bool, SEEN)) > len(SEEN) // 2
+    assert len(SEEN) < 12 or sum(map(bool, SEEN)) >= len(SEEN) // 3
