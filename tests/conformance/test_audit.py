@@ -203,7 +203,7 @@ async def as_a_driver(config: Json, admin: Api) -> None:
     assert await server.read_claim("default", "none") is None
     prepare_namespace(admin, "conditions")
     statuses = ClaimStatuses(server, NODE, trouble=lambda what, why: None)
-    statuses.tell(from_dict(allocated(admin, "odd", NODE), ResourceClaim), PROBLEM)
+    statuses.queue(from_dict(allocated(admin, "odd", NODE), ResourceClaim), PROBLEM)
     while statuses.waiting:
         await statuses.write_first()
     assert devices_of(admin, "odd")["podslice.io"]["conditions"][0]["reason"] == PROBLEM.reason

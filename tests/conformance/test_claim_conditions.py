@@ -110,7 +110,7 @@ def tell(config: dict[str, Any], admin: Api, node: str, name: str, problem: Impo
     async def main() -> None:
         server = HTTPApiServer(KubeConfig.from_dict(config).get())
         statuses = ClaimStatuses(server, node, trouble=lambda what, why: troubles.append(why))
-        statuses.tell(from_dict(admin.call("GET", f"{CLAIMS}/{name}"), ResourceClaim), problem)
+        statuses.queue(from_dict(admin.call("GET", f"{CLAIMS}/{name}"), ResourceClaim), problem)
         while statuses.waiting:
             await statuses.write_first()
         await server.close()

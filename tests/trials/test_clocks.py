@@ -64,6 +64,7 @@ TELLING = {
     "agent/admitting.py": "since when a pod is refused, and when CPUs change hands, are told",
     "service/apievents.py": "the time of an event is told",
     "agent/status/agent_status.py": "since when the agent runs is told",
+    "host/bundle/command.py": "when a bundle was captured is told",
     "agent/dra/service.py": "the time of a health report is told",
     "agent/dra/statuses.py": "the time of a condition is told",
     "agent/journal.py": "names an epoch, which is only compared for being the same",
