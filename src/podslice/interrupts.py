@@ -35,7 +35,8 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Make SIGTERM act like Ctrl-C inside the block. In the main thread only; elsewhere nothing changes."""
+    """Make SIGTERM, and SIGHUP when a terminal is closed, act like Ctrl-C inside the block. In the main thread only;
+    elsewhere nothing changes. Under nohup SIGHUP stays ignored."""
 
     def interrupt(_: int, frame: FrameType | None) -> None:
         handler = signal.getsignal(signal.SIGINT)
@@ -43,7 +44,11 @@ def terminable() -> Iterator[None]:
             handler(signal.SIGINT, frame)
 
     with _handling(interrupt, signal.SIGTERM):
-        yield
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            yield
+            return
+        with _handling(interrupt, signal.SIGHUP):
+            yield
 
 
 @contextmanager

@@ -52,7 +52,8 @@ class FakeAPI(ThreadingHTTPServer):
     """`ports` are those behind the pods' own by pod name; `forbidden` paths begin what is answered with 403; `objects`
     by path; `unreachable` pods have no kubelet; `asked` are paths with their query. `body` answers everything,
     where it is set. `runs` is what a command in a container comes to, given what it reads: the pieces that it says, on
-    standard error or not, and its exit code."""
+    standard error or not, and its exit code. `made` are pods that were created, `deleted` their paths; `becomes` is the
+    status of one (None: the connection breaks), `log` its log, `refusal` the answer to a creation."""
 
     daemon_threads = True
 
@@ -68,6 +69,11 @@ class FakeAPI(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.body: tuple[int, str, bytes] | None = None
         self.headers: list[dict[str, str]] = []
+        self.made: list[Json] = []
+        self.deleted: list[str] = []
+        self.becomes: Callable[[Json], Json | None] = lambda pod: {"phase": "Succeeded"}
+        self.log: Callable[[Json], bytes] = lambda pod: b""
+        self.refusal: tuple[int, str] | None = None
         self.runs: Callable[[list[str], bytes], tuple[list[tuple[bool, bytes]], int]] | None = None
 
     def add(self, node: str, port: int, **facts: Any) -> str:
@@ -130,6 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.do_GET()
 
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         self.server.headers.append(dict(self.headers))
@@ -146,10 +155,39 @@ class _Handler(BaseHTTPRequestHandler):
             self._forward(found[1])
         elif _EXEC.fullmatch(parts.path):
             execute(self, parse_qs(parts.query)["command"])
+        elif self.command == "DELETE":
+            self._delete(parts.path)
+        elif self.command == "POST" and parts.path.endswith("/pods"):
+            self._create(parts.path)
+        elif parts.path.endswith("/log"):
+            self._send(200, "text/plain", self.server.log(self.server.made[-1]))
         else:
             self._object(parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()})
 
+    def _create(self, path: str) -> None:
+        pod = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.refusal is not None:
+            self._refuse(*self.server.refusal)
+            return
+        self.server.made.append(pod)
+        self.server.objects[f"{path}/{pod['metadata']['name']}"] = pod
+        self._json(pod)
+
+    def _delete(self, path: str) -> None:
+        if self.server.objects.pop(path, None) is None:
+            self._refuse(404, f'"{path}" not found')
+            return
+        self.server.deleted.append(path)
+        self._json({"kind": "Status", "status": "Success"})
+
     def _object(self, path: str, query: dict[str, str]) -> None:
+        made = next((pod for pod in self.server.made if path.endswith(f"/pods/{pod['metadata']['name']}")), None)
+        if made is not None and path in self.server.objects:
+            status = self.server.becomes(made)
+            if status is None:
+                self.close_connection = True
+                return
+            self.server.objects[path] = {**made, "status": status}
         if path == "/api/v1/namespaces/podslice/pods":
             node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
             label, _, value = query.get("labelSelector", "").partition("=")

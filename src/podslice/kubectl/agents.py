@@ -38,6 +38,10 @@ class AgentPod(NamedTuple):
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
 
+class NoAgentError(InputError):
+    """Raised where no agent runs on a node."""
+
+
 class Agents(NamedTuple):
     """The agents of a cluster. `via`: `proxy` or `port-forward`; empty for the proxy where an agent has a token, else
     port-forward."""
@@ -67,7 +71,7 @@ class Agents(NamedTuple):
         except ClusterError as error:
             if error.status == 404:
                 raise InputError(f"there is no node {node}", remedy="kubectl get nodes lists them") from None
-        raise InputError(
+        raise NoAgentError(
             f"no agent runs on node {node}",
             remedy=f"looked for {self.label} in namespace {self.namespace}; --agent-namespace names another; {_DOCS}",
         )

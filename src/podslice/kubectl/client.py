@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from podslice.kubectl.connection import ClusterError, connect, server_of, server_text, unreachable_error
@@ -17,6 +17,14 @@ from podslice.version import running_version
 
 _ROLES = "the roles podslice-kubectl have what this needs (deploy/manifests/kubectl.yaml)"
 Query = dict[str, str]
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    accept: str = "application/json"
 
 
 class Cluster(Protocol):
@@ -34,6 +42,9 @@ class Cluster(Protocol):
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
         """Return the answer to a GET, or with a body to a POST; a refusal by the API server itself is raised."""
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> Reply:
+        """Return the answer to a request of any method, of any type; a refusal by the API server itself is raised."""
 
     def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
         """Open a WebSocket with this subprotocol."""
@@ -72,24 +83,32 @@ class HTTPCluster:
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
         """Send a request as `Cluster` says. A 401 is tried again once, with new credentials of a plugin."""
-        credential = self._credentials.get()
-        reply = self._send(path, headers or {}, credential, body)
+        request = _Request("GET" if body is None else "POST", path, headers or {}, body)
+        return self._try_twice(request)
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> Reply:
+        """Send a request as `Cluster` says."""
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        return self._try_twice(_Request(method, path, headers, body, accept="application/json, */*"))
+
+    def _try_twice(self, request: _Request) -> Reply:
+        reply = self._send(request, self._credentials.get())
         if reply.code == 401 and _status(reply) is not None and self._credentials.is_renewable:
             # Only the API server's own 401: one of a pod behind its proxy says nothing about our credentials.
             self._credentials.forget()
-            reply = self._send(path, headers or {}, self._credentials.get(), body)
+            reply = self._send(request, self._credentials.get())
         if reply.code >= 400 and _status(reply) is not None:
-            raise refusal_error(self.access, path.partition("?")[0], reply)
+            raise refusal_error(self.access, request.path.partition("?")[0], reply)
         return reply
 
-    def _send(self, path: str, headers: dict[str, str], credential: Credential, body: bytes | None) -> Reply:
+    def _send(self, request: _Request, credential: Credential) -> Reply:
         connection = connect(self.access, credential, self._timeout)
-        method = "GET" if body is None else "POST"
+        headers, body = request.headers, request.body
         if body is not None:
             headers = {**headers, "Content-Length": str(len(body))}
         try:
-            connection.putrequest(method, self._prefix + path, skip_accept_encoding=True)
-            for name, value in (*self._headers(credential), *headers.items()):
+            connection.putrequest(request.method, self._prefix + request.path, skip_accept_encoding=True)
+            for name, value in (*self._headers(credential, request.accept), *headers.items()):
                 connection.putheader(name, value)
             connection.endheaders(body)
             reply = read_reply(connection.getresponse())

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from podslice.cli.bundle_option import bundle_in_use
+from podslice.cli.config_option import ConfigSource
 from podslice.cli.node_option import node_options, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.evidence.provenance import Provenance
+from podslice.host.bundle.layout import EVENTS
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
     from podslice.advise.why.reported import PodEventLine
     from podslice.api.manifests.loaded import LoadedPod
+    from podslice.host.bundle.opened import Bundle
     from podslice.node.node import Node
 
 _NO_STATE = (
@@ -58,7 +61,7 @@ def why(*, pod: str, events_path: str | None, fixes: bool, output: str, **option
     bundle = bundle_in_use()
     listed = _listed(options["pods_path"], options)
     asked = _find(pod, listed, options)
-    if events_path is None and bundle is not None and (found := bundle.find("api/events.json")) is not None:
+    if events_path is None and bundle is not None and (found := bundle.find(EVENTS)) is not None:
         events_path = str(found)
     missing = () if bundle is None else tuple(f"{part}: {reason}" for part, reason in bundle.manifest.missing)
     named = any(options[name] for name in ("machine", "sysfs", "source"))
@@ -66,6 +69,27 @@ def why(*, pod: str, events_path: str | None, fixes: bool, output: str, **option
     unknown = (*lacking, *missing)
     sys.exit(answer_why(asked, listed, node, _events(events_path, asked), unknown, provenance,
                         fixes=fixes, output=output))  # fmt: skip
+
+
+def answer_bundle(bundle: Bundle, asked: LoadedPod, *, fixes: bool, output: str) -> int:
+    """Print the answer about a pod from a bundle alone, and return the exit code."""
+    config, pods = bundle.config, bundle.pods
+    options: dict[str, Any] = {
+        "source": bundle.sources or None,
+        "config_path": None if config is None else ConfigSource(str(config)),
+        "policy_path": None if bundle.policy is None else str(bundle.policy),
+        "devices_path": None if bundle.devices is None else str(bundle.devices),
+        "pods_path": None if pods is None else str(pods),
+        "state_path": bundle.state,
+        # The API server has taken these pods, and a bundle leaves out some of their fields.
+        "validate": False,
+    }
+    missing = tuple(f"{part}: {reason}" for part, reason in bundle.manifest.missing)
+    node, provenance, lacking = _start(asked, options) if options["source"] else (None, Provenance(), (_NO_MACHINE,))
+    found = bundle.find(EVENTS)
+    events = _events(None if found is None else str(found), asked)
+    listed = _listed(options["pods_path"], options)
+    return answer_why(asked, listed, node, events, (*lacking, *missing), provenance, fixes=fixes, output=output)
 
 
 def answer_why(

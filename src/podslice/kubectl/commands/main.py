@@ -14,6 +14,7 @@ from podslice.render.ansi import echo
 NAME = "kubectl podslice"
 COMMANDS = {
     "audit": LazyCommand("podslice.kubectl.commands.audit", "Compare the nodes' cgroups with their state."),
+    "capture": LazyCommand("podslice.kubectl.commands.capture", "Write what is known of a node into one file."),
     "defrag": LazyCommand(
         "podslice.kubectl.commands.defrag", "Make room on a node by moving containers that run there."
     ),
@@ -30,6 +31,7 @@ COMMANDS = {
     ),
     "pod": LazyCommand("podslice.kubectl.commands.pod", "Say why a pod is where it is, or why it was refused."),
     "top": LazyCommand("podslice.kubectl.commands.top", "List the nodes with their free exclusive CPUs."),
+    "why": LazyCommand("podslice.kubectl.commands.why", "Say why a pod was refused, waits, or runs where it does."),
 }
 
 
@@ -41,10 +43,12 @@ COMMANDS = {
 @click.pass_context
 def kubectl(ctx: click.Context, /, **options: Any) -> None:
     """Look at the nodes of a cluster through the podslice agents on them. KUBECONFIG says which cluster; what rights it
-    takes is in docs/kubectl.md. Nothing is changed, but by `defrag --apply` and `--undo`.
+    takes is in docs/kubectl.md. Nothing is changed, but by `defrag --apply` and `--undo`; `capture` and `why --capture`
+    make a pod, and delete it.
 
     \b
     Examples:
+      kubectl podslice why shop/web-0
       kubectl podslice top
       kubectl podslice node n7
       kubectl podslice pod shop/web-0

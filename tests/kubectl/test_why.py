@@ -1,0 +1,437 @@
+"""`kubectl podslice why` and `capture`: what is gathered, what is missing and how to get it, and a pod that is gone
+afterwards."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.host.bundle.captured import SCRIPT
+from podslice.host.bundle.layout import Manifest
+from podslice.kubectl.client import HTTPCluster
+from podslice.kubectl.kubeconfig import AccessOptions, find_access
+from podslice.kubectl.why import capture_pod
+from podslice.kubectl.why.capture_pod import CapturePlan, capture_by_pod, decode_log, new_pod
+from podslice.values.errors import InputError
+from tests.host import bundles
+from tests.host.bundles import CONFIG, EVENT, NAME, NODE_OBJECT, REFUSED, RUNNING, SECRET, Json
+from tests.kubectl.conftest import PODS, Plugin, stored
+from tests.kubectl.fakeapi import FakeAPI
+from tests.kubectl.liveagent import NODE
+from tests.read_documents import read_document
+
+CONFIGZ = f"/api/v1/nodes/{NAME}/proxy/configz"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+TOPOLOGY = f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NAME}"
+FORBIDDEN = 'pods is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "kube-system"'
+
+
+@pytest.fixture
+def cluster(api: FakeAPI) -> FakeAPI:
+    """A cluster without agents: one node, its pods, one of them refused."""
+    api.objects[f"/api/v1/nodes/{NAME}"] = NODE_OBJECT
+    api.objects[CONFIGZ] = {"kubeletconfig": CONFIG}
+    api.objects["/api/v1/pods"] = {"kind": "PodList", "items": [*RUNNING, REFUSED]}
+    for pod in (*RUNNING, REFUSED):
+        api.add_pod(pod)
+    api.events.append(EVENT)
+    return api
+
+
+def ask(plugin: Plugin, *words: str, code: int = 1) -> Json:
+    answer = plugin("why", "shop/big", "-o", "json", *words)
+    assert answer.code == code, answer.err
+    return read_document(answer.out, "PodDiagnosis")
+
+
+def test_without_an_agent(plugin: Plugin, cluster: FakeAPI) -> None:
+    """The cause is the kubelet's and ours; the machine is assumed aloud, and nothing names the pod of a bad guess."""
+    answer = plugin("why", "-n", "shop", "big")
+    assert answer.code == 1
+    assert answer.out.startswith("The kubelet of n7 ")
+    assert " shop/big with TopologyAffinityError" in answer.out.splitlines()[0]
+    for part in ("n7/api/node.json", "n7/api/configz.json", "2 running pods counted", "assumed: ", "kubelet said at"):
+        assert part in answer.out
+    assert "/tmp/" not in answer.out + answer.err
+    assert not cluster.made
+
+
+def test_what_is_asked(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
+    """All that the API server gives comes into the bundle, without secrets; what it does not have is no fault."""
+    found = {"metadata": {"name": "s", "annotations": {"a": SECRET}}, "spec": {"driver": "d"}}
+    cluster.objects[SLICES] = {"items": [found]}
+    cluster.objects[TOPOLOGY] = topology()
+    out = tmp_path / "n7.tar.gz"
+    assert ask(plugin, "--out", str(out))["missing"] == [
+        "who owns which CPUs: without state files the pods are placed anew, in the order of the list (podslice capture "
+        "has them)"
+    ]
+    files = contents(out)
+    assert set(files) == {
+        "bundle.json", "api/node.json", "api/configz.json", "api/pods.json", "api/events.json",
+        "api/resourceslices.json", "api/noderesourcetopology.json",
+    }  # fmt: skip
+    assert not [name for name, data in files.items() if SECRET.encode() in data]
+    assert "fieldSelector=spec.nodeName%3Dn7" in next(one for one in cluster.asked if one.startswith("/api/v1/pods?"))
+
+
+def topology() -> Json:
+    """The NodeResourceTopology of the node."""
+    zones = [
+        {"name": f"node-{number}", "type": "Node", "resources": [
+            {"name": "cpu", "capacity": "8", "allocatable": "7", "available": "4"},
+            {"name": "memory", "capacity": "32Gi", "allocatable": "32Gi", "available": "31Gi"},
+        ]}
+        for number in (0, 1)
+    ]  # fmt: skip
+    version = "topology.node.k8s.io/v1alpha2"
+    return {"apiVersion": version, "kind": "NodeResourceTopology", "metadata": {"name": NAME}, "zones": zones}
+
+
+def test_topology_that_describes_no_machine(plugin: Plugin, cluster: FakeAPI) -> None:
+    """It is named, and the Node object describes the machine."""
+    cluster.objects[TOPOLOGY] = {**topology(), "zones": []}
+    found = ask(plugin)
+    assert any(line.startswith("api/noderesourcetopology.json: ") for line in found["missing"])
+    assert found["then"] is not None
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    import tarfile
+
+    with tarfile.open(path) as archive:
+        return {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("path", "part", "right"),
+    [
+        (CONFIGZ, "api/configz.json", "clusterrole podslice-why-nodes-proxy --verb=get --resource=nodes/proxy"),
+        ("/api/v1/pods", "api/pods.json", "clusterrole podslice-why-pods --verb=list --resource=pods"),
+        (SLICES, "api/resourceslices.json",
+         "clusterrole podslice-why-resourceslices --verb=list --resource=resourceslices.resource.k8s.io"),
+        ("/api/v1/namespaces/shop/events", "api/events.json",
+         "role podslice-why-events -n shop --verb=list --resource=events"),
+    ],
+)  # fmt: skip
+def test_missing_rights(plugin: Plugin, cluster: FakeAPI, path: str, part: str, right: str) -> None:
+    """A part that may not be read is named with the command that grants the right; the rest is an answer."""
+    cluster.forbidden = (path,)
+    (line,) = [line for line in ask(plugin)["missing"] if line.startswith(part)]
+    assert f"kubectl create {right} && kubectl create " in line
+    assert line.endswith("--user=ann)")
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/api/v1/namespaces/shop/pods/big", "you may not get pods in namespace shop"),
+        (f"/api/v1/nodes/{NAME}", "you may not get nodes"),
+    ],
+)
+def test_rights_that_are_needed(plugin: Plugin, cluster: FakeAPI, path: str, problem: str) -> None:
+    cluster.forbidden = (path,)
+    answer = plugin("why", "shop/big")
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert "kubectl create " in answer.err
+
+
+def test_no_such_pod_or_node(plugin: Plugin, cluster: FakeAPI) -> None:
+    assert "there is no pod shop/none" in plugin("why", "shop/none").err
+    del cluster.objects[f"/api/v1/nodes/{NAME}"]
+    assert "there is no node n7" in plugin("why", "shop/big").err
+    assert plugin("why", "a/b/c").code == 2
+
+
+def test_pod_without_a_node(plugin: Plugin, cluster: FakeAPI) -> None:
+    """The scheduler's words, and with --node what that node would say."""
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}
+    waits = bundles.pod("big", 6, phase="Pending", conditions=[why])
+    waits["spec"]["nodeName"] = ""
+    cluster.add_pod(waits)
+    found = ask(plugin)
+    assert (found["code"], found["cause"]) == (
+        "unscheduled", "shop/big has no node: Unschedulable: 0/1 nodes are available")  # fmt: skip
+    assert found["now"] is None
+    assert ask(plugin, "--node", NAME)["now"]["name"] == "big"
+
+
+def test_with_an_agent(plugin: Plugin, api: FakeAPI, agent_port: int) -> None:
+    """The agent's machine, configuration and state are exact: nothing is assumed, and pods are named."""
+    api.add(NODE, agent_port)
+    api.objects[f"/api/v1/nodes/{NODE}"] = {**NODE_OBJECT, "status": {"capacity": {"cpu": "32", "memory": "120Gi"}}}
+    pods = [stored("web"), stored("db"), stored("big", phase="Failed", reason="TopologyAffinityError")]
+    api.add_pod(pods[-1])
+    api.objects["/api/v1/pods"] = {"items": pods}
+    answer = plugin("why", "default/big", "-o", "json")
+    found = read_document(answer.out, "PodDiagnosis")
+    assert (answer.code, found["code"]) == (1, "refused"), answer.err
+    assert found["missing"] == []
+    assert found["provenance"]["state"] == "n7/kubelet"
+    assert len(PODS) == 3
+
+
+# The pod
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_pod, "POLL", 0.01)
+
+
+def log_of(data: bytes) -> bytes:
+    text = base64.encodebytes(data).decode()
+    return f"-----BEGIN PODSLICE BUNDLE-----\n{text}-----END PODSLICE BUNDLE-----\n".encode()
+
+
+def node_archive() -> bytes:
+    """What the script sends: a machine, and the state files of the node."""
+    made = bundles.parts(machine=False, api=False)
+    made.files |= sysfs_of(bundles.MACHINE_TEXT)
+    return made.archive(Manifest(node=NAME, by="capture.sh"))
+
+
+def sysfs_of(text: str) -> dict[str, bytes]:
+    """The files of sysfs of a machine."""
+    from podslice.host.machine_files import parse_machine
+
+    files = {"proc/cpuinfo": b"model name : Test CPU\nflags : fpu lm\n", "sys/devices/system/cpu/online": b"0-15\n"}
+    for node in parse_machine(text).nodes:
+        files[f"sys/devices/system/node/node{node.id}/meminfo"] = f"Node {node.id} MemTotal: {32 << 20} kB\n".encode()
+        files[f"sys/devices/system/node/node{node.id}/cpulist"] = b""
+        cpus = sum(1 << cpu for core in node.cores for cpu in core.threads)
+        files[f"sys/devices/system/node/node{node.id}/cpumap"] = f"{cpus:x}\n".encode()
+        for number, core in enumerate(node.cores):
+            for cpu in core.threads:
+                base = f"sys/devices/system/cpu/cpu{cpu}/topology"
+                files[f"{base}/core_id"] = f"{number}\n".encode()
+                files[f"{base}/physical_package_id"] = f"{core.socket}\n".encode()
+                files[f"{base}/core_cpus"] = f"{sum(1 << one for one in core.threads):x}\n".encode()
+                files[f"sys/devices/system/node/node{node.id}/cpu{cpu}/online"] = b"1\n"
+    return files
+
+
+@pytest.mark.usefixtures("quick")
+def test_capture_with_a_pod(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
+    """With the node's own files the pods to restart are named; the pod is gone afterwards."""
+    cluster.log = lambda pod: log_of(node_archive())
+    found = ask(plugin, "--capture", "--yes", "--image", "busybox:1.36")
+    assert (found["code"], found["then"]["code"]) == ("refused", "cpu-scattered")
+    assert any("kubectl delete pod -n shop" in line for line in found["advice"])
+    assert found["provenance"]["assumptions"] == []
+    (pod,) = cluster.made
+    assert cluster.deleted == [f"/api/v1/namespaces/kube-system/pods/{pod['metadata']['name']}"]
+
+
+def test_pod_is_harmless() -> None:
+    """It writes nothing, has no token, no network of the host and no capabilities, asks for nothing, and ends."""
+    pod = new_pod(CapturePlan("n7", "busybox:1.36", "kube-system", "/var/lib/k0s/kubelet", 60), "x")
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["hostNetwork"] is False
+    assert not {"hostPID", "hostIPC", "serviceAccountName"} & set(spec)
+    assert (spec["nodeName"], spec["restartPolicy"], spec["activeDeadlineSeconds"]) == ("n7", "Never", 60)
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "privileged" not in container["securityContext"]
+    mounts = {one["mountPath"]: one.get("readOnly") for one in container["volumeMounts"]}
+    assert mounts == {"/host/sys": True, "/host/proc": True, "/host/var/lib/k0s/kubelet": True, "/tmp": None}
+    paths = [one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one]
+    assert paths == ["/sys", "/proc", "/var/lib/k0s/kubelet"]
+    assert container["resources"]["requests"] == {"cpu": "0", "memory": "0"}
+
+
+@pytest.mark.process
+def test_command_of_the_pod_runs(tmp_path: Path) -> None:
+    """What the container runs prints a bundle that is read back."""
+    pod = new_pod(CapturePlan(NAME, "busybox"))
+    (container,) = pod["spec"]["containers"]
+    root = tmp_path / "host"
+    for name, data in sysfs_of(bundles.MACHINE_TEXT).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    environment = {one["name"]: one["value"] for one in container["env"]} | {"PODSLICE_ROOT": str(root)}
+    command = [word.replace("/tmp/bundle", str(tmp_path / "bundle")) for word in container["command"]]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=True)
+    (tmp_path / "n7.tar.gz").write_bytes(decode_log(done.stdout, "x"))
+    assert json.loads(contents(tmp_path / "n7.tar.gz")["bundle.json"])["node"] == NAME
+    assert environment["SCRIPT"].encode() == SCRIPT.read_bytes()
+
+
+def test_pod_is_shown_and_needs_a_yes(plugin: Plugin, cluster: FakeAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody can be asked nothing is made, nor after a no."""
+    answer = plugin("why", "shop/big", "--capture", "--image", "busybox")
+    assert (answer.code, cluster.made) == (2, [])
+    assert "hostPath:" in answer.err
+    assert "(the text of deploy/capture.sh)" in answer.err
+    assert "--yes makes the pod above" in answer.err
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    answer = plugin("why", "shop/big", "--capture", "--image", "busybox")
+    assert (answer.code, cluster.made) == (2, [])
+    assert "no pod was made" in answer.err
+
+
+def waiting(reason: str, message: str = "") -> Callable[[Json], Json | None]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return lambda pod: {"phase": "Pending", "containerStatuses": [{"name": "capture", "state": state}]}
+
+
+def failed(**status: Any) -> Callable[[Json], Json | None]:
+    return lambda pod: {"phase": "Failed", **status}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("becomes", "problem"),
+    [
+        (
+            waiting("ImagePullBackOff", "no such host"),
+            "cannot start from image busybox: ImagePullBackOff: no such host",
+        ),
+        (waiting("ErrImagePull"), "cannot start from image busybox: ErrImagePull"),
+        (failed(reason="OutOfpods", message="too many"), "failed: OutOfpods: too many"),
+        (failed(reason="DeadlineExceeded"), "failed: DeadlineExceeded"),
+        (
+            failed(containerStatuses=[{"state": {"terminated": {"exitCode": 127, "reason": "StartError"}}}]),
+            "(exit code 127, StartError)",
+        ),
+        (lambda pod: None, "breaks the connection off"),
+    ],
+)
+def test_pod_that_cannot_run(plugin: Plugin, cluster: FakeAPI, becomes: Any, problem: str) -> None:
+    """Why it did not run is one line, and it is deleted all the same."""
+    cluster.becomes = becomes
+    answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert len(cluster.deleted) == len(cluster.made) == 1
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("log", "problem"),
+    [
+        (b"", "holds no whole bundle"),
+        (b"sh: tar: not found\n", "holds no whole bundle: sh: tar: not found"),
+        (log_of(b"x" * 100)[:-20], "holds no whole bundle"),
+        (log_of(b"x").replace(b"eA==", b"e!=="), "is damaged"),
+        (log_of(b"no archive"), "is not a readable tar archive"),
+    ],
+)
+def test_damaged_logs(plugin: Plugin, cluster: FakeAPI, log: bytes, problem: str) -> None:
+    cluster.log = lambda pod: log
+    answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
+    assert answer.code == 2
+    assert problem in answer.err
+    assert len(cluster.deleted) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "problem", "remedy"),
+    [
+        ((403, FORBIDDEN), "you may not create pods in namespace kube-system",
+         "role podslice-why-pods -n kube-system --verb=create --resource=pods"),
+        ((403, 'pods "x" is forbidden: violates PodSecurity "restricted:latest": hostPath volumes'),
+         "violates PodSecurity", "--pod-namespace names one with pod-security.kubernetes.io/enforce: privileged"),
+        ((422, "Pod is invalid: spec"), "Pod is invalid: spec", ""),
+        ((400, "admission webhook denied the request: no hostPath"), "no hostPath", ""),
+    ],
+)  # fmt: skip
+def test_refused_creation(
+    plugin: Plugin, cluster: FakeAPI, refusal: tuple[int, str], problem: str, remedy: str
+) -> None:
+    """The API server's words are shown, with what would help."""
+    cluster.refusal = refusal
+    answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
+    assert answer.code == 2
+    assert problem in answer.err
+    assert remedy in answer.err
+
+
+@pytest.mark.usefixtures("quick")
+def test_interrupt_deletes_the_pod(plugin: Plugin, cluster: FakeAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the pod runs: nothing is left."""
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    cluster.becomes = lambda pod: {"phase": "Pending"}
+    monkeypatch.setattr(capture_pod.time, "sleep", interrupt)
+    answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
+    assert answer.code == 130
+    assert len(cluster.deleted) == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_pod_that_cannot_be_deleted_is_named(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
+    """A warning names the pod, when it ends by itself, and the command."""
+
+    def log(pod: Json) -> bytes:
+        cluster.forbidden = ("/api/v1/namespaces/kube-system",)
+        return log_of(node_archive())
+
+    cluster.log = log
+    answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox", "--patience", "30")
+    assert answer.code == 1
+    name = cluster.made[0]["metadata"]["name"]
+    assert f"pod kube-system/{name} may be left, it ends by itself after 30 s" in answer.err
+    assert f"kubectl delete pod -n kube-system {name}" in answer.err
+
+
+def test_patience_ends(cluster: FakeAPI, tmp_path: Path) -> None:
+    """A pod that never starts is given up after its deadline, and deleted."""
+    cluster.becomes = waiting("ContainerCreating")
+    here = HTTPCluster(find_access(AccessOptions(), os.environ), timeout=5)
+    pod = new_pod(CapturePlan(NAME, "busybox", seconds=0))
+    with pytest.raises(InputError, match=r"did not end in time \(ContainerCreating\)"):
+        capture_by_pod(here, pod, tmp_path / "x", warn=print)
+    assert len(cluster.deleted) == 1
+
+
+def test_image_of_the_agent(plugin: Plugin, cluster: FakeAPI) -> None:
+    """Without an agent and without --image there is none, and the error says which would do."""
+    answer = plugin("why", "shop/big", "--capture", "--yes")
+    assert (answer.code, cluster.made) == (2, [])
+    assert "--image: no image is known: no agent runs in namespace podslice" in answer.err
+
+
+@pytest.mark.usefixtures("quick")
+def test_capture_command(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
+    """The bundle of a node, with or without a look on it."""
+    cluster.log = lambda pod: log_of(node_archive())
+    out = tmp_path / "n7.podslice.tar.gz"
+    answer = plugin("capture", NAME, "--image", "busybox", "--yes", "--out", str(out))
+    assert answer.code == 0, answer.err
+    assert {"api/node.json", "api/pods.json", "kubelet/cpu_manager_state", "proc/cpuinfo"} <= set(contents(out))
+    assert plugin("capture", NAME, "--no-pod", "--out", str(out)).code == 0
+    assert "proc/cpuinfo" not in contents(out)
+    assert len(cluster.made) == 1
+
+
+@pytest.mark.parametrize("words", [("--capture", "--ssh", "n7"), ("--sudo",), ("--ssh", "-oProxyCommand=id")])
+def test_options_that_contradict(plugin: Plugin, cluster: FakeAPI, words: tuple[str, ...]) -> None:
+    answer = plugin("why", "shop/big", *words)
+    assert (answer.code, answer.out, cluster.made) == (2, "", [])
+
+
+@pytest.mark.parametrize("folder", ["var/lib/kubelet", "/var/../etc", ""])
+def test_kubelet_folder_is_absolute(plugin: Plugin, cluster: FakeAPI, folder: str) -> None:
+    answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "x", "--kubelet", folder)
+    assert (answer.code, cluster.made) == (2, [])
+    assert "is not an absolute path" in answer.err
+
+
+def test_decode_log_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_pod, "LARGEST_CAPTURE", 10)
+    with pytest.raises(InputError, match="holds more than"):
+        decode_log(log_of(b"x" * 11), "p")
