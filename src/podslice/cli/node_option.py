@@ -23,7 +23,7 @@ from podslice.config.validation import validate
 from podslice.evidence.listed import find_node_name, sort_listed
 from podslice.evidence.provenance import CountedPods, LeftOut, Provenance
 from podslice.machine.devices import DeviceInventory
-from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES
+from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MANAGER_STATE_FILES
 from podslice.node.container import STATE_FILE_OF_STAGE
 from podslice.node.decision import Decision
 from podslice.node.node import Node
@@ -170,12 +170,14 @@ def read_running(
 
 
 class StartedNode(NamedTuple):
-    """A started node, the pods that run on it, warnings for the user, and what the node rests on."""
+    """A started node, the pods that run on it, warnings for the user, what the node rests on, and sentences about CPUs
+    that the state files keep for pods that are gone."""
 
     node: Node
     running: tuple[Pod, ...]
     warnings: tuple[str, ...]
     provenance: Provenance
+    notes: tuple[str, ...] = ()
 
 
 def start_node(
@@ -245,7 +247,23 @@ def start_node(
         pods=CountedPods(len(running), there.left_out),
         assumptions=assumed,
     )
-    return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)), provenance)
+    notes = _idle_notes(there.files, frozenset(pod.metadata.uid for pod in pods))
+    return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)), provenance, notes)
+
+
+def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[str, ...]:
+    """Return sentences about the CPUs that state files keep for other pods than those that are known."""
+    from podslice.node.checkpoints.content import read_content
+    from podslice.node.cpu.checkpoint import CPUCheckpoint
+    from podslice.node.cpu.ended import describe_idle, describe_pools
+    from podslice.state_files.idle import find_idle
+
+    checkpoint = read_content(files[CPU_STATE_FILE]).checkpoint if CPU_STATE_FILE in files else None
+    if not isinstance(checkpoint, CPUCheckpoint):
+        return ()
+    state = find_idle(checkpoint, known, {})
+    pools = (describe_pools(state.now, state.then),) if state.now != state.then else ()
+    return (*(describe_idle(one, one.pod) for one in state.idle), *pools)
 
 
 def warnings_about(described: DescribedNode, config: KubeletConfig, *, configured: bool) -> Iterator[str]:

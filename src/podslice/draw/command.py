@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from podslice.api.pod.spec import Pod
-from podslice.cli.node_option import node_options, resize_option, running_options, start_node
+from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
 from podslice.cli.output import print_warnings, prose_width, use_colours, write_text
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.resize_option import RequestedResize, read_resizes
@@ -86,7 +86,7 @@ def draw(
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
     resizes = read_resizes(resize_paths, **options)
     basis = provenance_line(started.provenance)
-    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, resizes, basis)
+    pictures = _pictures(started, [one.pod for one in read.pods], evicted, resizes, basis)
     if out is None:
         echo(_render(pictures, form))
     else:
@@ -103,9 +103,12 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(
-    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[RequestedResize], basis: str
+    started: StartedNode, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[RequestedResize], basis: str
 ) -> list[tuple[str, Picture]]:
+    node = started.node
     before = picture_of(node.view, basis=basis)
+    # An admission frees the CPUs of pods that are gone, so only the picture before knows of them.
+    before = before._replace(notes=(*before.notes, *started.notes))
     if not pods and not evicted and not resizes:
         return [("", before)]
     for name in evicted:
@@ -193,7 +196,8 @@ def current_text(options: dict[str, Any]) -> str:
     """Return the picture of a state directory now, or the error in its place."""
     try:
         started = start_node(**options)
-        return _terminal("", picture_of(started.node.view, basis=provenance_line(started.provenance)))
+        picture = picture_of(started.node.view, basis=provenance_line(started.provenance))
+        return _terminal("", picture._replace(notes=(*picture.notes, *started.notes)))
     except PodsliceError as error:
         return style(f"podslice: {error}", fg="red")
 

@@ -308,6 +308,9 @@ def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.El
         names = f"In the shared pool ({len(pooled)}): {', '.join(pooled)}"
         items.append(_g[_title[names], _words(PAD, bottom + 12, _cut(names, layout.width - 2 * PAD), "d")])
         bottom += 18
+    for note in picture.notes:
+        items.append(_g[_title[note], _words(PAD, bottom + 12, _cut(note, layout.width - 2 * PAD), "d")])
+        bottom += 18
     return items, bottom
 
 

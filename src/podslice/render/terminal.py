@@ -145,6 +145,8 @@ def _legend(picture: Picture, width: int) -> list[str]:
     if pooled:
         more = f" and {len(pooled) - _MOST_POOLED} more" if len(pooled) > _MOST_POOLED else ""
         lines += fold(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}", width, indent=4)
+    for note in picture.notes:
+        lines += fold(f"  {note}", width, indent=4)
     return lines
 
 

@@ -14,8 +14,10 @@ from podslice.node.checkpoints.guard_state import GuardContent
 from podslice.node.checkpoints.pod_status import StatusCheckpoint
 from podslice.node.checkpoints.policy_state import PodCPUTexts, PolicyContent
 from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.cpu.ended import IdleCPUs
 from podslice.node.devices.checkpoint import DeviceCheckpoint
 from podslice.node.memory.checkpoint import Block, MemoryCheckpoint, NUMANodeState
+from podslice.state_files.idle import IdleState
 from podslice.values.cpuset import format_bits
 
 FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy", "guard", "dra", "pod-status"]
@@ -31,15 +33,27 @@ class FileIdentity(msgspec.Struct, frozen=True):
     checksum: int | None
 
 
+class IdleOwner(msgspec.Struct, frozen=True):
+    """CPUs of a pod (a UID) that is gone, or of an init container that has ended, and when they become free."""
+
+    pod: str
+    container: str
+    cpus: str
+    until: Literal["next-admission", "pod-end"]
+
+
 class CPUStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="cpu"):
     """cpu_manager_state. `entries` are CPU lists by pod UID and container; of version V1 by container id alone, and
-    then under `containerIDs`."""
+    then under `containerIDs`. `idle` are CPUs that are held for pods and init containers that have ended;
+    `nextSharedPool` is the shared pool after the next admission, empty where it stays as it is."""
 
     policy_name: str
     default_cpuset: str = msgspec.field(name="defaultCpuSet")
     entries: dict[str, dict[str, str]]
+    idle: tuple[IdleOwner, ...] = ()
     container_ids: dict[str, str] = msgspec.field(name="containerIDs")
     pod_entries: dict[str, str]
+    next_shared_pool: str = ""
 
 
 class MemoryAmounts(msgspec.Struct, frozen=True):
@@ -307,13 +321,16 @@ class StateMigration(msgspec.Struct, frozen=True):
     written: bool
 
 
-def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -> StateFile:
-    """Return the document of a file; it is the same for every version. `cpus` is the CPU Manager's file beside it."""
+def state_file(
+    path: str, content: Content, cpus: CPUCheckpoint | None = None, idle: IdleState | None = None
+) -> StateFile:
+    """Return the document of a file; it is the same for every version. `cpus` is the CPU Manager's file beside it, and
+    `idle` what is idle in that."""
     identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
     facts = msgspec.structs.asdict(identity)
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
-            return _cpu(facts, cpu, dict(cpu.entries_v1 or {}) if content.by_container_id else {})
+            return _cpu(facts, cpu, dict(cpu.entries_v1 or {}) if content.by_container_id else {}, idle)
         case MemoryCheckpoint() as memory:
             return _memory(facts, memory)
         case DeviceCheckpoint() as device:
@@ -338,7 +355,9 @@ def _claim(claim: PreparedClaim) -> ClaimOfPods:
     return ClaimOfPods(claim.namespace, claim.name, claim.uid, claim.pods, devices)
 
 
-def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str]) -> CPUStateFile:
+def _cpu(
+    facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str], idle: IdleState | None
+) -> CPUStateFile:
     return CPUStateFile(
         **facts,
         policy_name=cpu.policy_name,
@@ -346,7 +365,13 @@ def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str
         entries={pod: dict(named or {}) for pod, named in (cpu.entries or {}).items()},
         container_ids=container_ids,
         pod_entries={pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()},
+        idle=tuple(map(_idle_owner, () if idle is None else idle.idle)),
+        next_shared_pool="" if idle is None or idle.now == idle.then else format_bits(idle.then),
     )
+
+
+def _idle_owner(one: IdleCPUs) -> IdleOwner:
+    return IdleOwner(one.pod, one.container, format_bits(one.cpus), "pod-end" if one.container else "next-admission")
 
 
 def _device(facts: dict[str, Any], device: DeviceCheckpoint) -> DeviceStateFile:

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.api.pod.spec import Pod
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.group import CommandGroup
-from podslice.cli.node_option import read_agent_pods
+from podslice.cli.node_option import find_known_pods, read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
+from podslice.cli.pods_option import read_pods
+from podslice.evidence.listed import ENDED
 from podslice.host.state.statefile import replace_with_backups
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.releases import Release, release
@@ -47,6 +50,7 @@ from podslice.state_files.documents import (
     state_file,
 )
 from podslice.state_files.folder import passed_over, passed_over_text
+from podslice.state_files.idle import find_idle, idle_text
 from podslice.state_files.repair import RunningContainer, RunningPods
 from podslice.state_files.table import content_text, identity_text
 from podslice.state_files.verify import verify as verify_file
@@ -91,13 +95,21 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 @state.command()
 @_PATH
 @bundle_option
+@click.option(
+    "--pods",
+    "pods_path",
+    metavar="FILE",
+    help="Pods of the node (kubectl get pods -o yaml), which tell init containers from others.",
+)
 @OUTPUT("table", "wide")
-def show(path: Path, output: str) -> None:
-    """Show which pod owns what, in files of every version.
+def show(path: Path, pods_path: str | None, output: str) -> None:
+    """Show which pod owns what, in files of every version, and which CPUs are held for pods and init containers that
+    have ended.
 
     \b
     Examples:
       podslice state show /var/lib/kubelet
+      podslice state show /var/lib/kubelet --pods pods.yaml
       podslice state show cpu_manager_state -o json
 
     Exit codes: 0 shown, 1 a checksum does not fit, 2 bad input.
@@ -108,15 +120,36 @@ def show(path: Path, output: str) -> None:
         problems = problems or not (content.intact or content.has_unknown_checksum)
         shown.append((file, content))
     cpus = next((one.checkpoint for _, one in shown if isinstance(one.checkpoint, CPUCheckpoint)), None)
+    pods, known = _known_pods(path, pods_path, [file for file, _ in shown])
+    idle = None if cpus is None else find_idle(cpus, known, pods)
     if output in ("table", "wide"):
         for place, (file, content) in enumerate(shown):
             echo(f"{'' if place == 0 else chr(10)}{style(str(file.path), bold=True)}: {_title(content)}")
             if output == "wide":
                 echo(identity_text(file.data, content))
             echo(content_text(content, cpus))
+            if content.kind == "cpu" and idle is not None and idle.idle:
+                echo(f"\n{idle_text(idle, pods)}")
+        others = passed_over_text(passed_over(other_entries(path, [file for file, _ in shown])))
+        if others:
+            echo(f"\n{others}")
     else:
-        emit(StateFileList(tuple(state_file(str(file.path), content, cpus) for file, content in shown)), output)
+        emit(StateFileList(tuple(state_file(str(file.path), one, cpus, idle) for file, one in shown)), output)
     sys.exit(1 if problems else 0)
+
+
+def _known_pods(
+    path: Path, pods_path: str | None, files: list[StateFile]
+) -> tuple[dict[str, Pod], frozenset[str] | None]:
+    """Return the given pods by UID, and the UIDs of the pods that the kubelet knows; None where that cannot be seen.
+    Raises `InputError`."""
+    given = read_pods((pods_path,), none_is_fine=True, validate=False).pods if pods_path else ()
+    pods = {one.pod.metadata.uid: one.pod for one in given}
+    known = find_known_pods(path, {file.path.name: file.data for file in files}) if path.is_dir() else None
+    if known is None and pods_path is not None:
+        known = frozenset(pods)
+    ended = {uid for uid, pod in pods.items() if pod.status.phase in ENDED}
+    return pods, None if known is None else known - ended
 
 
 def _title(content: Content) -> str:
