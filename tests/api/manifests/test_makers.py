@@ -306,3 +306,15 @@ def test_model_of_an_inference_service() -> None:
     found = read(service({"modelFormat": {"name": "pytorch"}}, **explainer))
     assert [one.pod.spec.containers[0].name for one in found.pods] == ["container-0"]
     assert found.notes[0] == "f.yaml: passed over: InferenceService x: its resources are those of a serving runtime"
+
+
+def test_rollout_of_another_workload() -> None:
+    """A rollout that refers to a Deployment has its template, and its own number of pods; the Deployment runs none."""
+    template = {"spec": {"containers": [{"name": "main", "image": "app"}]}}
+    deployment = thing("apps/v1", "Deployment", {"replicas": 0, "template": template}, "web")
+    rollout = thing("argoproj.io/v1alpha1", "Rollout", {
+        "replicas": 5, "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}})  # fmt: skip
+    found = read(deployment, rollout)
+    assert [(one.kind, one.pod.metadata.name, one.replicas) for one in found.pods] == [("Rollout", "x", 5)]
+    with pytest.raises(InputError, match="passed over: Rollout x: its Deployment web is not in the input"):
+        read(rollout)

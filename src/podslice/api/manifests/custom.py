@@ -14,6 +14,7 @@ from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.operators.argo import workflow_pods
 from podslice.api.manifests.operators.kserve import inference_pods
 from podslice.api.manifests.operators.kubevirt import launcher_pods
+from podslice.api.manifests.operators.rollouts import rollout_pods
 from podslice.api.manifests.operators.spark import spark_pods
 from podslice.api.manifests.operators.trainjob import runtime_pods, train_pods
 from podslice.api.manifests.shapes import Shape, find_shapes
@@ -34,6 +35,7 @@ MAKERS: Mapping[tuple[str, str], Maker] = {
                                             "VirtualMachineInstanceReplicaSet")),
         launcher_pods,
     ),
+    ("argoproj.io", "Rollout"): rollout_pods,
     ("pool.kubevirt.io", "VirtualMachinePool"): launcher_pods,
     ("serving.kserve.io", "InferenceService"): inference_pods,
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): spark_pods,

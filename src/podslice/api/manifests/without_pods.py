@@ -42,6 +42,7 @@ _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
         " WorkflowArtifactGCTask WorkflowEventBinding WorkflowTaskResult WorkflowTaskSet",
         "autoscaling.internal.knative.dev": "Metric PodAutoscaler",
         "cdi.kubevirt.io": "DataImportCron DataSource DataVolume StorageProfile",
+        "jobset.x-k8s.io": "Configuration",
         "keda.sh": "ClusterTriggerAuthentication ScaledObject TriggerAuthentication",
         "kueue.x-k8s.io": "AdmissionCheck ClusterQueue Cohort LocalQueue MultiKueueCluster MultiKueueConfig"
         " ProvisioningRequestConfig ResourceFlavor Topology WorkloadPriorityClass",
