@@ -318,3 +318,36 @@ def test_rollout_of_another_workload() -> None:
     assert [(one.kind, one.pod.metadata.name, one.replicas) for one in found.pods] == [("Rollout", "x", 5)]
     with pytest.raises(InputError, match="passed over: Rollout x: its Deployment web is not in the input"):
         read(rollout)
+
+
+# Flink
+
+
+def flink(**spec: Any) -> Manifests:
+    return read(thing("flink.apache.org/v1beta1", "FlinkDeployment", {"image": "flink:1", **spec}))
+
+
+def test_flink_managers() -> None:
+    """Amounts beside the template are those of Flink's container; memory is in MiB, and limits equal requests."""
+    template = {"spec": {"containers": [{"name": "flink-main-container", "env": []}, {"name": "log", "image": "log"}]}}
+    found = flink(
+        flinkConfiguration={"taskmanager.numberOfTaskSlots": "2"},
+        jobManager={"resource": {"memory": "2048m", "cpu": 1}},
+        taskManager={"resource": {"memory": "4g", "cpu": 2}},
+        podTemplate=template,
+        job={"parallelism": 5},
+    )
+    assert {name: one.replicas for name, one in named(found).items()} == {"x-jobmanager": 1, "x-taskmanager": 3}
+    manager, worker = (one.pod.spec.containers for one in found.pods)
+    assert [one.name for one in manager] == ["flink-main-container", "log"]
+    assert amounts(manager[0]) == ({"cpu": "1", "memory": "2Gi"}, {"cpu": "1", "memory": "2Gi"})
+    assert amounts(worker[0])[0] == {"cpu": "2", "memory": "4Gi"}
+
+
+def test_flink_resources_and_sessions() -> None:
+    """Newer objects have requests and limits; a session starts task managers as jobs come."""
+    resources = {"requests": {"cpu": "0.5", "memory": "2048m"}}
+    found = flink(jobManager={"resources": resources}, taskManager={"resources": resources})
+    assert amounts(found.pods[0].pod.spec.containers[0]) == ({"cpu": "500m", "memory": "2Gi"}, {})
+    assert "how many task managers run is not known: 1 counted" in found.notes[1]
+    assert named(flink(taskManager={"replicas": 4}))["x-taskmanager"].replicas == 4

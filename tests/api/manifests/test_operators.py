@@ -282,6 +282,30 @@ def test_misspelt_field_in_an_operators_template() -> None:
     assert "did you mean limits?" in one.warnings[0]
 
 
+def test_fields_of_an_operators_own_containers() -> None:
+    """Operators add fields to containers; only resources are those of Kubernetes everywhere."""
+    container = {"name": "c", "image": "i", "runFlux": True, "resources": {"limit": {"cpu": "1"}}}
+    (one,) = read(thing("flux-framework.org/v1alpha2", "MiniCluster", spec={"size": 2, "containers": [container]})).pods
+    assert [field.path for field in one.unknown_fields] == ["spec.containers[0].resources.limit"]
+
+
+def test_templates_that_an_operator_completes() -> None:
+    """Elastic's templates name a container to change it: what the operator adds is not known, and said so."""
+    partial = {"spec": {"containers": [{"name": "elasticsearch", "resources": RESOURCES}]}}
+    sets = [{"name": "hot", "count": 3, "podTemplate": partial}]
+    found = read(thing("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", spec={"nodeSets": sets}))
+    assert [one.replicas for one in found.pods] == [3]
+    assert "its operator completes this template, which lacks an image" in found.notes[0]
+
+
+def test_settings_are_not_missed() -> None:
+    """An object that configures others is no workload, whatever its group; with a template in it, it is one."""
+    settings = thing("example.com/v1", "GizmoPolicy", spec={"a": 1})
+    assert read(thing("v1", "Pod", spec=POD_SPEC), settings, strict=True).notes == ()
+    assert [one.kind for one in read(thing("example.com/v1", "GizmoConfig", spec={"template": TEMPLATE})).pods] == [
+        "GizmoConfig"]  # fmt: skip
+
+
 def test_hostile_objects_are_bounded() -> None:
     """Depth, the number of templates, and products of numbers have bounds."""
     deep: dict[str, Any] = {"template": TEMPLATE}

@@ -12,6 +12,7 @@ from podslice.api.manifests.builtin import find_builtin_pod, has_builtin_pod
 from podslice.api.manifests.found import FoundPod, Maker, Others, PassedOver, name_roles
 from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.operators.argo import workflow_pods
+from podslice.api.manifests.operators.flink import flink_pods
 from podslice.api.manifests.operators.kserve import inference_pods
 from podslice.api.manifests.operators.kubevirt import launcher_pods
 from podslice.api.manifests.operators.rollouts import rollout_pods
@@ -19,7 +20,7 @@ from podslice.api.manifests.operators.spark import spark_pods
 from podslice.api.manifests.operators.trainjob import runtime_pods, train_pods
 from podslice.api.manifests.shapes import Shape, find_shapes
 from podslice.api.manifests.templates import template_pod
-from podslice.api.manifests.without_pods import has_no_pods
+from podslice.api.manifests.without_pods import SETTINGS, has_no_pods
 from podslice.values.errors import InputError
 
 _MAX_NESTING = 5
@@ -36,6 +37,7 @@ MAKERS: Mapping[tuple[str, str], Maker] = {
         launcher_pods,
     ),
     ("argoproj.io", "Rollout"): rollout_pods,
+    ("flink.apache.org", "FlinkDeployment"): flink_pods,
     ("pool.kubevirt.io", "VirtualMachinePool"): launcher_pods,
     ("serving.kserve.io", "InferenceService"): inference_pods,
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): spark_pods,
@@ -58,7 +60,7 @@ def find_custom_pods(found: ManifestObject, others: Others, depth: int = 0) -> I
     except InputError as error:
         yield PassedOver(found, str(error))
         return
-    if not pods and maker is None:
+    if not pods and maker is None and not found.kind.endswith(SETTINGS):
         yield PassedOver(found, NO_TEMPLATE)
     named = iter(name_roles(one for one in pods if isinstance(one, FoundPod) and one.object is found))
     for one in pods:

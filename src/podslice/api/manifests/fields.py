@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from podslice.values.errors import InputError
+
+_MEMORY = re.compile(r"(\d{1,15})\s*([bkmgtp]?)b?\Z", re.IGNORECASE)
+_KIBIBYTES = {"": 1024, "k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30, "p": 1 << 40}
 
 
 def part_of(data: Any, *steps: str) -> dict[str, Any]:
@@ -32,3 +38,13 @@ def number_of(data: Mapping[str, Any], *names: str) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
     return None
+
+
+def jvm_mebibytes(text: Any, path: str) -> int:
+    """Return an amount of memory as the JVM writes it in MiB, which is the unit of one without a unit. Raises
+    `InputError`."""
+    match = _MEMORY.match(str(text).strip())
+    if match is None:
+        raise InputError(f"{text!r} is no amount of memory as the JVM writes it", path=path, remedy="write 512m or 4g")
+    unit = match[2].lower()
+    return int(match[1]) >> 20 if unit == "b" else int(match[1]) * _KIBIBYTES[unit] >> 10

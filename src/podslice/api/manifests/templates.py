@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from podslice.api.manifests.counts import count_template
+from podslice.api.manifests.fields import objects_of
 from podslice.api.manifests.found import FoundPod, name_template
 from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.shapes import Shape
@@ -21,11 +22,16 @@ def template_pod(found: ManifestObject, shape: Shape) -> FoundPod:
     notes = (count.note,) if count.note else ()
     if count.number is None:
         notes = ("how many such pods run is not known: 1 counted",)
+    if any(not one.get("image") for _, one in objects_of(shape.template["spec"], "containers")):
+        notes = (
+            *notes,
+            "its operator completes this template, which lacks an image: amounts that it adds are not known",
+        )
     return name_template(
         found,
         _name_containers(shape.template),
         shape.path,
-        unknown_fields=tuple(_unknown_fields(shape)),
+        unknown_fields=tuple(_unknown_fields(found, shape)),
         replicas=1 if count.number is None else count.number,
         roles=_roles(found, shape.steps),
         notes=notes,
@@ -41,14 +47,28 @@ def _name_containers(template: Mapping[str, Any]) -> dict[str, Any]:
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
-def _unknown_fields(shape: Shape) -> Iterator[UnknownField]:
-    """Yield unknown fields of the template's containers. Those around them may be the operator's own, as Knative's
-    `containerConcurrency` is."""
+_EXACT_GROUPS = frozenset(
+    """
+    apps.kruise.io apps.openshift.io argoproj.io batch.volcano.sh jobset.x-k8s.io kubeflow.org kueue.x-k8s.io
+    leaderworkerset.x-k8s.io ray.io
+    """.split()
+)
+"""Groups whose containers are those of Kubernetes, field by field. Others may add their own."""
+
+
+def _unknown_fields(found: ManifestObject, shape: Shape) -> Iterator[UnknownField]:
+    """Yield unknown fields of the template's containers, of an unknown operator's only those of their resources. Fields
+    around the containers may be the operator's own, as Knative's `containerConcurrency` is."""
     path = shape.path if shape.is_bare else join_path(shape.path, "spec")
     for field in ("initContainers", "containers"):
-        listed = shape.template["spec"].get(field)
-        for index, container in enumerate(listed if isinstance(listed, list) else ()):
-            yield from find_unknown_fields(container, "Container", f"{path}.{field}[{index}]")
+        for index, container in objects_of(shape.template["spec"], field):
+            here = f"{path}.{field}[{index}]"
+            if found.group in _EXACT_GROUPS:
+                yield from find_unknown_fields(container, "Container", here)
+            else:
+                yield from find_unknown_fields(
+                    container.get("resources"), "ResourceRequirements", join_path(here, "resources")
+                )
 
 
 def _roles(found: ManifestObject, steps: tuple[str | int, ...]) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ _GROUPS_WITHOUT_PODS = frozenset(
     reporting.kyverno.io slo.koordinator.sh scheduling.koordinator.sh
     """.split()
 )
+SETTINGS = ("Binding", "Class", "Config", "Configuration", "Policy", "Route")
+"""Ends of kinds that say how others run. They are searched for templates, but not missed without one."""
 _SUFFIXES_WITHOUT_PODS = (".gatekeeper.sh", ".snapshot.storage.k8s.io", ".projectcalico.org")
 _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
     group: frozenset(kinds.split())

@@ -107,12 +107,13 @@ def print_fit(page: Page, files: tuple[str, ...], pods: tuple[str, ...], *, ways
 
 def _manifest(path: str) -> bytes:
     """Return the text of a file with pods. Raises `InputError` with the place of an error."""
-    from podslice.api.manifests.manifest import load_pods_text
+    from podslice.api.manifests.manifest import read_text_manifests
+    from podslice.api.manifests.pipeline import ReadOptions
     from podslice.reading.files import read_text
 
     text = read_text(path)
-    # Read here only for errors with their line; the service reads the text again.
-    load_pods_text(text, "stdin" if path == "-" else path)
+    # Read here only for errors with their line, and for warnings; the service reads the text again.
+    print_warnings(read_text_manifests(text, "stdin" if path == "-" else path, ReadOptions()).notes)
     return text.encode()
 
 

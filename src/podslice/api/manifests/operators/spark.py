@@ -7,17 +7,14 @@ amounts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from podslice.api.manifests.fields import number_of, objects_of, part_of, text_of
+from podslice.api.manifests.fields import jvm_mebibytes, number_of, objects_of, part_of, text_of
 from podslice.api.manifests.found import FoundPod, Others, name_template
 from podslice.api.manifests.objects import ManifestObject
 from podslice.values.errors import InputError
 
-_MEMORY = re.compile(r"(\d{1,15})\s*([bkmgtp]?)b?\Z", re.IGNORECASE)
-_KIBIBYTES = {"": 1024, "k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30, "p": 1 << 40}
 _LEAST_OVERHEAD = 384
 """MiB."""
 _FACTORS = {"python": 0.4, "r": 0.4}
@@ -79,9 +76,9 @@ def _amounts(spec: Mapping[str, Any], own: Mapping[str, Any], path: str) -> dict
 
 def _memory(spec: Mapping[str, Any], own: Mapping[str, Any], path: str) -> int:
     """Return the memory of a pod in MiB, overhead included. Raises `InputError`."""
-    heap = _mebibytes(own.get("memory", "1g"), f"{path}.memory")
+    heap = jvm_mebibytes(own.get("memory", "1g"), f"{path}.memory")
     if "memoryOverhead" in own:
-        return heap + _mebibytes(own["memoryOverhead"], f"{path}.memoryOverhead")
+        return heap + jvm_mebibytes(own["memoryOverhead"], f"{path}.memoryOverhead")
     text = spec.get("memoryOverheadFactor", _FACTORS.get(text_of(spec, "type").lower(), _OTHER_FACTOR))
     try:
         factor = float(text)
@@ -90,13 +87,3 @@ def _memory(spec: Mapping[str, Any], own: Mapping[str, Any], path: str) -> int:
     if not 0 <= factor <= 100:
         raise InputError(f"{text!r} is no factor", path="spec.memoryOverheadFactor", remedy='write "0.1"')
     return heap + max(int(heap * factor), _LEAST_OVERHEAD)
-
-
-def _mebibytes(text: Any, path: str) -> int:
-    """Return an amount of memory as the JVM writes it in MiB, which is the unit of one without a unit. Raises
-    `InputError`."""
-    match = _MEMORY.match(str(text).strip())
-    if match is None:
-        raise InputError(f"{text!r} is no amount of memory as Spark writes it", path=path, remedy="write 512m or 4g")
-    unit = match[2].lower()
-    return int(match[1]) >> 20 if unit == "b" else int(match[1]) * _KIBIBYTES[unit] >> 10
