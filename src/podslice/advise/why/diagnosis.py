@@ -53,7 +53,12 @@ _ADMISSION = frozenset(
         reasons.INVALID_ANNOTATION,
     )
 )
-_UNCERTAIN = "Which pods to restart is not said: who owns which CPUs is assumed (see below), and so are amounts."
+_UNCERTAIN = (
+    "Which pods to restart, and how many CPUs would fit, is not said: who owns which CPUs is assumed. podslice capture "
+    "fetches it, as does kubectl podslice why --capture."
+)
+_RESTS_ON_OWNERS = frozenset(("shrink", "shrink-together", "shrink-both"))
+"""Classes of fixes whose amounts are what is free on some NUMA node."""
 _MOST_NAMES = 3
 _SECONDS = len("2026-11-27T09:00:00")
 _WAITING_IS_USUAL = frozenset(("", "ContainerCreating", "PodInitializing"))
@@ -139,19 +144,19 @@ def _is_over(reported: ReportedPod) -> bool:
 
 
 def _explain(node: Node, asked: Asked, without: Collection[str], *, fixes: bool) -> Explanation:
-    """Explain the pod on a copy of the node. Fixes that remove certain pods are left out where it is assumed who owns
-    what: they would name the wrong ones."""
+    """Explain the pod on a copy of the node. Where it is assumed who owns what, fixes that name pods or free amounts are
+    left out: they would name the wrong ones."""
     copy = node.copy()
     for uid in [uid for uid in copy.pods if uid in without or uid == asked.pod.metadata.uid]:
         copy.remove(uid)
     found = explain(copy, asked.pod, fixes=fixes)
     if asked.certain:
         return found
-    return msgspec.structs.replace(found, fixes=tuple(fix for fix in found.fixes if not _names_pods(fix)))
+    return msgspec.structs.replace(found, fixes=tuple(fix for fix in found.fixes if not _rests_on_owners(fix)))
 
 
-def _names_pods(fix: Fix) -> bool:
-    return bool(getattr(fix.change, "uids", ()))
+def _rests_on_owners(fix: Fix) -> bool:
+    return fix.code in _RESTS_ON_OWNERS or bool(getattr(fix.change, "uids", ()))
 
 
 def refusal_text(explanation: Explanation, *, certain: bool = True) -> str:
