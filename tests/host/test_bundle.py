@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 from podslice.host.bundle import opened
-from podslice.host.bundle.layout import LARGEST, PODS
+from podslice.host.bundle.devices import place_devices
+from podslice.host.bundle.layout import LARGEST, NODE, PODS
 from podslice.host.bundle.opened import open_bundle
-from podslice.host.bundle.redact import redact_device_file, restore_device_sum
-from podslice.node.devices.checkpoint import PodDevicesEntry, encode, load
+from podslice.host.bundle.redact import redact_device_file, redact_node, restore_device_sum
+from podslice.machine.devices import Device, DeviceInventory, DeviceResource, inventory_from_data
+from podslice.node.devices.checkpoint import DeviceCheckpoint, PodDevicesEntry, encode, load
 from podslice.values.errors import InputError
 from tests.host import bundles
 from tests.host.bundles import SECRET
@@ -266,3 +268,66 @@ def test_damaged_archives(bundle: Path, big: Path) -> None:
     answer = run("explain", big, "--node", bundle)
     assert answer.returncode == 2
     assert "is not a readable tar archive" in answer.stderr
+
+
+# Devices
+
+
+def gpus(*numa: int | None) -> DeviceInventory:
+    """GPUs as PCI functions, by NUMA node."""
+    devices = [Device(f"0000:{n:02x}:00.0", None if node is None else (node,)) for n, node in enumerate(numa)]
+    return DeviceInventory((DeviceResource("nvidia.com/gpu", tuple(devices)),))
+
+
+def held(**by_node: list[str]) -> DeviceCheckpoint:
+    """Four registered GPUs, of which a container holds some by NUMA node."""
+    nodes: dict[int, list[str] | None] = {int(name[1:]): ids for name, ids in by_node.items()}
+    entry = PodDevicesEntry("uid-db", "main", "nvidia.com/gpu", nodes, None)
+    return DeviceCheckpoint([entry] if nodes else [], {"nvidia.com/gpu": ["a", "b", "c", "d"]})
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "pci", "expected"),
+    [
+        (held(n0=["b"]), gpus(0, 0, 1, 1), {"a": 0, "b": 0, "c": 1, "d": 1}),
+        (held(n1=["a", "b"]), gpus(0, 0, 1, 1), {"a": 1, "b": 1, "c": 0, "d": 0}),
+        (held(), gpus(0, 0, 1, 1), {"a": 0, "b": 0, "c": 1, "d": 1}),
+        # PCI contradicts what is held, or has another number of devices: only what is held has a place.
+        (held(n1=["a", "b"]), gpus(0, 0, 0, 1), {"a": 1, "b": 1, "c": None, "d": None}),
+        (held(n0=["b"]), gpus(0, 1), {"a": None, "b": 0, "c": None, "d": None}),
+        (held(n0=["b"]), gpus(None, 0, 1, 1), {"a": None, "b": 0, "c": 1, "d": 1}),
+    ],
+)
+def test_devices_have_the_numa_nodes_of_their_files(
+    checkpoint: DeviceCheckpoint, pci: DeviceInventory, expected: dict[str, int | None]
+) -> None:
+    (found,) = place_devices({"nvidia.com/gpu": 4}, checkpoint, pci)
+    assert {one["id"]: one["numa"][0] if "numa" in one else None for one in found["devices"]} == expected
+    inventory_from_data([found])
+
+
+def test_devices_of_a_node_object_alone() -> None:
+    """Without a state file the ids are made up, and the places are those of PCI."""
+    (found,) = place_devices({"nvidia.com/gpu": 2}, None, gpus(0, 1))
+    assert [one["numa"] for one in found["devices"]] == [[0], [1]]
+    assert place_devices({}, None, gpus(0, 1)) == []
+
+
+def test_devices_of_a_bundle_count(tmp_path: Path, big: Path) -> None:
+    """A pod that wants a GPU near its CPUs is decided by where the free GPUs are."""
+    made = bundles.parts()
+    node = {**bundles.NODE_OBJECT, "status": {**bundles.NODE_OBJECT["status"]}}
+    node["status"]["capacity"] = {**node["status"]["capacity"], "nvidia.com/gpu": "2"}
+    made.put(NODE, redact_node(node))
+    entry = PodDevicesEntry("uid-db", "main", "nvidia.com/gpu", {0: ["a"]}, None)
+    made.files["kubelet/device-plugins/kubelet_internal_checkpoint"] = encode([entry], {"nvidia.com/gpu": ["a", "b"]})
+    path = tmp_path / "gpu.tar.gz"
+    path.write_bytes(made.archive(bundles.Manifest()))
+    answer = run("admit", big, "--node", path, "--no-predicates", "-o", "json")
+    assert answer.returncode in (0, 1), answer.stderr
+    assert "not known: the NUMA nodes of 1 of 2 nvidia.com/gpu (--devices names them)" in answer.stderr
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    devices = open_bundle(path, scratch).devices
+    assert devices is not None
+    assert json.loads(devices.read_bytes())["devices"][0]["devices"] == [{"id": "a", "numa": [0]}, {"id": "b"}]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from podslice.cli.output import print_warnings
 from podslice.render.ansi import show_path_as
 from podslice.values.errors import InputError
 
@@ -67,8 +68,9 @@ def use_bundle(ctx: click.Context, name: str) -> Bundle:
     scratch = ctx.find_root().with_resource(tempfile.TemporaryDirectory(prefix="podslice-"))
     bundle = open_bundle(path, Path(scratch))
     ctx.meta[_META] = bundle
-    if bundle.folder != path:
-        show_path_as(ctx, scratch, name)
+    show_path_as(ctx, scratch, name)
+    if ctx.command.name != "why":  # its answer has them
+        print_warnings(tuple(f"not known: {line}" for line in bundle.unknown))
     ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx, bundle)}
     return bundle
 

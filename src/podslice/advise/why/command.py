@@ -63,12 +63,17 @@ def why(*, pod: str, events_path: str | None, fixes: bool, output: str, **option
     asked = _find(pod, listed, options)
     if events_path is None and bundle is not None and (found := bundle.find(EVENTS)) is not None:
         events_path = str(found)
-    missing = () if bundle is None else tuple(f"{part}: {reason}" for part, reason in bundle.manifest.missing)
+    missing = () if bundle is None else missing_of(bundle)
     named = any(options[name] for name in ("machine", "sysfs", "source"))
     node, provenance, lacking = _start(asked, options) if named else (None, Provenance(), (_NO_MACHINE,))
     unknown = (*lacking, *missing)
     sys.exit(answer_why(asked, listed, node, _events(events_path, asked), unknown, provenance,
                         fixes=fixes, output=output))  # fmt: skip
+
+
+def missing_of(bundle: Bundle) -> tuple[str, ...]:
+    """Return a line for each part that a bundle does not have."""
+    return (*(f"{part}: {reason}" for part, reason in bundle.manifest.missing), *bundle.unknown)
 
 
 def answer_bundle(bundle: Bundle, asked: LoadedPod, *, fixes: bool, output: str) -> int:
@@ -84,7 +89,7 @@ def answer_bundle(bundle: Bundle, asked: LoadedPod, *, fixes: bool, output: str)
         # The API server has taken these pods, and a bundle leaves out some of their fields.
         "validate": False,
     }
-    missing = tuple(f"{part}: {reason}" for part, reason in bundle.manifest.missing)
+    missing = missing_of(bundle)
     node, provenance, lacking = _start(asked, options) if options["source"] else (None, Provenance(), (_NO_MACHINE,))
     found = bundle.find(EVENTS)
     events = _events(None if found is None else str(found), asked)

@@ -144,8 +144,8 @@ def _is_over(reported: ReportedPod) -> bool:
 
 
 def _explain(node: Node, asked: Asked, without: Collection[str], *, fixes: bool) -> Explanation:
-    """Explain the pod on a copy of the node. Where it is assumed who owns what, fixes that name pods or free amounts are
-    left out: they would name the wrong ones."""
+    """Explain the pod on a copy of the node. Where it is assumed who owns what, fixes that name pods or free amounts
+    are left out: they would name the wrong ones."""
     copy = node.copy()
     for uid in [uid for uid in copy.pods if uid in without or uid == asked.pod.metadata.uid]:
         copy.remove(uid)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.host.archive import AbsurdArchiveError, read_members
+from podslice.host.bundle.devices import find_devices
 from podslice.host.bundle.layout import (
     CONFIGZ,
     DEVICES,
@@ -42,17 +43,21 @@ from podslice.values.errors import InputError
 _REMEDY = "podslice capture and deploy/capture.sh write a bundle; a machine or a Node object alone is for --from"
 _SYSTEM = "sys/devices/system"
 _POD = re.compile(rf"{KUBELET}/{PODS_FOLDER}/([A-Za-z0-9][A-Za-z0-9_.:-]{{0,252}})(?:/|$)")
+_FOUND = "devices.json"
 _DEVICE_FILE = f"{KUBELET}/{STATE_FILES[2]}"
 
 
 class Bundle(NamedTuple):
     """An opened bundle. `name` is the path that the user gave; `folder` has its files; `machine` is its snapshot, None
-    where it has none."""
+    where it has none; `found_devices` are those that follow from its other files; `unknown` are lines about what
+    does not follow."""
 
     name: str
     folder: Path
     manifest: Manifest
     machine: Path | None
+    found_devices: Path | None = None
+    unknown: tuple[str, ...] = ()
 
     def find(self, *names: str) -> Path | None:
         """Return the first of these files that there is."""
@@ -91,7 +96,8 @@ class Bundle(NamedTuple):
 
     @property
     def devices(self) -> Path | None:
-        return self.find(DEVICES)
+        """The plugin devices: as an agent knows them, else as they follow from the other files."""
+        return self.find(DEVICES) or self.found_devices
 
     @property
     def policy(self) -> Path | None:
@@ -108,7 +114,18 @@ def open_bundle(path: Path, scratch: Path) -> Bundle:
     bundle = Bundle(str(path), folder, found, path if has_machine else None)
     if not has_machine and bundle.find(*FILES - {MANIFEST}) is None:
         raise InputError("holds nothing of a bundle", source=str(path), remedy=_REMEDY)
-    return bundle
+    return _with_devices(bundle, scratch / _FOUND)
+
+
+def _with_devices(bundle: Bundle, target: Path) -> Bundle:
+    """Write the devices that follow from the files of a bundle, and return the bundle with them."""
+    if bundle.find(DEVICES) is not None:
+        return bundle
+    found = find_devices(bundle.machine, bundle.find(NODE), bundle.find(_DEVICE_FILE))
+    if found is None:
+        return bundle
+    target.write_bytes(found.data)
+    return bundle._replace(found_devices=target, unknown=found.unplaced)
 
 
 def is_bundle(path: Path) -> bool:

@@ -47,10 +47,10 @@ def why(*, name: str, where: str, capture: bool, out: Path | None, fixes: bool, 
     answer.
     """
     from podslice.advise.why.command import answer_bundle
+    from podslice.advise.why.reported import fields_of
     from podslice.api.manifests.manifest import pods_from_documents
     from podslice.host.bundle.opened import open_bundle
-    from podslice.host.bundle.redact import redact_pod
-    from podslice.kubectl.why.gather import read_pod
+    from podslice.kubectl.why.gather import node_pod, read_pod
 
     namespace, slash, short = name.rpartition("/")
     if not short or "/" in namespace or (slash and not namespace):
@@ -59,8 +59,8 @@ def why(*, name: str, where: str, capture: bool, out: Path | None, fixes: bool, 
     agents = agents_of(options)
     namespace = namespace or agents.cluster.namespace
     data = read_pod(agents.cluster, namespace, short)
-    (asked,) = pods_from_documents([redact_pod(data)], "the API server").pods
-    node = asked.pod.spec.node_name or where
+    node = str(fields_of(data.get("spec")).get("nodeName") or where)
+    (asked,) = pods_from_documents([node_pod(node, data)], "the API server").pods
     with tempfile.TemporaryDirectory(prefix="podslice-") as folder:
         path = out or Path(folder) / "bundle"
         scratch = Path(folder) / "open"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -43,6 +44,7 @@ from podslice.node_objects.read_nrt import from_node_resource_topology
 from podslice.replica.events import WholeState
 from podslice.replica.nodestate import NODE_STATES, read_node_state
 from podslice.replica.state_message import build_state
+from podslice.service.podlist import find_mirrored_uid
 from podslice.values.document import with_header, without_header
 from podslice.values.errors import InputError, PodsliceError
 
@@ -109,10 +111,10 @@ def _read_node(cluster: Cluster, node: str) -> Json:
 
 
 def _parts(cluster: Cluster, node: str, events_of: tuple[str, str] | None) -> list[_Part]:
-    on_node = {"fieldSelector": f"spec.nodeName={node}"}
+    on_node, as_known = {"fieldSelector": f"spec.nodeName={node}"}, partial(node_pod, node)
     parts = [
         _Part(CONFIGZ, Right("get", "nodes/proxy"), lambda: _configz(cluster, node), "the kubelet does not answer"),
-        _Part(PODS, Right("list", "pods"), lambda: _list(cluster, "/api/v1/pods", on_node, redact_pod), ""),
+        _Part(PODS, Right("list", "pods"), lambda: _list(cluster, "/api/v1/pods", on_node, as_known), ""),
         _Part(SLICES, Right("list", "resourceslices.resource.k8s.io"), lambda: _slices(cluster, on_node), ""),
         _Part(
             TOPOLOGY,
@@ -164,6 +166,15 @@ def _attempt(part: _Part) -> Any:
 def _list(cluster: Cluster, path: str, query: dict[str, str], redact: Callable[[Mapping[str, Any]], Json]) -> Json:
     items = [redact(one) for one in cluster.items(path, query) if isinstance(one, dict)]
     return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def node_pod(node: str, pod: Mapping[str, Any]) -> Json:
+    """Return a pod of the node under the UID by which its kubelet knows it: a static pod has another one in the API."""
+    kept = redact_pod(pod)
+    metadata = kept["metadata"]
+    owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
+    own = find_mirrored_uid(metadata.get("annotations") or {}, owners, node)
+    return {**kept, "metadata": {**metadata, "uid": own}} if own else kept
 
 
 def _configz(cluster: Cluster, node: str) -> Json:
