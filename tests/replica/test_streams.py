@@ -474,7 +474,7 @@ def test_every_replica_of_the_service_has_a_stream(
         assert service.journals.is_fresh("n1"), "a name server that is away cuts no stream"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await until(lambda: agent.journal.on_event == [])
+        await until(lambda: agent.journal.listeners == [])
         await other.journals.close()
 
     served(certificates, test, monkeypatch)

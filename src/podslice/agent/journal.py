@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from podslice.api.pod.spec import Pod
@@ -34,7 +35,7 @@ class NodeJournal:
     `journal` is None before that, and always where `version` of the core is empty: then no service follows. `honours`:
     pods get what their plan names where that is free and no worse; otherwise plans are only compared. `observed`: the
     events are those of a kubelet that decides. `binding_outcomes`: number of plans by outcome. `streams`: addresses
-    that follow now. `on_event`: called when there is something to send."""
+    that follow now. `listeners`: what `notifying` has called now."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class NodeJournal:
         self.journal: Journal | None = None
         self.binding_outcomes: dict[PlanOutcome, int] = {}
         self.streams: set[str] = set()
-        self.on_event: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
         self._now = now
         self._epoch = 0
         self._node: Node | None = None
@@ -150,8 +151,18 @@ class NodeJournal:
         if self.journal is not None and self._node is not None:
             self.journal.settle(self._node.rules, self._node.state)
 
+    @contextmanager
+    def notifying(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` when there is something to send, for as long as the context is open."""
+        # Streams come and go with the addresses of the services, so the wiring cannot know them.
+        self.listeners.append(listener)
+        try:
+            yield
+        finally:
+            self.listeners.remove(listener)
+
     def _announce(self) -> None:
-        for listener in self.on_event:
+        for listener in self.listeners:
             listener()
 
 

@@ -160,11 +160,8 @@ class JournalStream:
     async def run(self, back_off: BackOff | None = None) -> None:
         """Keep the stream open for ever, reconnecting after every failure."""
         back_off = back_off or BackOff(0.5, 30.0)
-        self._journal.on_event.append(self._changed.set)
-        try:
+        with self._journal.notifying(self._changed.set):
             await self._keep(back_off)
-        finally:
-            self._journal.on_event.remove(self._changed.set)
 
     async def _keep(self, back_off: BackOff) -> None:
         while True:
