@@ -14,6 +14,7 @@ from podslice.agent.reloading import Reloading
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import LoadedSettings, settings_from_dict
 from podslice.config.policy import PodslicePolicy
+from podslice.machine.delta import without_cpus
 from tests import clock
 from tests.agent.elastic import Elastic, at_once
 from tests.agent.test_daemon import POLICY, settings
@@ -130,6 +131,29 @@ def test_other_settings_wait_for_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_slow_plugins_are_still_left_out(tmp_path: Path) -> None:
+    """Calls of plugins are timed by the same stopwatch after another policy and another machine, which make them
+    anew: a plugin that was too slow stays left out until the agent starts again."""
+    keep_whole = {"plugins": {"profile": [{"name": "keep-whole"}]}}
+
+    async def test(world: Elastic) -> None:
+        editor = Editor(world, NOTHING)
+        await editor.write({**keep_whole, "hotplug": {}})
+        first = world.node.rules.cpu.plugins
+        assert first is not None
+        assert first.watch is not None
+        await editor.write({"plugins": {"profile": [{"name": "keep-whole"}, {"name": "pack-caches"}]}, "hotplug": {}})
+        second = world.node.rules.cpu.plugins
+        world.owner.change_machine(without_cpus(world.owner.machine, 1 << 31))
+        third = world.node.rules.cpu.plugins
+        assert second is not None
+        assert third is not None
+        assert len({id(first), id(second), id(third)}) == 3
+        assert first.watch is second.watch is third.watch
+
+    in_elastic(tmp_path, test)
+
+
 @pytest.mark.process
 def test_the_signal(tmp_path: Path) -> None:
     """SIGHUP to the process: a bad policy file is named in the log and the agent goes on; the mended one counts, and

@@ -96,6 +96,7 @@ class Owner:
         self._events = events
         self._facts = facts
         self._requests = requests
+        self._stopwatch = Stopwatch(time.perf_counter)
 
     @property
     def store(self) -> ResizeStore | None:
@@ -174,8 +175,8 @@ class Owner:
         self.containers.clear()
         self.placing.left.clear()
         self.placing.node = store.node
-        if store.node.rules.cpu.plugins is not None:
-            store.node.rules.cpu.plugins.watch = Stopwatch(time.perf_counter)
+        self._stopwatch = Stopwatch(time.perf_counter)
+        self._time_plugins()
         self._events.state_opened(store.node)
         self.admitting.journal.begin(store.node)
         for decision in store.refused:
@@ -312,6 +313,7 @@ class Owner:
         """Use another machine from now on, and report what follows for pods. Raises `StartError` for a machine on which
         nothing can run."""
         found = self.admitting.change_machine(machine)
+        self._time_plugins()
         self.machine = machine
         self.placing.on_machine(machine)
         self._report_changes(found)
@@ -322,9 +324,17 @@ class Owner:
         """Decide by another policy from now on; no pod gains or loses anything by that alone. Raises `StartError` for
         one with which the node would not start; then nothing changes."""
         self.admitting.change_policy(policy)
+        self._time_plugins()
         self._events.policy_changed()
         self._events.admissions_changed()
         self._events.room_freed()
+
+    def _time_plugins(self) -> None:
+        """Have slow plugins left out. Another machine or policy makes the plugins anew, and those that were left out
+        stay so until the next start."""
+        plugins = None if self.node is None else self.node.rules.cpu.plugins
+        if plugins is not None:
+            plugins.time_calls(self._stopwatch)
 
     def _report_changes(self, found: Iterable[MachineConsequence]) -> None:
         for consequence in found:

@@ -70,7 +70,7 @@ def answers(policy: PodslicePolicy) -> dict[str, tuple[list[object], str]]:
     for entry in policy.plugins.profile:
         known = CPUMachine(machine, topology)
         profile = PluginProfile(known, [(entry, make_plugin(entry, known))], hint_scores=True)
-        profile.watch = Stopwatch(perf_counter)
+        profile.time_calls(Stopwatch(perf_counter))
         wrong: list[str] = []
         random = Random(7)
         answered = [_ask_plugins(profile, picker, random, wrong) for _ in range(QUESTIONS)]

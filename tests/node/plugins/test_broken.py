@@ -230,7 +230,7 @@ def test_a_slow_generator_is_slow() -> None:
 
     node = own(Dawdling(), on_error="skip")
     assert node.rules.cpu.plugins is not None
-    node.rules.cpu.plugins.watch = Stopwatch(lambda: clock.now)
+    node.rules.cpu.plugins.time_calls(Stopwatch(lambda: clock.now))
     reported = [node.admit(make_pod(f"p{number}", ("c", "1"))).events for number in range(6)]
     assert [len(events) for events in reported] == [0] * 5 + [1]
     assert reported[5][0].message == 'plugin "dawdling" Select: took more than 10 ms 5 times in a row'

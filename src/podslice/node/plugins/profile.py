@@ -91,6 +91,10 @@ class PluginProfile:
         self.hint_scores = hint_scores and bool(self.scores)
         self.plain = not any((self.filters, self.prescores, self.selects, self.scores))
 
+    def time_calls(self, watch: Stopwatch) -> None:
+        """Time every call from now on, and leave out plugins that `watch` finds too slow."""
+        self.watch = watch
+
     # Sort
 
     def sort_key(self, pod: AskingPod, on_broken: OnBroken) -> tuple[tuple[int, ...], ...]:
