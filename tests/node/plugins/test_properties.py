@@ -33,10 +33,12 @@ from tests.conftest import make_pod
 from tests.node.plugins.helpers import Base, config, own
 
 MACHINES = (
-    "pack:2 numa:1(memory=64GB) core:4 pu:2",
-    "pack:2 numa:2(memory=64GB) l3:2 core:2 pu:2",
+    "pack:2 numa:1(memory=64GB) core:4 pu:2(indexes=pu)",
+    "pack:2 numa:2(memory=64GB) l3:2 core:2 pu:2(indexes=pu)",
     "pack:1 numa:4(memory=64GB) core:3 pu:1",
 )
+"""Siblings are neighbours, so that the reserved CPUs 0 and 1 are a whole core; half of one leaves the rest to
+containers, as in a kubelet."""
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 COUNTS = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 NAMES = sorted(set(BUILT_IN) - {"neighbours", "near-devices"})
