@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from podslice.advise.explain.command import explain
 from podslice.draw.command import draw
 from podslice.node.checkpoints import allocation
 from podslice.node.cpu import checkpoint as checkpoint_cpu
@@ -112,3 +113,16 @@ def test_a_picture_names_cpus_of_init_containers_that_have_ended(tmp_path: Path)
     result = CliRunner().invoke(draw, [str(tmp_path / "pods.yaml"), *_MACHINE])
     assert "held for init container init of default/leaky" in result.output
     assert "side" not in result.output.split("held for")[1]
+
+
+def test_explain_says_what_keeps_cpus_from_a_refused_pod(tmp_path: Path) -> None:
+    """Nothing uses the CPUs, but only the end of the pod frees them; a pod that is evicted frees all that it owns."""
+    other = _PODS.replace("leaky", "next").replace("u1", "u2").partition("  initContainers")[0]
+    other += (
+        "  containers: [{name: app, image: registry.example.com/a:1, resources: {limits: {cpu: 6, memory: 1Mi}}}]\n"
+    )
+    (tmp_path / "pods.yaml").write_text(f"{_PODS}---\n{other}")
+    result = CliRunner().invoke(explain, [str(tmp_path / "pods.yaml"), *_MACHINE, "--only-refused"])
+    assert result.exit_code == 1, result.output
+    assert "held for init container init of default/leaky, which ends before the others start" in result.output
+    assert "Evict default/leaky (3 exclusive CPUs)" in result.output

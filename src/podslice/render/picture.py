@@ -13,8 +13,8 @@ from typing import NamedTuple
 from podslice.api.pod.claim_holder import HOLDER_NAMESPACE, claim_uid_of_holder
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.machine.model import CPUTopology, Machine, NUMANode
-from podslice.node.cpu.ended import describe_idle, idle_after_init
 from podslice.node.effects.cgroup import pod_cgroup_path
+from podslice.node.idle_cpus import idle_notes
 from podslice.node.view import NodeView
 from podslice.render.table import format_bytes
 from podslice.values.cpuset import Bits, format_bits, iter_bits
@@ -187,20 +187,8 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
         loose_devices=tuple(_devices(view, None)),
         classes=classes,
         basis=basis,
-        notes=tuple(_idle_notes(view)),
+        notes=tuple(idle_notes(view)),
     )
-
-
-def _idle_notes(view: NodeView) -> Iterator[str]:
-    """Yield a sentence for each init container that has ended and keeps CPUs."""
-    inits = {
-        uid: frozenset(one.name for one in pod.containers if one.plain_init)
-        for uid, pod in view.pods.items()
-        if uid not in view.pod_cpus
-    }
-    for idle in idle_after_init(view.owners, inits):
-        metadata = view.pods[idle.pod].spec.metadata
-        yield describe_idle(idle, f"{metadata.namespace or 'default'}/{metadata.name}")
 
 
 def _has_memory(node: NUMANode) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from podslice.advise.explain.trace import Trace, trace
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
+from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
 from podslice.node.view import NodeView
 from podslice.values.errors import Refusal, RefusalKind, UpstreamDefectError
@@ -26,6 +28,7 @@ from podslice.values.reasons import UPSTREAM_DEFECT
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
+_MOST_IDLE = 3
 _GIVEN_UP = "The search for changes that make it fit was stopped: it takes too long."
 _DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 
@@ -36,6 +39,12 @@ class Explanation(msgspec.Struct, frozen=True):
     trace: Trace
     story: tuple[str, ...]
     fixes: tuple[Fix, ...]
+
+
+def _idle_sentences(view: NodeView) -> Iterator[str]:
+    """Yield what keeps CPUs from a refused pod although nothing uses them."""
+    for note in islice(idle_notes(view), _MOST_IDLE):
+        yield f"{note}."
 
 
 class Explainer:
@@ -63,7 +72,10 @@ class Explainer:
                 found = self.find_fixes(pod) if fixes and not decision.admitted else []
             except GivenUpError:
                 return _for_pod(Explanation(decision, (*story(decision), _GIVEN_UP), ()), pod)
-            known = Explanation(decision, tuple(story(decision)), tuple(found))
+            *sentences, ending = story(decision)
+            idle = () if decision.admitted else _idle_sentences(self._nodes.view)
+            # The ending stays last: tables print it first.
+            known = Explanation(decision, (*sentences, *idle, ending), tuple(found))
             if not decision.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()

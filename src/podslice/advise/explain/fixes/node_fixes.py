@@ -75,7 +75,9 @@ def removal(node: NodeView, uids: tuple[str, ...], *, back: bool) -> Fix:
         code = "move-pods"
         text = f"Restart {listed} after this pod: on this node {'they fit' if len(uids) > 1 else 'it fits'} elsewhere"
     else:
-        code, text = "evict-pods", f"Evict {listed} ({cpus} exclusive CPUs)"
+        # What they own may be more than they need: an init container that has ended keeps its CPUs.
+        owned = sum(node.owned_by(uid).bit_count() for uid in uids)
+        code, text = "evict-pods", f"Evict {listed} ({owned} exclusive CPUs)"
     cost = COSTS[code] + 2 * (len(uids) - 1) + min(0.9, cpus / 1000) + 5 * critical
     return Fix(code, text, round(cost, 3), Remove(uids, back))
 
