@@ -12,10 +12,11 @@ from podslice.advise.explain.fixes.losses import LOST_WITH_OPTION
 from podslice.advise.explain.fixes.node_fixes import option_configs
 from podslice.advise.whatif.compare import COMPARED_OPTIONS, OPTION_SETS
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.policy_options import EXCLUSIVE_PAIRS, MATURITY
+from podslice.config.policy_options import EXCLUSIVE_PAIRS
 from podslice.node.checkpoints import names
 from podslice.values import reasons
 from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
+from podslice.values.releases.table import DEFAULT
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 DOCUMENTED = {"state_files/documents.py"}
@@ -42,7 +43,7 @@ def spelled(words: set[str]) -> dict[str, set[str]]:
 
 def test_options_are_those_of_the_table() -> None:
     """Every option has a maturity, and what excludes, compares or loses options knows no others."""
-    assert set(MATURITY) == set(CPU_POLICY_OPTIONS)
+    assert set(DEFAULT.cpu_options) == set(CPU_POLICY_OPTIONS)
     for mentioned in (*EXCLUSIVE_PAIRS, COMPARED_OPTIONS, LOST_WITH_OPTION):
         assert set(mentioned) <= set(CPU_POLICY_OPTIONS)
 
@@ -51,7 +52,13 @@ def test_options_are_those_of_the_table() -> None:
 def test_options_are_spelled_where_they_mean_something() -> None:
     """No file lists options by itself; these name some for what those options do."""
     assert spelled(set(CPU_POLICY_OPTIONS)).keys() == {
-        "config/policy_options.py",  # since when, and which exclude each other
+        "config/policy_options.py",  # which exclude each other
+        "values/releases/v1_31.py",  # since when
+        "values/releases/v1_32.py",
+        "values/releases/v1_33.py",
+        "values/releases/v1_34.py",
+        "values/releases/v1_35.py",
+        "values/releases/v1_36.py",
         "advise/explain/fixes/losses.py",  # what is lost with one
         "advise/reserve/advise.py",  # which keeps shared pods off what is reserved
         "advise/whatif/compare.py",  # which choose CPUs
@@ -69,7 +76,7 @@ def test_explain_tries_every_option(option: str) -> None:
 
 def test_whatif_compares_what_can_be_switched_on() -> None:
     """`whatif` leaves out the options that need the alpha gate, and the one that takes CPUs from other pods."""
-    alpha = {name for name, stages in MATURITY.items() if stages[-1][1] == "Alpha"}
+    alpha = {name for name, maturity in DEFAULT.cpu_options.items() if maturity == "Alpha"}
     assert set(COMPARED_OPTIONS) == set(CPU_POLICY_OPTIONS) - alpha - {"strict-cpu-reservation"}
     assert OPTION_SETS == (
         (),

@@ -162,6 +162,7 @@ if TYPE_CHECKING:
     )
     from podslice.values.quantity import Quantity
     from podslice.values.quirks import Quirks
+    from podslice.values.releases.release import Release
     from podslice.values.series import Series
 
 __all__ = [
@@ -296,6 +297,7 @@ __all__ = [
     "Reconfigure",
     "Refusal",
     "RefusalKind",
+    "Release",
     "ReleasedCPUs",
     "Remove",
     "Requested",
@@ -464,6 +466,7 @@ _ON_USE = {
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.values.quantity",
     "Quirks": "podslice.values.quirks",
+    "Release": "podslice.values.releases.release",
     "Reconfigure": "podslice.advise.explain.fixes.changes",
     "Remove": "podslice.advise.explain.fixes.changes",
     "Requested": "podslice.advise.explain.trace",

@@ -9,8 +9,9 @@ import pytest
 
 from podslice import KubeletConfig, Node, StartError
 from podslice.machine.gallery import load_gallery
-from podslice.values.gate_table import NEWEST, OLDEST, gate_states, gate_warnings, unknown_gate_hint
+from podslice.values.gate_table import gate_states, gate_warnings, is_gate, unknown_gate_hint
 from podslice.values.gates import GATES, FeatureGates, GateError
+from podslice.values.releases.table import RELEASES
 from tests.shell import podslice as run
 
 ON = ("admit", "examples/small.yaml", "--from", "pack:1 numa:1(memory=8GiB) core:4 pu:1")
@@ -33,17 +34,44 @@ def test_table_agrees_with_the_recorded_gates(shared: Path) -> None:
         assert states[name] == (gate["default"], gate["stage"], gate["locked"]), name
 
 
-def test_gates_come_with_versions() -> None:
-    """Older versions have fewer gates and looser locks; versions outside the table are not guessed."""
-    assert [len(gate_states(minor)) for minor in range(OLDEST, NEWEST + 1)] == sorted(
-        len(gate_states(minor)) for minor in range(OLDEST, NEWEST + 1)
-    )
+STAGES = {"Alpha": "ALPHA", "Beta": "BETA", "GA": "", "Deprecated": "DEPRECATED"}
+
+
+def test_table_agrees_with_each_release(shared: Path) -> None:
+    """Every gate that a release registers has its default, stage and lock; the table has no gate that it lacks, but
+    those that other packages register."""
+    registered = json.loads((shared / "spec" / "gates-by-release.json").read_text())
+    elsewhere = {"DynamicResourceAllocation"}
+    for minor in range(31, 36):
+        states = gate_states(minor)
+        for name, releases in registered.items():
+            if f"1.{minor}" in releases:
+                default, stage, locked = releases[f"1.{minor}"]
+                assert states[name] == (default == "true", STAGES[stage], locked == "true"), (name, minor)
+            elif name not in elsewhere:
+                assert name not in states, (name, minor)
+
+
+def test_gates_come_and_go_with_releases() -> None:
+    """Releases differ in gates, stages and locks; a gate that is gone is unknown by name, and its feature stays on."""
+    assert gate_states(32)["CPUManager"].locked
+    assert "CPUManager" not in gate_states(33)
+    assert gate_states(35)["MemoryManager"] == (True, "", True)
+    assert "MemoryManager" not in gate_states(36)
+    assert is_gate("MemoryManager")
+    assert not is_gate("MemoryManagr")
+    assert not gate_states(35)["TopologyManagerPolicyOptions"].locked
+    assert gate_states(36)["TopologyManagerPolicyOptions"].locked
+    for minor, on in ((31, True), (35, True), (36, True)):
+        assert FeatureGates.from_overrides({}, release=RELEASES[minor])["MemoryManager"] is on
+    off = FeatureGates.from_overrides({"MemoryManager": False}, release=RELEASES[31], other_gates_allowed=False)
+    assert not off["MemoryManager"]
     assert "PodLevelResourceManagers" not in gate_states(35)
     assert gate_states(33)["PodLevelResources"] == (False, "ALPHA", False)
     assert gate_states(34)["PodLevelResources"] == (True, "BETA", False)
     assert not gate_states(34)["InPlacePodVerticalScaling"].locked
     with pytest.raises(KeyError):
-        gate_states(32)
+        gate_states(30)
 
 
 def test_everything_wrong_is_told_at_once() -> None:
@@ -58,6 +86,46 @@ def test_everything_wrong_is_told_at_once() -> None:
     )
     assert caught.value.hint == "remove it; did you mean PodLevelResourceManagers?"
     assert unknown_gate_hint("PodLevelResourceManagers", 35) == "Kubernetes 1.36 has it"
+
+
+@pytest.mark.parametrize(
+    ("minor", "gates", "error"),
+    [
+        pytest.param(33, {"CPUManager": True}, "unrecognized feature gate: CPUManager", id="gone in 1.33"),
+        pytest.param(32, {"CPUManager": True}, "", id="locked on in 1.32"),
+        pytest.param(35, {"MemoryManager": True}, "", id="known until 1.35"),
+        pytest.param(36, {"MemoryManager": True}, "unrecognized feature gate: MemoryManager", id="gone in 1.36"),
+        pytest.param(35, {"TopologyManagerPolicyOptions": False}, "", id="not locked in 1.35"),
+        pytest.param(36, {"TopologyManagerPolicyOptions": False},
+                     "cannot set feature gate TopologyManagerPolicyOptions to false, feature is locked to true",
+                     id="locked in 1.36"),
+        pytest.param(32, {"PodLevelResources": True}, "", id="alpha in 1.32"),
+        pytest.param(31, {"PodLevelResources": True}, "unrecognized feature gate: PodLevelResources", id="not in 1.31"),
+        pytest.param(34, {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": True},
+                     "unrecognized feature gate: InPlacePodLevelResourcesVerticalScaling", id="not in 1.34"),
+        pytest.param(34, {"AllAlpha": True, "AllBeta": False}, "", id="dependencies are not checked in 1.34"),
+        pytest.param(35, {"AllAlpha": True}, "", id="all alpha in 1.35"),
+        pytest.param(35, {"AllBeta": False}, "", id="no beta in 1.35"),
+        pytest.param(35, {"PodLevelResources": False}, "", id="off alone in 1.35"),
+        pytest.param(35, {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": True},
+                     "is enabled, but depends on features that are disabled: [", id="dependency in 1.35"),
+        pytest.param(35, {"AllAlpha": True, "AllBeta": False},
+                     "is enabled, but depends on features that are disabled: [", id="alpha without beta in 1.35"),
+        pytest.param(36, {"PodLevelResources": False},
+                     "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
+                     "[PodLevelResources]", id="off alone in 1.36"),
+        pytest.param(34, {"SomeClientGate": True}, "", id="a name that no release in the table has may be another's"),
+        pytest.param(36, {"SomeClientGate": True}, "unrecognized feature gate: SomeClientGate", id="1.36 is complete"),
+    ],
+)  # fmt: skip
+def test_each_release_judges_gates(minor: int, gates: dict[str, bool], error: str) -> None:
+    """A kubelet starts with the gates that its release has, as locked and dependent as they are there."""
+    try:
+        FeatureGates.from_overrides(gates, other_gates_allowed=False, release=RELEASES[minor])
+        said = ""
+    except GateError as caught:
+        said = str(caught)
+    assert (error in said) if error else not said
 
 
 def test_gates_that_do_not_matter_here_are_known() -> None:
@@ -123,6 +191,7 @@ def test_gates_that_go_are_told() -> None:
                      "CPU Manager Policy Beta-level Options not enabled", id="beta in 1.33"),
         pytest.param("1.31", ("cpuManagerPolicyOptions.strict-cpu-reservation=true",),
                      'unknown CPU Manager Policy option: "strict-cpu-reservation"', id="not there in 1.31"),
+        pytest.param("1.30", ("featureGates.PodLevelResourceManagers=true",), "", id="not known here"),
         pytest.param("1.35", ("featureGates.PodLevelResourceManagers=true",),
                      "unrecognized feature gate: PodLevelResourceManagers (Kubernetes 1.36 has it)", id="gate of 1.36"),
         pytest.param("1.36", ("featureGates.InPlacePodVerticalScaling=false",), "feature is locked", id="locked"),
@@ -144,4 +213,4 @@ def test_state_verify_takes_the_gates_of_the_version(
                  "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0", *options)  # fmt: skip
     assert (result.returncode == 2) is bool(message), result.stderr
     assert message in result.stderr
-    assert ("are not known here" in result.stderr) is (version == "1.31")
+    assert ("are not known here" in result.stderr) is (version == "1.30")

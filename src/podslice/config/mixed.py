@@ -10,6 +10,8 @@ from podslice.api.pod.mixed import MixedProblem, MixedShare, split_request
 from podslice.api.pod.spec import Pod
 from podslice.config.annotations import containers_hiding_smt, mixed_shares
 from podslice.config.policy import PodslicePolicy
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 
 def make_admission_pod(
@@ -19,16 +21,18 @@ def make_admission_pod(
     *,
     unmanaged: bool = False,
     known: Mapping[str, MixedShare] = NO_MIXED_SHARES,
+    release: Release = DEFAULT,
 ) -> AdmissionPod:
     """Return the managers' view of a pod. `known`: mixed shares that its running containers already have; they stay,
     even where the policy no longer grants them."""
     if policy.mixed is None and not known and not policy.cpu_classes:
-        return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
+        return AdmissionPod.of(pod, gates, unmanaged=unmanaged, release=release)
     shares = mixed_shares(policy, pod)
     if known:
         # A share of the current policy wins over the recorded one.
         shares = dict(_keep_mixed(pod, known)) | shares
-    return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares, hides_smt=containers_hiding_smt(policy, pod))
+    hiding = containers_hiding_smt(policy, pod)
+    return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares, hides_smt=hiding, release=release)
 
 
 def _keep_mixed(pod: Pod, known: Mapping[str, MixedShare]) -> Iterable[tuple[str, MixedShare]]:

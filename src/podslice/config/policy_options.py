@@ -9,8 +9,9 @@ import msgspec
 from podslice.machine.model import CPUTopology, Machine
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.errors import StartError, StartKind
-from podslice.values.gate_table import NEWEST
 from podslice.values.golang import GoSyntaxError, atoi, parse_bool, quote
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 # The Topology Manager (cpu-topology 9.1)
 
@@ -25,6 +26,7 @@ _STAGE = "topologyManager"
 _UNKNOWN_OPTION = StartKind("unknown-option", "unknown Topology Manager Policy option: {option}")
 _BAD_VALUE = StartKind("bad-value", "bad value for option {option}: {error}")
 _NO_INTEGER = StartKind("no-integer", "unable to convert policy option to integer {option}: {error}")
+_GATED_TOPOLOGY_OPTION = StartKind("gated-option", "{text}", "featureGates: {{{gate}: true}}, or leave the option out")
 _LOW_LIMIT = StartKind("low-limit", 'the minimum value of "{option}" should not be less than {least}')
 _NO_DISTANCES = StartKind("no-distances", "cannot discover NUMA topology: error getting NUMA distances from cadvisor")
 _MANY_NODES = StartKind(
@@ -48,12 +50,17 @@ class TopologyManagerOptions(msgspec.Struct, frozen=True):
     max_allowable_numa_nodes: int = DEFAULT_NUMA_LIMIT
 
 
-def parse_topology_options(options: Mapping[str, str]) -> TopologyManagerOptions:
-    """Parse the options. Raises `StartError` with upstream's text for the first wrong option in name order."""
+def parse_topology_options(
+    options: Mapping[str, str], gates: Mapping[str, bool] | None = None, release: Release = DEFAULT
+) -> TopologyManagerOptions:
+    """Parse the options as a release does; without `gates` all maturities are allowed. Raises `StartError` with
+    upstream's text for the first wrong option in name order."""
     closest, limit = False, DEFAULT_NUMA_LIMIT
     # Upstream walks the map in random order, so any of several errors could be reported; here it is the first by name.
     for name in sorted(options):
         value = options[name]
+        if gates is not None:
+            _check_maturity(name, gates, release)
         try:
             if name == _CLOSEST:
                 closest = parse_bool(value)
@@ -67,6 +74,19 @@ def parse_topology_options(options: Mapping[str, str]) -> TopologyManagerOptions
         if name == LIMIT_OPTION and limit < DEFAULT_NUMA_LIMIT:
             raise StartError(_STAGE, _LOW_LIMIT, option=LIMIT_OPTION, least=DEFAULT_NUMA_LIMIT)
     return TopologyManagerOptions(closest, limit)
+
+
+def _check_maturity(name: str, gates: Mapping[str, bool], release: Release) -> None:
+    """Check that the gates allow a Topology Manager option. Raises `StartError`."""
+    maturity = release.topology_options.get(name)
+    if maturity is None or maturity == "stable":
+        return
+    gate = f"TopologyManagerPolicy{maturity}Options"
+    if not gates[gate]:
+        text = f"Topology Manager Policy {maturity}-level Options not enabled, but option {quote(name)} provided"
+        raise StartError(
+            _STAGE, _GATED_TOPOLOGY_OPTION, text=text.lower() if release.lower_case_option_texts else text, gate=gate
+        )
 
 
 def check_machine(machine: Machine, policy: str, scope: str, options: TopologyManagerOptions, *, limited: bool) -> None:
@@ -93,15 +113,6 @@ def check_node_ids(machine: Machine, stage: str = _STAGE) -> None:
 
 # The CPU Manager (cpu-topology 3.3 to 3.5)
 
-MATURITY = {
-    "full-pcpus-only": ((22, "Alpha"), (23, "Beta"), (33, "stable")),
-    "strict-cpu-reservation": ((32, "Alpha"), (33, "Beta"), (35, "stable")),
-    "prefer-align-cpus-by-uncorecache": ((32, "Alpha"), (34, "Beta"), (36, "stable")),
-    "distribute-cpus-across-numa": ((23, "Alpha"), (33, "Beta")),
-    "align-by-socket": ((25, "Alpha"),),
-    "distribute-cpus-across-cores": ((31, "Alpha"),),
-}
-"""By option: the minor versions of Kubernetes 1.x from which it has each maturity."""
 EXCLUSIVE_PAIRS = (
     ("full-pcpus-only", "distribute-cpus-across-cores"),
     ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
@@ -139,11 +150,11 @@ class OptionError(ValueError):
 
 
 def parse_cpu_policy_options(
-    options: Mapping[str, str], gates: Mapping[str, bool], minor: int = NEWEST
+    options: Mapping[str, str], gates: Mapping[str, bool], release: Release = DEFAULT
 ) -> CPUPolicyOptions:
-    """Parse the static policy's options as Kubernetes 1.`minor` does. Raises `OptionError` for the first wrong one in
-    name order."""
-    values = {name: _parse_option(name, options[name], gates, minor) for name in sorted(options)}
+    """Parse the static policy's options as a release does. Raises `OptionError` for the first wrong one in name
+    order."""
+    values = {name: _parse_option(name, options[name], gates, release) for name in sorted(options)}
     # The order is upstream's: the first pair that matches is the error (cpu-topology 3.3).
     for one, other in EXCLUSIVE_PAIRS:
         if values.get(one) and values.get(other):
@@ -151,8 +162,21 @@ def parse_cpu_policy_options(
     return CPUPolicyOptions(**{name.replace("-", "_"): value for name, value in values.items()})
 
 
-def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) -> bool:
-    maturity = next((stage for since, stage in reversed(MATURITY.get(name, ())) if since <= minor), None)
+def option_errors(
+    options: Mapping[str, str], gates: Mapping[str, bool], release: Release = DEFAULT
+) -> list[OptionError]:
+    """Return the errors of single options, in name order. Upstream reports any one of them."""
+    errors = []
+    for name in sorted(options):
+        try:
+            _parse_option(name, options[name], gates, release)
+        except OptionError as error:
+            errors.append(error)
+    return errors
+
+
+def _parse_option(name: str, value: str, gates: Mapping[str, bool], release: Release) -> bool:
+    maturity = release.cpu_options.get(name)
     if maturity is None:
         raise OptionError(f"unknown CPU Manager Policy option: {quote(name)}")
     # The gate counts before the value, even for an option set to false (cpu-topology 3.3).

@@ -212,7 +212,7 @@ class ValueAnswers:
     def _prepare_shape(self, pod: Pod) -> tuple[AdmissionPod, str]:
         """Return a pod in the managers' view, and the reason for which every node refuses it, empty for none."""
         pod = default_pod(with_uid(pod, _POD), self.rules.gates)
-        admission = make_admission_pod(self.rules.policy, pod, self.rules.gates)
+        admission = make_admission_pod(self.rules.policy, pod, self.rules.gates, release=self.rules.release)
         unsupported = pod_level_refusal(
             admission.spec,
             self.rules.gates,

@@ -19,6 +19,7 @@ from podslice.config.policy_options import (
     RESTRICTED,
     SINGLE_NUMA_NODE,
     OptionError,
+    TopologyManagerOptions,
     check_cpu_policy_options,
     check_machine,
     check_node_ids,
@@ -68,6 +69,8 @@ from podslice.values.go.gojson import CheckpointError
 from podslice.values.golang import quote
 from podslice.values.quantity import Quantity
 from podslice.values.quirks import PODSLICE, Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 from podslice.values.tables import container_ids
 
 STATE_FILE_OF_STAGE = {"startCPUManager": CPU_STATE_FILE, "startMemoryManager": MEMORY_STATE_FILE}
@@ -111,6 +114,7 @@ class ContainerManager:
         "memory",
         "policy",
         "quirks",
+        "release",
         "remembered",
         "reservation",
         "restored",
@@ -127,8 +131,10 @@ class ContainerManager:
         quirks: Quirks,
         devices: DeviceInventory | None = None,
         policy: PodslicePolicy = NO_POLICY,
+        release: Release = DEFAULT,
     ) -> None:
         self.machine = machine
+        self.release = release
         self.policy = policy
         self.remembered: Remembered = _NOTHING
         """The content of the policy's state file."""
@@ -137,7 +143,8 @@ class ContainerManager:
         self.inventory = DeviceInventory() if devices is None else devices
         self.config = config
         self.quirks = quirks
-        self.context = NodeContext(FeatureGates.from_overrides({}, fixes=later_gates(quirks)), quirks)
+        gates = FeatureGates.from_overrides({}, fixes=later_gates(quirks), release=release)
+        self.context = NodeContext(gates, quirks, release=release)
         self.reservation: Mapping[str, Quantity] | None = None
         self.device = DeviceManager((), self.context)
         self.restored: frozenset[str] = frozenset()
@@ -148,9 +155,10 @@ class ContainerManager:
         """Return the managers of these rules in this state."""
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
-        made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
+        made.release, made.quirks = rules.release, rules.quirks
+        made.reservation, made.restored = rules.reservation, rules.restored
         made.policy, made.remembered, made.filed_mixed = rules.policy, _NOTHING, {}
-        context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
+        context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers, rules.release)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
         cpu = made.cpu = CPUManager(rules.cpu, context, state.cpu)
@@ -226,7 +234,8 @@ class ContainerManager:
         allow_offline = not self.quirks.reserved_cpus_offline
         reservations = prepare_reservations(self.config, self.machine, allow_offline=allow_offline)
         self.reservation = reservations.total
-        merger = make_merger(self.machine, self.config, self.quirks, self.policy)
+        options = topology_options(self.config, self.context.gates, self.release)
+        merger = make_merger(self.machine, self.config, options, self.quirks, self.policy)
         cpu = self._build_cpu_manager(reservations)
         memory = self._build_memory_manager(reservations)
         refuse_soft_thresholds(self.config)
@@ -246,7 +255,10 @@ class ContainerManager:
     def _read_gates(self) -> FeatureGates:
         try:
             return FeatureGates.from_overrides(
-                self.config.feature_gates, fixes=later_gates(self.quirks), other_gates_allowed=False
+                self.config.feature_gates,
+                fixes=later_gates(self.quirks),
+                other_gates_allowed=False,
+                release=self.release,
             )
         except GateError as error:
             raise refused_gates_error(error) from None
@@ -274,7 +286,7 @@ class ContainerManager:
     def _build_static_policy(self, topology: CPUTopology, explicit: Bits, count: int) -> CPUManager:
         """Make the CPU Manager of policy static: check its options and choose the reserved CPUs. Raises
         `OptionError`."""
-        options = parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.context.gates)
+        options = parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.context.gates, self.release)
         check_cpu_policy_options(options, topology, self.config.topology_manager_policy)
         reserved = explicit or self._pick_reserved(topology, count, options)
         if (reserved & topology.all_cpus).bit_count() != count:
@@ -328,6 +340,7 @@ class ContainerManager:
             containers=containers,
             path=f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
             trust_zero=self.quirks.zero_checksum_is_trusted,
+            formats=self.release.state_files,
         )
         cpu.filed = None if data is None else cpu.file_content
         if cpu.static and self.policy.hotplug is not None and data is not None:
@@ -477,7 +490,16 @@ class ContainerManager:
         self.topology.remove_container(uid, container_id)
 
 
-def make_merger(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: PodslicePolicy) -> Merger | None:
+def topology_options(config: KubeletConfig, gates: Mapping[str, bool], release: Release) -> TopologyManagerOptions:
+    """Parse the options of the Topology Manager, which its policy none does not read. Raises `StartError`."""
+    if not config.aligns:
+        return TopologyManagerOptions()
+    return parse_topology_options(config.topology_manager_policy_options, gates, release)
+
+
+def make_merger(
+    machine: Machine, config: KubeletConfig, options: TopologyManagerOptions, quirks: Quirks, extra: PodslicePolicy
+) -> Merger | None:
     """Return the merger of hints for a machine and configuration, None with Topology Manager policy none. Raises
     `StartError`."""
     scores = extra.topology.best_effort == "scored"
@@ -485,7 +507,6 @@ def make_merger(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: 
         raise StartError("policy", _NOT_BEST_EFFORT, policy=config.topology_manager_policy)
     if not config.aligns:
         return None
-    options = parse_topology_options(config.topology_manager_policy_options)
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
     check_machine(machine, policy, scope, options, limited=quirks.numa_node_limit)
     check_node_ids(machine)

@@ -1,4 +1,4 @@
-"""State that all managers of one node share: active pods, gates, quirks and metrics.
+"""State that all managers of one node share: active pods, gates, release, quirks and metrics.
 
 Each manager drops what belongs to pods that are gone before it decides anything (cpu-topology 6.1; memory-device
 1.12.3). Looking for such leftovers costs a walk over the whole state, so the context remembers for each manager which
@@ -17,6 +17,8 @@ from podslice.node.plugins.api import CPUEffects, Remedy
 from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 from podslice.values.series import Series, series
 from podslice.values.tables import ContainerIds, drop, keep_pods, put
 
@@ -84,6 +86,7 @@ class NodeContext:
         "parts",
         "plugin_notes",
         "quirks",
+        "release",
         "released",
         "resizing",
         "search_budget",
@@ -97,9 +100,11 @@ class NodeContext:
         quirks: Quirks,
         active: dict[str, AdmissionPod] | None = None,
         leftovers: dict[str, Leftovers] | None = None,
+        release: Release = DEFAULT,
     ) -> None:
         self.gates = gates
         self.quirks = quirks
+        self.release = release
         self.active = {} if active is None else active
         self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS) if leftovers is None else leftovers
         self.sources_ready = True

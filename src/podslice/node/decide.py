@@ -72,7 +72,7 @@ class MachineChanged(NamedTuple):
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:
     """Return a new pod's shape on nodes of these rules. Raises `InputError` as `Node.admit`."""
     pod = default_pod(with_default_uid(pod), rules.gates)
-    admission = make_admission_pod(rules.policy, pod, rules.gates)
+    admission = make_admission_pod(rules.policy, pod, rules.gates, release=rules.release)
     return Shape(admission, pod_on_node(pod, rules.gates, rules.quirks, qos=admission.qos))
 
 

@@ -58,6 +58,8 @@ from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
 from podslice.values.quirks import PODSLICE, Quirks
 from podslice.values.reasons import AMOUNT_OVERFLOW
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 from podslice.values.tables import drop, put_in
 
 _OVERFLOW = RefusalKind("amount-too-large", "{problem}", AMOUNT_OVERFLOW)
@@ -114,6 +116,7 @@ class Kubelet:
         "predicates",
         "preempted",
         "quirks",
+        "release",
         "running",
         "seen",
         "statuses",
@@ -132,7 +135,9 @@ class Kubelet:
         predicates: bool = False,
         cgroup_version: int = 2,
         policy: PodslicePolicy = NO_POLICY,
+        release: Release = DEFAULT,
     ) -> None:
+        self.release = release
         self.cgroup_version = cgroup_version
         self.policy = policy
         self.predicates = predicates
@@ -155,7 +160,7 @@ class Kubelet:
         """UIDs of pods that run since before the gate PodLevelResourceManagers was turned on."""
         self.running = False
         self._device_content: DeviceContent | None = None
-        self.manager = ContainerManager(machine, config, quirks, self.devices, policy)
+        self.manager = ContainerManager(machine, config, quirks, self.devices, policy, release)
         self._queue: ResizeQueue | None = None
         self._waiting = Waiting()
 
@@ -177,7 +182,7 @@ class Kubelet:
         made = cls.__new__(cls)
         made._rules = rules
         made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
-        made.devices, made.quirks = rules.inventory, rules.quirks
+        made.devices, made.release, made.quirks = rules.inventory, rules.release, rules.quirks
         made.machine, made.config, made.policy = rules.machine, rules.config, rules.policy
         made.preempted = ()
         made.to_readmit = frozenset()
@@ -213,6 +218,7 @@ class Kubelet:
                 machine=self.machine,
                 config=self.config,
                 policy=self.policy,
+                release=self.release,
                 quirks=self.quirks,
                 inventory=self.devices,
                 gates=manager.context.gates,
@@ -263,6 +269,7 @@ class Kubelet:
             predicates=self.predicates,
             cgroup_version=self.cgroup_version,
             policy=policy,
+            release=self.release,
         )
         # Whether a kubelet could start with the policy is found out by starting one.
         started.start()
@@ -656,9 +663,9 @@ class Kubelet:
         there, filed = self.active.get(uid), self.manager.filed_mixed.get(uid, NO_MIXED_SHARES)
         rules = self.policy
         if rules.mixed is None and not rules.cpu_classes and not filed and (there is None or not there.mixed):
-            return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
+            return AdmissionPod.of(pod, gates, unmanaged=unmanaged, release=self.release)
         known = filed if there is None else there.mixed_shares
-        return make_admission_pod(rules, pod, gates, unmanaged=unmanaged, known=known)
+        return make_admission_pod(rules, pod, gates, unmanaged=unmanaged, known=known, release=self.release)
 
     @property
     def sort_key(self) -> SortKey | None:
@@ -787,7 +794,7 @@ class Kubelet:
         self.devices = devices if devices is not None else self.devices
         self.running = False
         self._view = None
-        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices, self.policy)
+        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices, self.policy, self.release)
         context = self.manager.context
         if self._queue is not None:
             self._queue.gates = context.gates

@@ -34,6 +34,7 @@ from podslice.values.errors import InputError, StartError, StartKind
 from podslice.values.golang import quote
 from podslice.values.quantity import Quantity, QuantityError
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
 
 _MEMORY_STAGE = "memoryManager"
 _POLICIES = "memoryManagerPolicy is None or Static"
@@ -251,6 +252,7 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False, weakref=True):
     machine: Machine
     config: KubeletConfig
     policy: PodslicePolicy
+    release: Release
     quirks: Quirks
     inventory: DeviceInventory
     gates: Mapping[str, bool]

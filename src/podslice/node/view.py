@@ -37,6 +37,7 @@ from podslice.values.cpuset import Bits, bits_of, union
 from podslice.values.gates import with_pod_level
 from podslice.values.quantity import Quantity
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
 
 _MANAGED = "PodLevelResourceManagers"
 
@@ -76,6 +77,7 @@ class NodeView(msgspec.Struct, frozen=True):
     config: KubeletConfig
     policy: PodslicePolicy
     quirks: Quirks
+    release: Release
     gates: Mapping[str, bool]
     topology: CPUTopology
     devices: DeviceInventory
@@ -143,7 +145,8 @@ class NodeView(msgspec.Struct, frozen=True):
         uid = pod.metadata.uid
         there = self.pods.get(uid)
         known = NO_MIXED_SHARES if there is None else there.mixed_shares
-        return make_admission_pod(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
+        unmanaged = uid in self.unmanaged
+        return make_admission_pod(self.policy, pod, self.gates, unmanaged=unmanaged, known=known, release=self.release)
 
     def as_admitted(self, pod: AdmissionPod) -> AdmissionPod:
         """Return a pod of the node as it was at its admission. Turning gates off changes nothing for a running pod with
@@ -329,6 +332,7 @@ def view_of(
         config=manager.config,
         policy=manager.policy,
         quirks=manager.quirks,
+        release=manager.release,
         gates=manager.context.gates,
         topology=cpu.topology,
         devices=manager.inventory,

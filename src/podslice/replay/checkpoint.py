@@ -10,17 +10,19 @@ from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.values.gates import FeatureGates
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 TYPES = ("checkpoint", "verifyCheckpoint")
 Json = dict[str, Any]
 
 
-def run(case: Json, quirks: Quirks) -> Json:
+def run(case: Json, quirks: Quirks, release: Release = DEFAULT) -> Json:
     """Return the complete result of one state-file case."""
     result: Json = {"name": case["name"], "type": case["type"]}
     if case["type"] == "checkpoint":
         return result | _encode(case["kind"], case["version"], case["body"])
-    gates = FeatureGates.from_overrides(case.get("featureGates") or {})
+    gates = FeatureGates.from_overrides(case.get("featureGates") or {}, release=release)
     try:
         _verify(case["kind"], case["version"], case["body"].encode(), pod_level=gates["PodLevelResourceManagers"])
     except CheckpointError as error:

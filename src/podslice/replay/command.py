@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +17,10 @@ from typing import Any, TypeVar
 import click
 
 from podslice.render.ansi import echo, style
-from podslice.replay.run import ReplayedCase, compare_all, read_cases, run_case
+from podslice.replay.run import ReplayedCase, compare_all, read_cases, release_of, run_case
 from podslice.values.errors import InputError
-from podslice.values.quirks import PROFILES, Quirks
+from podslice.values.quirks import PROFILES, Quirks, quirks_of
+from podslice.values.releases.release import Release
 
 T = TypeVar("T")
 _BATCH = 40
@@ -27,8 +29,9 @@ _BATCH = 40
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--check", is_flag=True, help="Compare with the recorded results; exit 1 if any differ.")
-@click.option("--profile", "profile_name", type=click.Choice(list(PROFILES)), default="kubelet-1.36", show_default=True,
-              help="kubelet-1.36 is what was recorded; podslice is without its defects.")  # fmt: skip
+@click.option("--profile", "profile_name", type=click.Choice(["kubelet", *PROFILES]), default="kubelet",
+              show_default=True,
+              help="kubelet is that of the recorded release, with its defects; podslice is without.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N cases of each file.")
 @click.option("--name", metavar="NAME", help="Only the case of this name.")
 @click.option(
@@ -53,6 +56,7 @@ def replay(
 ) -> None:
     """Run recorded cases (FILE.jsonl or FILE.jsonl.gz).
 
+    The release is the one that a case or the name of its file or folder states (vectors-1.34), else 1.36.
     Without --check, prints our outcome per case as JSON lines. With it, compares every result and prints how many
     are identical, how many are declared deviations (where Kubernetes itself hangs or crashes), and the first that
     differ.
@@ -64,15 +68,16 @@ def replay(
 
     Exit codes: 0 all identical or declared, 1 some different, 2 bad input.
     """
-    quirks = PROFILES[profile_name]
     different = 0
     for file in files:
         records = _select(file, limit, name)
+        release = release_of(file, records[0]["case"])
+        quirks = quirks_of(release) if profile_name == "kubelet" else PROFILES[profile_name]
         try:
             if check:
-                different += _check(file, records, quirks, differences, jobs)
+                different += _check(file, records, quirks, release, differences, jobs)
             else:
-                _print_results(records, quirks, jobs)
+                _print_results(records, quirks, release, jobs)
         except InputError as error:
             raise error.at(source=str(file)) from None
     if different:
@@ -88,21 +93,23 @@ def _select(file: Path, limit: int | None, name: str | None) -> list[dict[str, A
     return found
 
 
-def _print_results(records: list[dict[str, Any]], quirks: Quirks, jobs: int) -> None:
-    for batch in _map(_run_batch, records, quirks, jobs):
+def _print_results(records: list[dict[str, Any]], quirks: Quirks, release: Release, jobs: int) -> None:
+    for batch in _map(_run_batch, records, quirks, release, jobs):
         for case_name, result in batch:
             echo(json.dumps({"name": case_name, "result": result}, ensure_ascii=False))
 
 
-def _run_batch(records: list[dict[str, Any]], quirks: Quirks) -> list[tuple[str | None, Any]]:
-    return [(record["case"].get("name"), run_case(record["case"], quirks)) for record in records]
+def _run_batch(records: list[dict[str, Any]], quirks: Quirks, release: Release) -> list[tuple[str | None, Any]]:
+    return [(record["case"].get("name"), run_case(record["case"], quirks, release)) for record in records]
 
 
-def _check(file: Path, records: list[dict[str, Any]], quirks: Quirks, differences: int, jobs: int) -> int:
+def _check(
+    file: Path, records: list[dict[str, Any]], quirks: Quirks, release: Release, differences: int, jobs: int
+) -> int:
     if any("result" not in record for record in records):
         raise InputError("has cases without a recorded result", source=str(file), remedy="leave out --check")
     compared: list[ReplayedCase] = []
-    for batch in _progress(_map(compare_all, records, quirks, jobs), len(records), file.name):
+    for batch in _progress(_map(compare_all, records, quirks, release, jobs), len(records), file.name):
         compared += batch
     defects = Counter(c.defect for c in compared if c.defect)
     wrong = [c for c in compared if c.difference]
@@ -116,16 +123,16 @@ def _check(file: Path, records: list[dict[str, Any]], quirks: Quirks, difference
     return len(wrong)
 
 
-def _map(function: Any, records: list[dict[str, Any]], quirks: Quirks, jobs: int) -> Iterator[Any]:
+def _map(function: Any, records: list[dict[str, Any]], quirks: Quirks, release: Release, jobs: int) -> Iterator[Any]:
     batches = [records[start : start + _BATCH] for start in range(0, len(records), _BATCH)]
     if jobs == 1 or len(batches) < 2:
         for batch in batches:
-            yield function(batch, quirks)
+            yield function(batch, quirks, release)
         return
     # Ctrl-C goes to the whole process group; only the parent acts on it, or each worker would print a traceback.
     with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
-            yield from pool.map(function, batches, [quirks] * len(batches))
+            yield from pool.map(partial(function, quirks=quirks, release=release), batches)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -6,12 +6,14 @@ from typing import Any
 
 from podslice.values.cpuset import CPUSet, CPUSetError, format_ranges, merge_ranges, parse_ranges
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 TYPES = ("cpuset", "cpusetOp")
 Json = dict[str, Any]
 
 
-def run(case: Json, quirks: Quirks) -> Json:
+def run(case: Json, quirks: Quirks, release: Release = DEFAULT) -> Json:
     """Return the complete result of one CPU-list case."""
     if case["type"] == "cpusetOp":
         return {"a": case["a"], "b": case["b"], "type": case["type"], "result": _operations(case["a"], case["b"])}

@@ -7,12 +7,14 @@ recording writes down.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from podslice.api.pod.spec import pod_from_dict
 from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy_options import option_errors
 from podslice.config.validation import validate
 from podslice.machine.devices import DeviceInventory, inventory_from_data
 from podslice.machine.memory import Block
@@ -23,21 +25,25 @@ from podslice.node.effects.cgroup import PodCgroup, pod_cgroup
 from podslice.node.kubelet import Kubelet, StartedContainer
 from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.replay.hints import hint_to_json
+from podslice.replay.outcome import failure
 from podslice.state_files.convert import Containers, rewrite
 from podslice.values.cpuset import format_bits, iter_bits
 from podslice.values.errors import StartError, UpstreamDefectError
 from podslice.values.gate_table import gate_states
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 TYPES = ("managers",)
+_OPTION = "new static policy error: "
 _FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
 Json = dict[str, Any]
 
 
-def run(case: Json, quirks: Quirks) -> Json:
+def run(case: Json, quirks: Quirks, release: Release = DEFAULT) -> Json:
     """Return the complete result of one history."""
-    history = RecordedHistory(case, quirks)
+    history = RecordedHistory(case, quirks, release)
     result: Json = {"name": case["name"], "start": history.start()}
     operations = []
     for operation in case.get("ops") or ():
@@ -56,15 +62,19 @@ def run(case: Json, quirks: Quirks) -> Json:
 
 
 class RecordedHistory:
-    def __init__(self, case: Json, quirks: Quirks) -> None:
+    def __init__(self, case: Json, quirks: Quirks, release: Release = DEFAULT) -> None:
         self.case = case
         self.quirks = quirks
+        self.release = release
+        self.shown_memory_file: bytes | None = None
+        """What the recorder shows in place of the memory state file."""
         self.record_hints = bool(case.get("recordHints"))
         self.kubelet = Kubelet(
             msgspec.convert(case["machine"], Machine),
-            _config(case["kubelet"]),
+            _config(case["kubelet"], release),
             quirks,
             devices=_devices(case),
+            release=release,
         )
         self._operations: dict[str, Callable[[Json], Json]] = {
             "admit": self._admit,
@@ -84,12 +94,19 @@ class RecordedHistory:
             self.kubelet.start()
             outcome["ok"] = True
         except StartError as error:
-            outcome.update(ok=False, stage=error.stage, error=error.message)
+            outcome |= self._failure(error)
         outcome.update(self._start_facts(outcome.get("stage")))
         if self.kubelet.running:
             self.kubelet.collect()
         outcome["state"] = self._state()
         return outcome
+
+    def _failure(self, error: StartError) -> Json:
+        """Return why a start failed; of several options that are refused upstream names any."""
+        manager = self.kubelet.manager
+        options = self.kubelet.config.cpu_manager_policy_options
+        others = [one.at_start(_OPTION) for one in option_errors(options, manager.context.gates, self.release)]
+        return {"ok": False, "stage": error.stage, **failure(error.message, [one.message for one in others])}
 
     def _start_facts(self, failed_at: str | None) -> Json:
         manager = self.kubelet.manager
@@ -124,17 +141,19 @@ class RecordedHistory:
             else:
                 kubelet.files[name] = text.encode()
         before = {name: _text(kubelet.files.get(name)) for name in _FILES}
+        if self.shown_memory_file and MEMORY_STATE_FILE not in (operation.get("files") or ()):
+            before[MEMORY_STATE_FILE] = _text(self.shown_memory_file)
         outcome: Json = {"op": "restart", "filesBefore": before}
         try:
             kubelet.restart(
                 machine=msgspec.convert(operation["machine"], Machine) if "machine" in operation else None,
-                config=_config(operation["kubelet"]) if "kubelet" in operation else None,
+                config=_config(operation["kubelet"], self.release) if "kubelet" in operation else None,
                 devices=_devices(operation) if "devices" in operation else None,
                 plugins_ready=bool(operation.get("pluginsReady")),
             )
             outcome["ok"] = True
         except StartError as error:
-            outcome.update(ok=False, stage=error.stage, error=error.message)
+            outcome |= self._failure(error)
         outcome.update(self._start_facts(outcome.get("stage")))
         if kubelet.running:
             outcome.update(self._readmit(operation))
@@ -234,7 +253,7 @@ class RecordedHistory:
         if blocks:
             outcome["podMemoryBlocks"] = _blocks(blocks)
         outcome["containers"] = {
-            name: _container(started) for name, started in kubelet.start_containers(uid, limit).items()
+            name: _container(started, self.release) for name, started in kubelet.start_containers(uid, limit).items()
         }
         return outcome
 
@@ -243,7 +262,7 @@ class RecordedHistory:
         if uid not in self.kubelet.active:
             return {"ok": False, "skipped": "pod is not active"}
         started = self.kubelet.start_container(uid, name)
-        return {"ok": started.started, "containers": {name: _container(started)}}
+        return {"ok": started.started, "containers": {name: _container(started, self.release)}}
 
     def _stop_container(self, operation: Json) -> Json:
         self.kubelet.stop_container(operation["podUID"], operation["container"])
@@ -264,6 +283,7 @@ class RecordedHistory:
         kubelet.save()
         manager = kubelet.manager
         cpu = manager.cpu_manager.state if manager.cpu_manager is not None else None
+        self.shown_memory_file = None
         state: Json = {
             "defaultCPUSet": format_bits(cpu.default if cpu else 0),
             "cpuAssignments": {
@@ -280,7 +300,11 @@ class RecordedHistory:
         # Upstream writes these lists in the random order of a Go map; the recorder says that it sorted them.
         if self._has_several_types():
             state["memoryCheckpointReordered"] = True
-        state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in _FILES)
+            if not kubelet.running and not self.release.has_pod_level_managers:
+                # The recorder shows a refused file with sorted lists, and the checksum of that.
+                self.shown_memory_file = _sort_blocks(kubelet.files[MEMORY_STATE_FILE])
+        state["cpuCheckpoint"] = _text(kubelet.files.get(CPU_STATE_FILE))
+        state["memoryCheckpoint"] = _text(self.shown_memory_file or kubelet.files.get(MEMORY_STATE_FILE))
         metrics = {metric.text: value for metric, value in manager.context.metrics.items() if value}
         if metrics:
             state["metrics"] = metrics
@@ -338,6 +362,16 @@ def _several_types(data: bytes | None, *, pod_level: bool) -> bool:
     return any(blocks is not None and len(blocks) > 1 for blocks in lists)
 
 
+def _sort_blocks(data: bytes) -> bytes:
+    """Return the memory state file with each list of blocks sorted by type, and its checksum."""
+    checkpoint = checkpoint_memory.decode(data, "v1")
+    for named in (checkpoint.entries or {}).values():
+        for name, blocks in (named or {}).items():
+            if named is not None and blocks is not None:
+                named[name] = sorted(blocks, key=attrgetter("type"))
+    return checkpoint_memory.encode(checkpoint, "v1")
+
+
 def _blocks(blocks: Iterable[Block]) -> list[Json]:
     return [block.to_json() for block in blocks]
 
@@ -346,10 +380,10 @@ def _devices(source: Json) -> DeviceInventory:
     return inventory_from_data(source.get("devices") or [])
 
 
-def _config(kubelet: Json) -> KubeletConfig:
+def _config(kubelet: Json, release: Release) -> KubeletConfig:
     """Return the recorded configuration without unknown gates, which the recorder ignored and a kubelet refuses."""
     config = msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
-    gates = {name: on for name, on in config.feature_gates.items() if name in gate_states()}
+    gates = {name: on for name, on in config.feature_gates.items() if name in gate_states(release.minor)}
     return msgspec.structs.replace(config, feature_gates=gates)
 
 
@@ -365,7 +399,7 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
 
 
-def _container(started: StartedContainer) -> Json:
+def _container(started: StartedContainer, release: Release) -> Json:
     outcome: Json = {"started": started.started}
     if started.error:
         outcome["startError"] = started.error
@@ -373,12 +407,13 @@ def _container(started: StartedContainer) -> Json:
         "cpuset": format_bits(started.cpus),
         "cpusetMems": ",".join(map(str, iter_bits(started.memory_nodes))),
         "exclusiveCPUs": format_bits(started.exclusive_cpus),
-        "isolation": started.isolation,
         "hasExclusiveCPUs": started.has_exclusive_cpus,
         "cpuQuotaDisabled": started.cpu_quota_disabled,
         "memoryNUMANodes": list(iter_bits(started.memory_nodes)),
         "memoryBlocks": _blocks(started.memory_blocks),
     }
+    if release.has_pod_level_managers:
+        outcome["isolation"] = started.isolation
     if started.devices:
         outcome["devices"] = started.devices
     return outcome

@@ -11,11 +11,13 @@ from podslice.node.topology.merge import Merger
 from podslice.replay.hints import hint_to_json
 from podslice.values.cpuset import bits_of
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 TYPES = ("mergeHints",)
 
 
-def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
+def run(case: dict[str, Any], quirks: Quirks, release: Release = DEFAULT) -> dict[str, Any]:
     """Return the complete result of one merge case."""
     merger = Merger(
         case["policy"],

@@ -8,12 +8,14 @@ from typing import Any
 from podslice.values.go.gofault import syntax_error
 from podslice.values.quantity import Quantity, QuantityError
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 TYPES = ("quantity", "quantityJSON", "quantityOp")
 Json = dict[str, Any]
 
 
-def run(case: Json, quirks: Quirks) -> Json:
+def run(case: Json, quirks: Quirks, release: Release = DEFAULT) -> Json:
     """Return the complete result of one quantity case."""
     if case["type"] == "quantityOp":
         return {"a": case["a"], "b": case["b"], "type": case["type"], "result": _operations(case["a"], case["b"])}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -17,15 +18,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.replay.outcome import ONE_OF
 from podslice.values.errors import InputError, UpstreamDefectError
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT, parse_release
 
 Json = dict[str, Any]
 
 _MODULES = ("managers", "take", "hints", "merge", "checkpoint", "quantity", "cpuset", "api.run")
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, msgspec.ValidationError)
 _LONGEST_LINE = 8 << 20
-_RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {}
+_RELEASE_NAME = re.compile(r"(?<![\d.])1\.[2-9]\d(?!\d)")
+_RUNNERS: dict[str, Callable[[Json, Quirks, Release], Json]] = {}
 
 
 class ReplayedCase(NamedTuple):
@@ -74,6 +79,16 @@ def _parse_line(line: str, path: Path, number: int) -> Json:
     return record
 
 
+def release_of(file: Path, case: Json) -> Release:
+    """Return the release that recorded a case: the one it states as `kubernetes`, else the one in the name of its file
+    or folder. Raises `InputError` for one that is not known."""
+    stated = case.get("kubernetes")
+    if stated is not None:
+        return parse_release(str(stated))
+    named = _RELEASE_NAME.search(f"{file.resolve().parent.name}/{file.name}")
+    return parse_release(named[0]) if named else DEFAULT
+
+
 def case_type(case: Json) -> str:
     """Return the type of a case. Node histories have no `type`, API-level pods may lack it."""
     if "type" in case:
@@ -81,7 +96,7 @@ def case_type(case: Json) -> str:
     return "managers" if "machine" in case and "kubelet" in case else "pod"
 
 
-def runner(kind: str) -> Callable[[Json, Quirks], Json]:
+def runner(kind: str) -> Callable[[Json, Quirks, Release], Json]:
     """Return the function that runs cases of a type. Raises `InputError` for unknown types."""
     if not _RUNNERS:
         for name in _MODULES:
@@ -93,12 +108,12 @@ def runner(kind: str) -> Callable[[Json, Quirks], Json]:
         raise InputError(f"unknown case type {kind!r}", remedy=f"use one of: {', '.join(sorted(_RUNNERS))}") from None
 
 
-def run_case(case: Json, quirks: Quirks) -> Json:
-    """Return our outcome of one case, in the recording's shape; `{"defect": name}` where upstream would hang or crash.
-    Raises `InputError` for a case that is not as FORMAT.md describes it."""
+def run_case(case: Json, quirks: Quirks, release: Release = DEFAULT) -> Json:
+    """Return our outcome of one case on a kubelet of `release`, in the recording's shape; `{"defect": name}` where
+    upstream would hang or crash. Raises `InputError` for a case that is not as FORMAT.md describes it."""
     run = runner(case_type(case))
     try:
-        return run(case, quirks)
+        return run(case, quirks, release)
     except UpstreamDefectError as defect:
         return {"defect": defect.name}
     except _MALFORMED as error:
@@ -106,12 +121,12 @@ def run_case(case: Json, quirks: Quirks) -> Json:
         raise InputError(problem, path=f"case {case.get('name', '')!r}", remedy="see vectors/FORMAT.md") from error
 
 
-def compare(record: Json, quirks: Quirks) -> ReplayedCase:
+def compare(record: Json, quirks: Quirks, release: Release = DEFAULT) -> ReplayedCase:
     """Run one recorded case and compare."""
     case, expected = record["case"], record["result"]
     if not isinstance(expected, dict):
         raise InputError("has a result that is not an object", path=f"case {case.get('name', '')!r}")
-    actual = run_case(case, quirks)
+    actual = run_case(case, quirks, release)
     name, kind = str(case.get("name", case.get("in", ""))), case_type(case)
     defect = find_declared_defect(expected, actual)
     if defect:
@@ -145,6 +160,8 @@ def first_difference(expected: Any, actual: Any, path: str = "") -> str:
         if "panic" in expected and "defect" in actual:
             return ""
         for key in [*expected, *(k for k in actual if k not in expected)]:
+            if key == ONE_OF or (key == "error" and expected[key] in actual.get(ONE_OF, ())):
+                continue
             here = f"{path}.{key}" if path else str(key)
             if key not in actual:
                 return f"{here}: missing, expected {_short(expected[key])}"
@@ -177,6 +194,6 @@ def _short(value: Any, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def compare_all(records: Iterable[Json], quirks: Quirks) -> list[ReplayedCase]:
+def compare_all(records: Iterable[Json], quirks: Quirks, release: Release = DEFAULT) -> list[ReplayedCase]:
     """Compare a batch; the unit of work of one process."""
-    return [compare(record, quirks) for record in records]
+    return [compare(record, quirks, release) for record in records]

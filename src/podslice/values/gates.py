@@ -1,12 +1,15 @@
-"""Feature gates of Kubernetes 1.36 that change what the resource managers do (cpu-topology 3.2;
-pod-level-resources 0): defaults, maturity, locks and dependencies, and the errors of a wrong setting."""
+"""Feature gates that change what the resource managers do (cpu-topology 3.2; pod-level-resources 0): defaults,
+maturity, locks and dependencies in each release, and the errors of a wrong setting."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
-from podslice.values.gate_table import NEWEST, gate_dependencies, gate_states, unknown_gate_hint
+from podslice.values.gate_table import gate_dependencies, gate_states, is_gate, last_state, unknown_gate_hint
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 
 class Gate(NamedTuple):
@@ -57,6 +60,21 @@ GATES: dict[str, Gate] = {
     "TopologyManagerPolicyOptions": Gate(True, locked=True),
     "WindowsCPUAndMemoryAffinity": Gate(False, _ALPHA),
 }
+"""The gates that code reads, as 1.36 has them; `gates_of` has those of another release."""
+_GONE = ("MemoryManager",)
+"""Gates that code reads, and that 1.36 no longer has."""
+
+
+@cache
+def gates_of(minor: int = DEFAULT.minor) -> dict[str, Gate | None]:
+    """Return the gates that code reads as 1.`minor` has them; None for those that it does not know by name."""
+    if minor == DEFAULT.minor:
+        return {**GATES, **dict.fromkeys(_GONE)}
+    states = gate_states(minor)
+    return {
+        name: Gate(*states[name]) if name in states else gate if gate is not None and gate.later else None
+        for name, gate in {**GATES, **dict.fromkeys(_GONE)}.items()
+    }
 
 
 def join_errors(problems: Sequence[str]) -> str:
@@ -92,18 +110,27 @@ class FeatureGates(dict[str, bool]):
 
     @classmethod
     def from_overrides(
-        cls, overrides: Mapping[str, bool], *, fixes: Collection[str] = (), other_gates_allowed: bool = True
+        cls,
+        overrides: Mapping[str, bool],
+        *,
+        fixes: Collection[str] = (),
+        other_gates_allowed: bool = True,
+        release: Release = DEFAULT,
     ) -> FeatureGates:
-        """Return the defaults with `overrides`. Raises `GateError` for a locked gate or an unmet dependency.
+        """Return the defaults of a release with `overrides`. Raises `GateError` for a locked gate or an unmet
+        dependency.
 
-        `fixes` names the later gates that exist (`later_gates`); the others are off, and unknown by name. Gates that do
-        not matter here are listed in `unknown`. With `other_gates_allowed` False, gates of Kubernetes that do not
-        matter here are checked for their locks, and those that no component has are refused.
+        `fixes` names the later gates that exist (`later_gates`); the others are off, and unknown by name. So are the
+        gates of later releases; a gate that is gone has the default it had last. Gates that do not matter here are
+        listed in `unknown`. With `other_gates_allowed` False, gates of Kubernetes that do not matter here are checked
+        for their locks, and those that no component has are refused.
         """
-        known = {name: gate for name, gate in GATES.items() if not gate.later or name in fixes}
-        effective = {name: gate.default and name in known for name, gate in GATES.items()}
+        minor = release.minor
+        every = gates_of(minor)
+        known = {name: gate for name, gate in every.items() if gate and (not gate.later or name in fixes)}
+        effective = {name: known[name].default if name in known else _has_become(name, minor) for name in every}
         if not other_gates_allowed:
-            check_gates(overrides, besides=known)
+            check_gates(overrides, minor, besides=known)
         unknown = []
         for name, value in sorted(overrides.items()):
             gate = known.get(name)
@@ -125,8 +152,14 @@ class FeatureGates(dict[str, bool]):
                     if gate.stage == stage and name not in overrides
                 }
         # Dependencies are checked on all gates of Kubernetes, also on those that no manager reads.
-        _check_dependencies(all_gates(overrides) | {name: effective[name] for name in known})
+        _check_dependencies(all_gates(overrides, minor) | {name: effective[name] for name in known}, minor)
         return cls(effective, tuple(unknown))
+
+
+def _has_become(name: str, minor: int) -> bool:
+    """Whether the feature of a gate that 1.`minor` does not have is on: it has become part of Kubernetes."""
+    last = last_state(name, minor)
+    return last is not None and last.default
 
 
 def with_pod_level(gates: Mapping[str, bool]) -> FeatureGates:
@@ -140,36 +173,40 @@ def _locked_message(name: str, *, value: bool) -> str:
     return f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[not value]}"
 
 
-def check_gates(overrides: Mapping[str, bool], minor: int = NEWEST, *, besides: Collection[str] = ()) -> None:
+def check_gates(overrides: Mapping[str, bool], minor: int = DEFAULT.minor, *, besides: Collection[str] = ()) -> None:
     """Raise `GateError` for every gate that Kubernetes 1.`minor` does not have or locks; gates in `besides` are known
-    too. Upstream reports only the first it meets."""
+    too. Upstream reports only the first it meets.
+
+    The table has every gate of the default release. Of the others it may lack some that client libraries register, so a
+    name that no release in it has passes there.
+    """
     states = gate_states(minor)
     problems, hints = [], []
     for name, value in sorted(overrides.items()):
         if name in states and states[name].locked and value != states[name].default:
             problems.append(_locked_message(name, value=value))
             hints.append("remove it")
-        elif name not in states and name not in besides:
+        elif name not in states and name not in besides and (minor == DEFAULT.minor or is_gate(name)):
             problems.append(f"unrecognized feature gate: {name}")
             hints.append(unknown_gate_hint(name, minor))
     if problems:
         raise GateError(*problems, hint="; ".join(dict.fromkeys(hints)))
 
 
-def all_gates(overrides: Mapping[str, bool]) -> dict[str, bool]:
-    """Return every gate of 1.36 by name: as `overrides` sets it or its stage, else its default."""
+def all_gates(overrides: Mapping[str, bool], minor: int = DEFAULT.minor) -> dict[str, bool]:
+    """Return every gate of 1.`minor` by name: as `overrides` sets it or its stage, else its default."""
     effective = {}
     groups = {_ALPHA: overrides.get("AllAlpha"), _BETA: overrides.get("AllBeta")}
-    for name, state in gate_states().items():
+    for name, state in gate_states(minor).items():
         group = groups.get(state.stage)
         effective[name] = overrides.get(name, state.default if group is None else group)
     return effective
 
 
-def _check_dependencies(effective: Mapping[str, bool]) -> None:
+def _check_dependencies(effective: Mapping[str, bool], minor: int) -> None:
     unmet = {
         name: missing
-        for name, needed in gate_dependencies().items()
+        for name, needed in gate_dependencies(minor).items()
         if effective[name] and (missing := [other for other in needed if not effective[other]])
     }
     if unmet:
@@ -182,17 +219,17 @@ def _check_dependencies(effective: Mapping[str, bool]) -> None:
         )
 
 
-def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
+def dependents_to_disable(overrides: Mapping[str, bool], minor: int = DEFAULT.minor) -> tuple[str, ...]:
     """Return, sorted, the gates that are on by default, not named in `overrides`, and need a gate that `overrides`
     turns off.
 
     A component does not start until these are off too.
     """
-    states = gate_states()
+    states = gate_states(minor)
     return tuple(
         sorted(
             name
-            for name, needed in gate_dependencies().items()
+            for name, needed in gate_dependencies(minor).items()
             if states[name].default and name not in overrides and any(overrides.get(other) is False for other in needed)
         )
     )

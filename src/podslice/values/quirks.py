@@ -1,17 +1,19 @@
-"""Upstream's named defects, and the two profiles that switch them on or off.
+"""Upstream's named defects, and the profiles that switch them on or off.
 
 A quirk is a behaviour of Kubernetes v1.36.2 that docs/spec lists as a defect. Profile `kubelet-1.36` has all
-of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. Every field here is
-a row of docs/deviations.md (a test compares them). Code reads `quirks.<name>`; nothing else knows about profiles.
+of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. A kubelet of another
+release has those that its release has. Every field here is a row of docs/deviations.md (a test compares them). Code
+reads `quirks.<name>`; nothing else knows about profiles.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
 from podslice.values.errors import InputError
+from podslice.values.releases.release import Release
 
 
 class Quirks(msgspec.Struct, frozen=True):
@@ -195,6 +197,37 @@ class Quirks(msgspec.Struct, frozen=True):
     """`resource_manager_allocations_total` counts containers that share and pods that are refused."""
     amounts_wrap: bool = False
     """An amount that 64 bits do not hold counts as another amount: `cpu: 8E` as 0."""
+
+
+class Life(NamedTuple):
+    """The minor versions of Kubernetes 1.x that have a quirk: from `since`, and before `until`."""
+
+    since: int = 0
+    until: int = 1000
+
+    def __contains__(self, minor: object) -> bool:
+        return isinstance(minor, int) and self.since <= minor < self.until
+
+
+LIVES = {
+    # Nothing acts on pod-level resources before 1.36.
+    "pod_allocation_repeats": Life(since=36),
+    "pod_entries_stay_lost": Life(since=36),
+    "shared_containers_need_memory": Life(since=36),
+    "memory_budget_wraps": Life(since=36),
+    "assignment_metrics_drift": Life(since=36),
+    "pod_pool_is_listed": Life(since=36, until=37),
+    "empty_resources_hide_containers": Life(until=37),
+    "pod_limits_not_defaulted": Life(until=37),
+    "amounts_wrap": Life(until=38),
+}
+"""When a quirk began or ended, where that is known; the others are in every release."""
+
+
+def quirks_of(release: Release) -> Quirks:
+    """Return the quirks that a release has."""
+    always = Life()
+    return Quirks(**{name: release.minor in LIVES.get(name, always) for name in Quirks.__struct_fields__})
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

@@ -30,6 +30,8 @@ from podslice.scheduling.predicates import OtherPods, PodOnNode
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, Refusal, StartError, UpstreamDefectError
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 Standing = tuple[tuple[bool, bool], ...]
 """The Topology Manager's judgement of what a pod holds: (would be admitted, is preferred), by container or once."""
@@ -72,9 +74,12 @@ class Trial:
         devices: DeviceInventory | None = None,
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
+        release: Release = DEFAULT,
     ) -> Trial:
         """Start an empty node. Raises `StartError`."""
-        kubelet = Kubelet(machine, config, quirks, devices=devices, predicates=predicates, policy=policy)
+        kubelet = Kubelet(
+            machine, config, quirks, devices=devices, predicates=predicates, policy=policy, release=release
+        )
         kubelet.start()
         return cls(kubelet)
 

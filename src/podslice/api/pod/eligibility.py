@@ -25,6 +25,8 @@ from podslice.api.pod.mixed import MixedShare
 from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.values.golang import U64, wrap_int64
 from podslice.values.quantity import Quantity
+from podslice.values.releases.release import PodLevelPods, Release
+from podslice.values.releases.table import DEFAULT
 
 _INT64 = 1 << 63
 _NANO = 10**9
@@ -132,19 +134,20 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         unmanaged: bool = False,
         mixed: Mapping[str, MixedShare] = NO_MIXED_SHARES,
         hides_smt: frozenset[str] = frozenset(),
+        release: Release = DEFAULT,
     ) -> AdmissionPod:
         """Return the managers' view of `pod` under the given feature gates.
 
         - `unmanaged`: as if PodLevelResourceManagers were off
         - `mixed`: containers with exclusive and shared CPUs, where they may own some
         - `hides_smt`: containers that run on one thread of each of their cores
+        - `release`: that of the kubelet
         """
         qos = pod_qos(pod, gates)
         pod_level = is_pod_level_resources_set(pod)
-        # The managers act on pod-level resources only with both gates on, else they ignore the pod (cpu-topology 5.4).
         managers_on = gates["PodLevelResourceManagers"] and not unmanaged
         managed = pod_level and managers_on
-        ignored = pod_level and not (managers_on and gates["PodLevelResources"])
+        ignored = pod_level and _are_ignored(release.pod_level_pods, gates, managers_on=managers_on)
         if ignored:
             mixed = NO_MIXED_SHARES
         annotations = pod.metadata.annotations
@@ -177,6 +180,14 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             hides_smt=bool(hides_smt) and any(one.hides_smt for one in containers),
             holds_claim=pod.metadata.uid.startswith(HOLDER_PREFIX),
         )
+
+
+def _are_ignored(rule: PodLevelPods, gates: Mapping[str, bool], *, managers_on: bool) -> bool:
+    """Whether the managers leave pods with pod-level resources alone."""
+    if rule == "ignored":
+        # The managers act on them only with both gates on (cpu-topology 5.4).
+        return not (managers_on and gates["PodLevelResources"])
+    return rule == "ignored with the gate" and gates["PodLevelResources"]
 
 
 def claimed_resources(pod: Pod, container: str, gates: Mapping[str, bool]) -> frozenset[str]:

@@ -72,7 +72,10 @@ class NodeKind:
         """Return the least that such pods need of a node of this kind."""
         known = self._needs.get(signature.number)
         if known is None:
-            pod = make_admission_pod(self.rules.policy, default_pod(signature.pod, self.rules.gates), self.rules.gates)
+            rules = self.rules
+            pod = make_admission_pod(
+                rules.policy, default_pod(signature.pod, rules.gates), rules.gates, release=rules.release
+            )
             known = self._needs[signature.number] = needs_of(self.rules, self.pools, self._node, pod)
         return known
 

@@ -64,7 +64,8 @@ def place_in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Seque
 
 def _units(rules: NodeRules, state: NodeState, pod: Pod) -> Iterator[_Unit]:
     """Yield the containers of a pod that own resources."""
-    admission = make_admission_pod(rules.policy, default_pod(with_default_uid(pod), rules.gates), rules.gates)
+    given = default_pod(with_default_uid(pod), rules.gates)
+    admission = make_admission_pod(rules.policy, given, rules.gates, release=rules.release)
     if admission.managed:
         return
     for container in admission.containers:

@@ -87,7 +87,7 @@ def _filter_requests(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], li
     merger = one.rules.merger
     if merger is None or not merger.single_numa_node:
         return None
-    pod = make_admission_pod(one.rules.policy, shape.pod, one.rules.gates)
+    pod = make_admission_pod(one.rules.policy, shape.pod, one.rules.gates, release=one.rules.release)
     if pod.qos == BEST_EFFORT and not any(container.limits for container in pod.containers):
         return None
     if one.rules.config.topology_manager_scope == "pod":

@@ -23,6 +23,7 @@ from podslice.values.errors import StartError, StartKind, UpstreamDefectError
 from podslice.values.go.godump import is_data_file
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.golang import U64, quote
+from podslice.values.releases.release import StateFiles
 
 _CPU_STAGE, _MEMORY_STAGE = "startCPUManager", "startMemoryManager"
 REMEDY = "undo the change of machine, policy or reservation, or repair the file: podslice state repair"
@@ -50,16 +51,21 @@ def restore_cpu_state(
     containers: Mapping[str, tuple[str, str]],
     path: str,
     trust_zero: bool = True,
+    formats: StateFiles = "v3",
 ) -> CPUState:
     """Return the state of a state file, or a new one without a file (cpu-topology 8.5).
 
     `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Without `trust_zero` a checksum of
-    0, which upstream accepts in older formats, is refused, and V4 is read as V4. Raises `StartError`.
+    0, which upstream accepts in older formats, is refused, and V4 is read as V4. `formats`: those that the release
+    reads (`Release.state_files`). Raises `StartError`.
     """
     if data is None:
         return CPUState()
     try:
-        if not trust_zero and is_data_file(data):
+        if formats == "v2":
+            older = checkpoint_cpu.load_oldest_first(data, containers, trust_zero=trust_zero)
+            return adopt_cpu(older, policy_name)
+        if (formats == "v4" or not trust_zero) and is_data_file(data):
             return adopt_cpu(checkpoint_data.CPU_V4.load(data, pod_level=pod_level), policy_name)
         checkpoint = checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero)
         return adopt_cpu(checkpoint, policy_name)
@@ -149,12 +155,20 @@ def _q(cpus: Bits) -> str:
 
 
 def restore_memory_state(
-    data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
+    data: bytes,
+    *,
+    policy_name: str,
+    pod_level: bool,
+    path: str,
+    trust_zero: bool = True,
+    formats: StateFiles = "v3",
 ) -> MemoryCheckpoint:
-    """Return the content of a state file. Without `trust_zero` a checksum of 0, which upstream accepts in V1, is
-    refused, and V3 is read as V3. Raises `StartError`."""
+    """Return the content of a state file. Without `trust_zero` a checksum of 0, which upstream accepts in V1 from 1.36
+    on, is refused, and V3 is read as V3. `formats` as in `restore_cpu_state`. Raises `StartError`."""
     try:
-        if not trust_zero and is_data_file(data):
+        if formats == "v2":
+            return adopt_memory(checkpoint_memory.load_only_version(data), policy_name)
+        if (formats == "v4" or not trust_zero) and is_data_file(data):
             return adopt_memory(checkpoint_data.MEMORY_V3.load(data, pod_level=pod_level), policy_name)
         return adopt_memory(checkpoint_memory.load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
     except CheckpointError as error:

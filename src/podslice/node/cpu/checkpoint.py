@@ -195,6 +195,7 @@ def _format(name: str, entries: GoMap, **more: GoMap) -> GoStruct:
 FORMATS = {
     "v1": _format("CPUManagerCheckpointV1", _TEXTS),
     "v2": _format("CPUManagerCheckpointV2", GoMap(_KIND, _TEXTS)),
+    "v2-newest": _format("CPUManagerCheckpoint", GoMap(_KIND, _TEXTS)),
     "v3": _format(
         "CPUManagerCheckpoint", GoMap(_KIND, _TEXTS), podEntries=GoMap("state.PodCPUAssignments", _POD_ENTRY)
     ),
@@ -202,7 +203,8 @@ FORMATS = {
 
 
 def decode(data: bytes, version: str, partial: CPUCheckpoint | None = None) -> CPUCheckpoint:
-    """Read a file as `version` (v1, v2, v3), without looking at the checksum.
+    """Read a file as `version` (v1, v2, v3; v2-newest: V2 under the name it had before there was V3), without looking
+    at the checksum.
 
     Raises `CheckpointError` with Go's text. What could be read before an error is left in `partial`.
     """
@@ -247,10 +249,25 @@ def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_ze
         raise CheckpointError(CORRUPT)
 
 
+def load_oldest_first(data: bytes, containers: Mapping[str, tuple[str, str]], *, trust_zero: bool) -> CPUCheckpoint:
+    """Read a file as kubelets up to 1.35 do: as V1, then as V2.
+
+    `containers` and `trust_zero` as in `load`. Raises `CheckpointError`; the error of V2 is the one reported.
+    """
+    try:
+        checkpoint = decode(data, "v1")
+        verify(checkpoint, "v1", pod_level=True, trust_zero=trust_zero)
+    except CheckpointError:
+        checkpoint = decode(data, "v2-newest")
+        verify(checkpoint, "v2", pod_level=True, trust_zero=trust_zero)
+        return checkpoint
+    return migrate_v1(checkpoint, containers, problem="error migrating v1 checkpoint state to v2 checkpoint state")
+
+
 def load(
     data: bytes, *, pod_level: bool, containers: Mapping[str, tuple[str, str]], trust_zero: bool = True
 ) -> CPUCheckpoint:
-    """Read a file as a kubelet does: the gate's version first, then older ones, migrating (cpu-topology 8.5).
+    """Read a file as a kubelet 1.36 does: the gate's version first, then older ones, migrating (cpu-topology 8.5).
 
     `containers` maps the runtime's container ids to (pod UID, name), for V1; `trust_zero` as in `verify`. Raises
     `CheckpointError`; the error of the oldest version is the one reported.
@@ -277,16 +294,19 @@ def load(
     return checkpoint
 
 
-def migrate_v1(checkpoint: CPUCheckpoint, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
-    """Turn entries by container id into entries by pod and container. Raises `CheckpointError` for an unknown id."""
+def migrate_v1(
+    checkpoint: CPUCheckpoint,
+    containers: Mapping[str, tuple[str, str]],
+    *,
+    problem: str = "failed to migrate checkpoint from v1 to v2",
+) -> CPUCheckpoint:
+    """Turn entries by container id into entries by pod and container. Raises `CheckpointError`, which says `problem`,
+    for an unknown id."""
     entries: dict[str, dict[str, str]] = {}
     for container_id, cpus in (checkpoint.entries_v1 or {}).items():
         reference = containers.get(container_id)
         if reference is None:
-            raise CheckpointError(
-                f"failed to migrate checkpoint from v1 to v2: containerID '{container_id}' "
-                "not found in initial containers list"
-            )
+            raise CheckpointError(f"{problem}: containerID '{container_id}' not found in initial containers list")
         pod, name = reference
         entries.setdefault(pod, {})[name] = cpus
     checkpoint.entries = dict(entries)

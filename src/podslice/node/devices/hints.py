@@ -19,12 +19,16 @@ class Coverage:
     """The NUMA nodes of the listed devices of one resource.
 
     `on_node` maps NUMA ids to the devices on them (a device with several nodes appears under each; ids need not exist
-    on the machine); `machine_nodes` are the machine's NUMA ids in machine order.
+    on the machine); `machine_nodes` are the machine's NUMA ids in machine order. Hints are sets of the nodes that have
+    devices, with `everywhere` of all nodes.
     """
 
-    def __init__(self, on_node: Mapping[int, Bits], machine_nodes: tuple[int, ...]) -> None:
+    def __init__(
+        self, on_node: Mapping[int, Bits], machine_nodes: tuple[int, ...], *, everywhere: bool = False
+    ) -> None:
         self.on_node = on_node
-        self.nodes = tuple(sorted(set(on_node) & set(machine_nodes))) or machine_nodes
+        having = () if everywhere else tuple(sorted(set(on_node) & set(machine_nodes)))
+        self.nodes = having or machine_nodes
         self._places = tuple((node, on_node.get(node, 0)) for node in self.nodes)
         self._mask = bits_of(self.nodes)
         self._sizes: dict[int, Size] = {}

@@ -97,8 +97,15 @@ class DeviceManager:
         if content is None:
             self.state = DeviceState(running=frozenset(running))
         else:
-            self.state = DeviceState.restore(content, self.machine_nodes, running, now=now)
+            self.state = DeviceState.restore(
+                content, self.machine_nodes, running, now=now, everywhere=self._hints_everywhere
+            )
         self.filed = self.file_content
+
+    @property
+    def _hints_everywhere(self) -> bool:
+        """Whether hints are sets of all NUMA nodes, also of those without devices."""
+        return not self.context.release.device_hints_on_nodes_with_devices
 
     # Plugins and their lists
 
@@ -131,7 +138,7 @@ class DeviceManager:
         return device_capacity(self.state.pools)._replace(removed=removed)
 
     def _pool(self, resource: str) -> DevicePool:
-        return self.state.pools.get(resource) or DevicePool.on(self.machine_nodes)
+        return self.state.pools.get(resource) or DevicePool.on(self.machine_nodes, everywhere=self._hints_everywhere)
 
     # The checkpoint
 

@@ -25,7 +25,8 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     `known`: devices of the plugin's last list. `healthy`, `unhealthy`: their health as counted now. `registered`: the
     resource is one of the node's device resources. `stopped_at`: when the plugin disconnected, in seconds, None while
-    it serves. `position`: bit positions by id, `numa`: NUMA ids by position.
+    it serves. `position`: bit positions by id, `numa`: NUMA ids by position. `everywhere`: hints are sets of
+    all NUMA nodes, also of those without devices.
     """
 
     machine_nodes: tuple[int, ...]
@@ -40,11 +41,12 @@ class DevicePool(msgspec.Struct, frozen=True):
     stopped_at: float | None = None
     position: dict[str, int] = {}
     numa: dict[int, tuple[int, ...]] = {}
+    everywhere: bool = False
 
     @classmethod
-    def on(cls, machine_nodes: tuple[int, ...]) -> DevicePool:
+    def on(cls, machine_nodes: tuple[int, ...], *, everywhere: bool = False) -> DevicePool:
         """Return the pool of a resource that no plugin has listed yet."""
-        return cls(machine_nodes, Coverage({}, machine_nodes))
+        return cls(machine_nodes, Coverage({}, machine_nodes, everywhere=everywhere), everywhere=everywhere)
 
     # Ids and bits
 
@@ -101,7 +103,7 @@ class DevicePool(msgspec.Struct, frozen=True):
                 on_node[node] = on_node.get(node, 0) | 1 << position
         return replace(
             pool,
-            coverage=Coverage(on_node, self.machine_nodes),
+            coverage=Coverage(on_node, self.machine_nodes, everywhere=self.everywhere),
             known=known,
             with_topology=with_topology,
             healthy=healthy,
@@ -112,7 +114,11 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     def on_machine(self, machine_nodes: tuple[int, ...]) -> DevicePool:
         """Return the same devices on a machine with these NUMA nodes."""
-        return replace(self, machine_nodes=machine_nodes, coverage=Coverage(self.coverage.on_node, machine_nodes))
+        return replace(
+            self,
+            machine_nodes=machine_nodes,
+            coverage=Coverage(self.coverage.on_node, machine_nodes, everywhere=self.everywhere),
+        )
 
     def with_plugin(self, plugin: DevicePlugin) -> DevicePool:
         """Return the pool served by this plugin."""

@@ -112,11 +112,12 @@ class DeviceState(msgspec.Struct, frozen=True):
         running: Iterable[tuple[str, str]] = (),
         *,
         now: float = 0.0,
+        everywhere: bool = False,
     ) -> DeviceState:
         """Return the state of a restored checkpoint (memory-device 2.11, 2.12).
 
         `running` names the (pod UID, container) the runtime reports as running; `now` in seconds, any origin. Entries
-        whose response does not parse are skipped.
+        whose response does not parse are skipped. `everywhere` as in `DevicePool`.
         """
         pools: dict[str, DevicePool] = {}
         records: Records = {}
@@ -126,13 +127,15 @@ class DeviceState(msgspec.Struct, frozen=True):
             except ResponseError:
                 continue
             ids = [name for names in entry.by_node.values() for name in names]
-            pool = pools.get(entry.resource) or DevicePool.on(machine_nodes)
+            pool = pools.get(entry.resource) or DevicePool.on(machine_nodes, everywhere=everywhere)
             pool = pools[entry.resource] = pool.with_ids(ids)
             held = HeldDevices(pool.bits(ids), entry.by_node, response)
             records.setdefault(entry.pod, {}).setdefault(entry.container, {})[entry.resource] = held
         # A resource of the checkpoint counts as registered until its plugin has been away for the grace period.
         for resource in content.registered:
-            pools[resource] = (pools.get(resource) or DevicePool.on(machine_nodes)).await_plugin(now)
+            pools[resource] = (pools.get(resource) or DevicePool.on(machine_nodes, everywhere=everywhere)).await_plugin(
+                now
+            )
         return cls(pools, {}, records, records, {}, frozenset(running)).recount()
 
 

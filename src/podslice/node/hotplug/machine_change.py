@@ -20,7 +20,7 @@ from podslice.machine.delta import (
     without_cpus,
 )
 from podslice.machine.model import CPUTopology, Machine, TopologyError, cpu_topology
-from podslice.node.container import ContainerManager, make_merger
+from podslice.node.container import ContainerManager, make_merger, topology_options
 from podslice.node.context import EXCLUSIVE, SHARED_POOL
 from podslice.node.cpu.resize import ResizePicker
 from podslice.node.cpu.state import CPUState, OwnCPUs
@@ -54,7 +54,13 @@ def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
         cpu=_cpu_rules(rules, machine, topology),
         memory=replace(rules.memory, machine=machine),
         machine_nodes=tuple(node.id for node in machine.nodes),
-        merger=make_merger(machine, rules.config, rules.quirks, rules.policy),
+        merger=make_merger(
+            machine,
+            rules.config,
+            topology_options(rules.config, rules.gates, rules.release),
+            rules.quirks,
+            rules.policy,
+        ),
     )
 
 

@@ -282,13 +282,14 @@ _POD_ENTRIES = GoMap("state.PodMemoryAssignments", GoStruct("state.PodEntry", {"
 _EMPTY = frozenset({"machineState", "entries", "podEntries"})
 FORMATS = {
     "v1": GoStruct("state.MemoryManagerCheckpointV1", _FIELDS, _EMPTY),
+    "v1-only": GoStruct("state.MemoryManagerCheckpoint", _FIELDS, _EMPTY),
     "v2": GoStruct("state.MemoryManagerCheckpoint", {**_FIELDS, "podEntries": _POD_ENTRIES}, _EMPTY),
 }
 
 
 def decode(data: bytes, version: str = "v2", partial: MemoryCheckpoint | None = None) -> MemoryCheckpoint:
-    """Read a file as `version` (v1, v2) without checking the checksum. Raises `CheckpointError` with Go's text; what
-    could be read before an error is left in `partial`."""
+    """Read a file as `version` (v1, v2; v1-only: V1 under the name it had before there was V2) without checking the
+    checksum. Raises `CheckpointError` with Go's text; what could be read before an error is left in `partial`."""
     checkpoint = partial if partial is not None else MemoryCheckpoint()
     fields = zero(FORMATS[version])
     try:
@@ -347,6 +348,14 @@ def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust
         names.append("MemoryManagerCheckpointV1")
     if all(fnv1a(dump_text(checkpoint, version, name)) != checkpoint.checksum for name in names):
         raise CheckpointError(CORRUPT)
+
+
+def load_only_version(data: bytes) -> MemoryCheckpoint:
+    """Read a file as kubelets up to 1.35 do, which have one version and accept no checksum of 0. Raises
+    `CheckpointError`."""
+    checkpoint = decode(data, "v1-only")
+    verify(checkpoint, "v1", pod_level=True, trust_zero=False)
+    return checkpoint
 
 
 def load(data: bytes, *, pod_level: bool, trust_zero: bool = True) -> MemoryCheckpoint:

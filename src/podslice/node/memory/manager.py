@@ -78,7 +78,9 @@ class MemoryManager:
     ) -> None:
         """Begin with a state file, or without one (memory-device 1.13.2, 1.14); `tracks`: on a machine whose memory
         changed the ledgers are rebuilt. Raises `StartError`."""
-        found = restore_state(self.rules, data, containers, path, self.context.quirks, tracks=tracks)
+        found = restore_state(
+            self.rules, data, containers, path, self.context.quirks, self.context.release, tracks=tracks
+        )
         self.state, self.rules = found.state, found.rules
         self.filed = self.file_content if found.as_filed else None
 

@@ -22,6 +22,7 @@ from podslice.node.rules import MemoryRules
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 from podslice.values.golang import U64
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
 from podslice.values.tables import ContainerIds, container_ids, drop, drop_first, drop_in, put, put_in
 
 Blocks = tuple[Block, ...]
@@ -264,6 +265,7 @@ def restore_state(
     containers: Mapping[str, tuple[str, str]],
     path: str,
     quirks: Quirks,
+    release: Release,
     *,
     tracks: bool = False,
 ) -> Restored:
@@ -277,6 +279,7 @@ def restore_state(
             pod_level=rules.pod_level,
             path=path,
             trust_zero=quirks.zero_checksum_is_trusted,
+            formats=release.state_files,
         )
     before = dict(checkpoint.machine_state or {})
     if rules.static and tracks and before:

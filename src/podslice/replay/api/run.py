@@ -8,6 +8,8 @@ from typing import Any
 from podslice.replay.api import change, cluster, limits, node, server
 from podslice.replay.api.case import ABSENT, ApiCase, Json
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 TYPES = ("pod", "gates", "cpuconv", "eviction")
 
@@ -28,7 +30,7 @@ RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {
 """Types that are not pods."""
 
 
-def run(case: Json, quirks: Quirks) -> Json:
+def run(case: Json, quirks: Quirks, release: Release = DEFAULT) -> Json:
     """Return the complete result of one case."""
     if case.get("type") in RUNNERS:
         return RUNNERS[case["type"]](case, quirks)

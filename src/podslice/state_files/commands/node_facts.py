@@ -8,14 +8,13 @@ import msgspec
 
 from podslice.advise.trial.trial import Trial
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.policy_options import OptionError, parse_cpu_policy_options
 from podslice.config.reservation import parse_reserved_memory
 from podslice.machine.model import Machine
-from podslice.node.container import refused_gates_error
 from podslice.state_files.consequence import NodeFacts
-from podslice.values.gate_table import NEWEST, OLDEST, gate_states
-from podslice.values.gates import GATES, FeatureGates, GateError, check_gates
-from podslice.values.quirks import KUBELET_1_36
+from podslice.values.gate_table import gate_states
+from podslice.values.gates import GATES
+from podslice.values.quirks import quirks_of
+from podslice.values.releases.table import DEFAULT, RELEASES
 
 
 def node_facts(
@@ -23,15 +22,16 @@ def node_facts(
     config: KubeletConfig,
     containers: Mapping[str, tuple[str, str]] | None = None,
     *,
-    minor: int = NEWEST,
+    minor: int = DEFAULT.minor,
 ) -> NodeFacts:
     """Return the facts against which a kubelet 1.`minor` with this configuration checks its files (`NodeFacts`).
 
     Raises `StartError` where the kubelet would not start even without files.
     """
-    if minor != NEWEST:
-        config = _as_of(config, minor)
-    view = Trial.start(machine, config, KUBELET_1_36).view
+    release = RELEASES.get(minor)
+    if release is None:
+        release, config = DEFAULT, _without_other_gates(config)
+    view = Trial.start(machine, config, quirks_of(release), release=release).view
     memory = parse_reserved_memory(config, machine, view.reservation) if view.binds_memory else None
     return NodeFacts(
         machine=machine,
@@ -43,21 +43,9 @@ def node_facts(
     )
 
 
-def _as_of(config: KubeletConfig, minor: int) -> KubeletConfig:
-    """Return the configuration without the gates that only another release knows or locks. Raises `StartError` where
-    release 1.`minor` refuses them; releases outside of the gate table refuse none.
-    """
-    overrides = config.feature_gates
-    newest = gate_states()
-    kept = {name: on for name, on in overrides.items() if name in GATES and not newest[name].locked}
-    try:
-        if OLDEST <= minor <= NEWEST:
-            check_gates(overrides, minor)
-        if config.cpu_manager_policy == "static":
-            gates = FeatureGates.from_overrides(kept)
-            parse_cpu_policy_options(config.cpu_manager_policy_options, gates, minor)
-    except GateError as error:
-        raise refused_gates_error(error) from None
-    except OptionError as error:
-        raise error.at_start() from None
+def _without_other_gates(config: KubeletConfig) -> KubeletConfig:
+    """Return the configuration for a kubelet of a release that is not known here, without the gates that the default
+    release does not know or locks."""
+    states = gate_states()
+    kept = {name: on for name, on in config.feature_gates.items() if name in GATES and not states[name].locked}
     return msgspec.structs.replace(config, feature_gates=kept)

@@ -27,7 +27,7 @@ from podslice.state_files.commands.files import StateFile, cpu_policy
 from podslice.state_files.consequence import NodeFacts
 from podslice.values.cpuset import CPUSetError, parse_bits
 from podslice.values.errors import InputError, StartError
-from podslice.values.gate_table import NEWEST, OLDEST
+from podslice.values.releases.table import DEFAULT, RELEASES
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FIRST_WITH_GATE = 36
@@ -73,7 +73,7 @@ class NodeOptions(NamedTuple):
         return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; this is about a kubelet with it off "
                 "(--pod-level, or --config, says that it is on)",)  # fmt: skip
 
-    def facts(self, minor: int = NEWEST) -> NodeFacts:
+    def facts(self, minor: int = DEFAULT.minor) -> NodeFacts:
         """Return what the files are checked against; without a machine, only the files themselves. Raises
         `InputError`."""
         from podslice.state_files.running import load_containers
@@ -81,8 +81,8 @@ class NodeOptions(NamedTuple):
         options = self.options
         containers = load_containers(options["containers"]) if options["containers"] else {}
         if self.config is not None:
-            if not OLDEST <= minor <= NEWEST:
-                unknown = f"the feature gates of Kubernetes 1.{minor} are not known here; those of 1.{NEWEST} count"
+            if minor not in RELEASES:
+                unknown = f"the feature gates of Kubernetes 1.{minor} are not known here; those of {DEFAULT} count"
                 print_warnings((unknown,))
             return self._facts_from_config(self.config, containers, minor)
         try:

@@ -1,0 +1,63 @@
+"""What one minor version of Kubernetes does otherwise than the one before it.
+
+A release is data: its module says what changes, and everything else stays as in the release before. A field that a
+release does not name has the value of its predecessor, up to the first one (docs/releases.md). The facts are read when
+a kubelet starts, never for each decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+Maturity = Literal["Alpha", "Beta", "stable"]
+Proof = Literal["recorded", "specification"]
+StateFiles = Literal["v2", "v3", "v4"]
+PodLevelPods = Literal["by containers", "ignored with the gate", "ignored"]
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of Kubernetes 1.`minor` that differ between releases, as its newest patch has them.
+
+    - `proof`: whether recorded decisions of this release were compared, or it follows release notes and documentation
+    - `gates`: the feature gates that are new, changed or gone, one a line, as `values.gate_table` reads them
+    - `needs`: the gates that others need, new or changed, one gate a line
+    - `cpu_options`, `topology_options`: policy options by name, with their maturity
+    """
+
+    minor: int
+    proof: Proof
+    gates: str = ""
+    needs: str = ""
+    cpu_options: Mapping[str, Maturity]
+    topology_options: Mapping[str, Maturity]
+
+    has_pod_level_managers: bool = False
+    """The managers can act on pod-level resources (gate PodLevelResourceManagers): state files have pod entries, and
+    their metrics and a container's isolation exist."""
+
+    pod_level_pods: PodLevelPods = "by containers"
+    """How the CPU and Memory Manager treat pods with pod-level resources that they do not manage: by their containers'
+    own requests, not at all while the gate PodLevelResources is on, or never at all."""
+    device_hints_on_nodes_with_devices: bool = False
+    """The Device Manager's hints are sets of the NUMA nodes that have devices of the resource; else of all nodes."""
+    state_files: StateFiles = "v2"
+    """The newest format of `cpu_manager_state` that is read. Up to V2, readers try V1 first, and no checksum of 0
+    passes in `memory_manager_state`."""
+
+    # Texts
+    lower_case_option_texts: bool = False
+    """The refusal of a gated option of the Topology Manager is in lower case."""
+
+    def __str__(self) -> str:
+        return f"1.{self.minor}"
+
+    def next(self, *, proof: Proof, gates: str, needs: str = "", **changes: Any) -> Release:
+        """Return the release after this one. Options and facts that `changes` does not name stay as they are."""
+        options = {
+            name: {**getattr(self, name), **changes.pop(name, {})} for name in ("cpu_options", "topology_options")
+        }
+        return replace(self, minor=self.minor + 1, proof=proof, gates=gates, needs=needs, **options, **changes)
