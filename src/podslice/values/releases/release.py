@@ -45,8 +45,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     device_hints_on_nodes_with_devices: bool = False
     """The Device Manager's hints are sets of the NUMA nodes that have devices of the resource; else of all nodes."""
     state_files: StateFiles = "v2"
-    """The newest format of `cpu_manager_state` that is read. Up to V2, readers try V1 first, and no checksum of 0
-    passes in `memory_manager_state`."""
+    """The newest format of the CPU Manager's state file that is read. Up to V2, V1 is tried first, and no checksum of 0
+    passes in the file of the Memory Manager."""
 
     # Texts
     lower_case_option_texts: bool = False
