@@ -303,6 +303,7 @@ class ContainerManager:
             elastic=self.elastic,
             aligned=self.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE),
             quirks=self.quirks,
+            release=self.release,
         )
         return CPUManager(rules.with_policy(self.policy, self.machine), self.context)
 
@@ -324,7 +325,7 @@ class ContainerManager:
     def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
         """Choose `count` CPUs for the system as the policy picks them, 0 where it cannot (cpu-topology 2.3)."""
         try:
-            return Picker(topology, options, self.quirks).take(topology.all_cpus, count).cpus
+            return Picker(topology, options, self.quirks, self.release).take(topology.all_cpus, count).cpus
         except AdmissionError:
             return 0
 

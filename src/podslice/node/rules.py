@@ -35,6 +35,7 @@ from podslice.values.golang import quote
 from podslice.values.quantity import Quantity, QuantityError
 from podslice.values.quirks import Quirks
 from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 _MEMORY_STAGE = "memoryManager"
 _POLICIES = "memoryManagerPolicy is None or Static"
@@ -112,12 +113,13 @@ class CPURules(msgspec.Struct, frozen=True):
         elastic: bool = False,
         aligned: bool = False,
         quirks: Quirks,
+        release: Release = DEFAULT,
     ) -> CPURules:
         """Return the rules of a policy. `elastic`: containers with exclusive CPUs can be resized; `aligned`: they then
         stay within the NUMA nodes of their affinity."""
         options = options or CPUPolicyOptions()
         physical = whole_objects(topology.cores, reserved)
-        picker = Picker(topology, options, quirks)
+        picker = Picker(topology, options, quirks, release)
         resizer = ResizePicker(topology, options, quirks, aligned=aligned) if elastic else None
         static = policy == "static"
         per_core = topology.cpus_per_core

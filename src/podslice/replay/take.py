@@ -30,7 +30,7 @@ def run(case: dict[str, Any], quirks: Quirks, release: Release = DEFAULT) -> dic
     except OptionError as error:
         return result | failure(str(error), list(map(str, option_errors(case.get("options") or {}, gates, release))))
     try:
-        pick = Picker(topology, options, quirks).take(parse_bits(case["available"]), case["n"])
+        pick = Picker(topology, options, quirks, release).take(parse_bits(case["available"]), case["n"])
         result["cpus"] = format_bits(pick.cpus)
     except AdmissionError as error:
         result["error"] = error.message

@@ -213,8 +213,6 @@ LIVES = {
     # Nothing acts on pod-level resources before 1.36.
     "pod_allocation_repeats": Life(since=36),
     "pod_entries_stay_lost": Life(since=36),
-    "shared_containers_need_memory": Life(since=36),
-    "memory_budget_wraps": Life(since=36),
     "assignment_metrics_drift": Life(since=36),
     "pod_pool_is_listed": Life(since=36, until=37),
     "empty_resources_hide_containers": Life(until=37),

@@ -74,7 +74,7 @@ class Space:
         self.topology = view.topology
         self.reserved = view.reserved
         self._trial = node.copy()
-        self._picker = Picker(view.topology, view.cpu_options, view.quirks)
+        self._picker = Picker(view.topology, view.cpu_options, view.quirks, view.release)
         self._grain = self.topology.cpus_per_core if view.cpu_options.full_pcpus_only else 1
         self._ids = tuple(self.topology.numa_nodes)
         self._memory_ids = tuple(sorted(view.memory))

@@ -115,7 +115,13 @@ class CPUManager:
         if self.rules.static:
             metrics = self.context.metrics
             metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
-            metrics[EXCLUSIVE] = state.assigned().bit_count()
+            metrics[EXCLUSIVE] = self._count_exclusive(state)
+
+    def _count_exclusive(self, state: CPUState) -> int:
+        """Return the number of exclusive CPUs as the metric of a start has it."""
+        if self.context.release.exclusive_cpus_are_counted_once:
+            return state.assigned().bit_count()
+        return sum(cpus.bit_count() for named in state.assignments.values() for cpus in named.values())
 
     # Rules
 
@@ -252,7 +258,7 @@ class CPUManager:
             metrics[_ERRORS] += 1
             if self.rules.pod_level:
                 metrics[_NODE_ERRORS] += 1
-            if self.rules.options.full_pcpus_only:
+            if self.rules.options.full_pcpus_only and self.context.release.counts_misalignment:
                 metrics[_MISALIGNED_SMT] += 1
             raise
         if self.rules.options.full_pcpus_only:
@@ -422,7 +428,7 @@ class CPUManager:
         cpus = self._note_search(pick)
         if not self.state.default & ~cpus:
             self._check_pool_keeps_cpus()
-        if self.rules.topology.is_uncore_aligned(cpus):
+        if self.context.release.counts_misalignment and self.rules.topology.is_uncore_aligned(cpus):
             self.context.metrics[_ALIGNED_UNCORE] += 1
         self.context.metrics[SHARED_POOL] -= 1000 * cpus.bit_count()
         self.context.metrics[EXCLUSIVE] += cpus.bit_count()

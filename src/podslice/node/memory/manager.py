@@ -204,10 +204,11 @@ class MemoryManager:
                 memory_pod.check_shared_pool(pod, request, partial(self._request, pod))
             except AdmissionError:
                 return {name: [] for name in request}
-        if not request:
-            return None
         held = self.state.entries(pod.uid)
         first = next((held[container.name] for container in pod.containers if container.name in held), None)
+        if not request:
+            # Only containers of pods with pod-level resources that are managed as if they had none get here.
+            return hints_for_held(first or (), request)
         if first is None:
             return self._hints(request, self.state.reusable.get(pod.uid, {}))
         # Upstream takes the first container's blocks for the whole pod's.

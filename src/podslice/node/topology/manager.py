@@ -261,7 +261,7 @@ class TopologyManager:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
         # A running pod keeps its resources whatever its hints merge to; upstream may refuse it (cpu-topology 11.20).
         if not merged.admitted and not self._runs_already(pod, container):
-            if merger.single_numa_node:
+            if merger.single_numa_node and self.context.release.counts_misalignment:
                 self.context.metrics[_MISALIGNED[self.scope]] += 1
             self.context.unaligned = explain_failed_hints(hints, container, single=merger.single_numa_node)
             raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)

@@ -42,11 +42,19 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     pod_level_pods: PodLevelPods = "by containers"
     """How the CPU and Memory Manager treat pods with pod-level resources that they do not manage: by their containers'
     own requests, not at all while the gate PodLevelResources is on, or never at all."""
+    uncore_takes_odd_numbers: bool = False
+    """`prefer-align-cpus-by-uncorecache` takes a part of a cache of any size; else whole cores only."""
     device_hints_on_nodes_with_devices: bool = False
     """The Device Manager's hints are sets of the NUMA nodes that have devices of the resource; else of all nodes."""
     state_files: StateFiles = "v2"
     """The newest format of the CPU Manager's state file that is read. Up to V2, V1 is tried first, and no checksum of 0
     passes in the file of the Memory Manager."""
+
+    # Metrics
+    counts_misalignment: bool = False
+    """Containers that could not be aligned are counted, and those on one uncore cache."""
+    exclusive_cpus_are_counted_once: bool = False
+    """The number of exclusive CPUs at a start counts CPUs that init containers leave to later ones once."""
 
     # Texts
     lower_case_option_texts: bool = False

@@ -98,5 +98,7 @@ RELEASE = BEFORE.next(
     proof="recorded",
     gates=_GATES,
     cpu_options={"full-pcpus-only": "stable", "strict-cpu-reservation": "Beta", "distribute-cpus-across-numa": "Beta"},
+    counts_misalignment=True,
+    exclusive_cpus_are_counted_once=True,
     lower_case_option_texts=True,
 )

@@ -78,5 +78,6 @@ RELEASE = BEFORE.next(
     proof="recorded",
     gates=_GATES,
     cpu_options={"prefer-align-cpus-by-uncorecache": "Beta"},
+    uncore_takes_odd_numbers=True,
     pod_level_pods="ignored with the gate",
 )

@@ -22,13 +22,23 @@ _NOT_ENOUGH = RefusalKind(
 
 class Packer:
     """Packs CPUs on one machine: whole NUMA nodes and sockets, with `uncore` whole caches, unless `spread` whole cores,
-    then single CPUs (cpu-topology 4.6)."""
+    then single CPUs (cpu-topology 4.6). `odd_parts`: a part of a cache may end within a core, where upstream picks it.
+    """
 
-    def __init__(self, topology: CPUTopology, quirks: Quirks, *, spread: bool = False, uncore: bool = False) -> None:
+    def __init__(
+        self,
+        topology: CPUTopology,
+        quirks: Quirks,
+        *,
+        spread: bool = False,
+        uncore: bool = False,
+        odd_parts: bool = True,
+    ) -> None:
         self.topology = topology
         self.quirks = quirks
         self.spread = spread
         self.uncore = uncore
+        self.odd_parts = odd_parts
         # The level order of upstream: NUMA nodes before sockets, unless a socket holds several (cpu-topology 4.2).
         self.numa_first = topology.num_sockets >= len(topology.numa_nodes)
         self.core_parents = topology.sockets if self.numa_first else topology.numa_nodes
@@ -266,13 +276,13 @@ class Accumulator:
         if not self.packer.quirks.partial_uncore_by_core_id:
             self.take(Packer(self.topology, self.packer.quirks).take(free, self.need))
             return
-        wanted = -(-self.need // per_core)
+        wanted = -(-self.need // per_core) if self.packer.odd_parts else self.need // per_core
         cores = [core for _, core in self.topology.children("uncore_caches", "cores")[uncore] if core & free][:wanted]
         part = 0
         for core in cores:
             part |= core & self.free
         # An odd request leaves one thread of the last core, as if a core had two.
-        if self.need % 2 and per_core > 1 and part.bit_count() > self.need:
+        if self.packer.odd_parts and self.need % 2 and per_core > 1 and part.bit_count() > self.need:
             part ^= 1 << part.bit_length() - 1
         if part.bit_count() == self.need:
             self.take(part)

@@ -16,6 +16,8 @@ from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, RefusalKind
 from podslice.values.quirks import Quirks
 from podslice.values.reasons import SMT_ALIGNMENT
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 SMT_FRACTION, SMT_SHORT, SMT_SIZES = "smt-fraction", "smt-short", "smt-sizes"
 _SMT_FRACTION = RefusalKind(
@@ -42,9 +44,11 @@ class Picker:
     nodes to distribute CPUs over; without one every pick has its own.
     """
 
-    def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
+    def __init__(
+        self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks, release: Release = DEFAULT
+    ) -> None:
         self.topology = topology
-        self._options, self._quirks = options, quirks
+        self._options, self._quirks, self._release = options, quirks, release
         self._by_socket = options.align_by_socket
         self.sockets_first = not quirks.socket_alignment_lost
         self._fewest_sockets = options.align_by_socket and self.sockets_first
@@ -61,6 +65,7 @@ class Picker:
             self._quirks,
             spread=options.distribute_cpus_across_cores,
             uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
+            odd_parts=self._release.uncore_takes_odd_numbers,
         )
 
     @cached_property
