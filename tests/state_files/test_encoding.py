@@ -122,11 +122,12 @@ def test_device_files_have_the_checksums_of_the_specification(
     assert loaded == DeviceCheckpoint(entries, registered, checksum)
 
 
-def test_v4_repeats_v3_and_keeps_what_it_does_not_know() -> None:
-    """Only `data` counts in V4; older kubelets find a file with checksum 0; members of later releases stay."""
+def test_v4_repeats_v2_and_keeps_what_it_does_not_know() -> None:
+    """Only `data` counts in V4; older kubelets find an intact V2 file; members of later releases stay."""
     data = checkpoint_data.CPU_V4.encode(samples.cpu(), ',"originals":{"p":1}')
     assert data.startswith(b'{"policyName":"static","defaultCpuSet":"0-3,12-15","entries":{')
-    assert b'},"checksum":0,"data":"{\\"policyName\\"' in data
+    older = checkpoint_cpu.encode(samples.cpu(), "v2").removesuffix(b"}")
+    assert data.startswith(older + b',"data":"{\\"policyName\\"')
     assert checkpoint_data.CPU_V4.decode(data) == (samples.cpu(), ',"originals":{"p":1}')
     assert checkpoint_data.CPU_V4.load(data, pod_level=True) == samples.cpu()
     assert checkpoint_data.CPU_V4.load(data, pod_level=False).pod_entries == {}

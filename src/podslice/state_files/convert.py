@@ -63,25 +63,33 @@ def rewrite(kind: str, data: bytes, version: str, containers: Containers) -> byt
 
 
 def convert(content: Content, target: Release, containers: Containers) -> Rewritten:
-    """Convert an intact file to the version that `target` writes. `containers` is needed only from or to CPU V1. Raises
-    `InputError`."""
+    """Convert a file that is intact, or that kubelets accept unchecked, to the version that `target` writes.
+    `containers` is needed only from or to CPU V1. Raises `InputError`."""
     checkpoint = content.checkpoint
     if isinstance(checkpoint, ClaimCheckpoint | StatusCheckpoint):
         what = "claims" if content.kind == "dra" else "granted resources of a kubelet before 1.33"
         raise InputError(f"holds {what}, which are not converted", remedy="leave the file as it is")
-    if not content.intact:
+    if not (content.intact or content.is_unchecked):
         raise InputError("the checksum does not fit the content", remedy="run podslice state verify, then repair")
     if isinstance(checkpoint, AllocationCheckpoint | PolicyContent | GuardContent):
         what = {"allocation": "granted resources", "policy": "promises"}.get(content.kind, "files of the kernel")
         raise InputError(f"holds {what}, which have one format only", remedy="leave the file as it is")
     version = target.writes(content.kind)
     if isinstance(checkpoint, CPUCheckpoint):
-        return _convert_cpu(content, checkpoint, target, version, containers)
+        return _add_remark(content, _convert_cpu(content, checkpoint, target, version, containers))
     if isinstance(checkpoint, MemoryCheckpoint):
-        return _convert_memory(content, checkpoint, target, version)
+        return _add_remark(content, _convert_memory(content, checkpoint, target, version))
     if version == "v1" or content.version == "v1":
         raise InputError("device files from before 1.20 cannot be converted", remedy="let the kubelet write a new one")
     return Rewritten(checkpoint_devices.encode(checkpoint.entries, checkpoint.registered), version, [])
+
+
+def _add_remark(content: Content, rewritten: Rewritten) -> Rewritten:
+    """Return the file with a remark where nothing vouches for what was converted."""
+    if not content.is_unchecked:
+        return rewritten
+    remark = "the checksum was 0, so nothing has checked the content; the new file has a checksum"
+    return rewritten._replace(remarks=[remark, *rewritten.remarks])
 
 
 # cpu_manager_state

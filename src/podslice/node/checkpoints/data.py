@@ -1,9 +1,9 @@
 """State files that carry their content as a string with a checksum of that string.
 
-`cpu_manager_state` V4 (Kubernetes 1.37 line; cpu-topology 8.7) has the members of V3 for older kubelets with
-checksum 0, and beside them `data`, which alone counts, with `dataChecksum`. A transitional form has only `data` and
-`checksum`; the DRA manager's file is that with a CRC. `memory_manager_state` V3 of the same line is built like V4.
-Unknown members of `data` are kept.
+`cpu_manager_state` V4 (Kubernetes 1.37 line) has the members of V2 for older kubelets, with V2's checksum, and
+beside them `data`, which alone counts, with `dataChecksum`. A transitional form has only `data` and `checksum`; the DRA
+manager's file is that with a CRC. `memory_manager_state` V3 of the same line is built like V4, on V1. Unknown members
+of `data` are kept.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ C = TypeVar("C", bound=CPUCheckpoint | MemoryCheckpoint)
 class DataFormat(Generic[C]):
     """A manager's file whose `data` has the members of an older version, which `read` and `write` handle."""
 
-    def __init__(self, known: set[str], read: Callable[[bytes], C], write: Callable[[C], str]) -> None:
+    def __init__(
+        self, known: set[str], read: Callable[[bytes], C], write: Callable[[C], str], write_older: Callable[[C], bytes]
+    ) -> None:
         self._known = known
         self._read = read
         self._write = write
+        self._write_older = write_older
 
     def decode(self, data: bytes) -> tuple[C, str]:
         """Return the content, and the unknown members of `data` as JSON text (`,"key":value…`), without checking the
@@ -65,19 +68,20 @@ class DataFormat(Generic[C]):
 
     def encode(self, checkpoint: C, unknown: str = "") -> bytes:
         """Return the file; `unknown` are further members of `data` as `decode` returns them."""
-        members = self._write(checkpoint)
-        content = f"{{{members}{unknown}}}"
-        end = f'"checksum":0,"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}'
-        return f"{{{members},{end}}}".encode()
+        content = f"{{{self._write(checkpoint)}{unknown}}}"
+        older = self._write_older(checkpoint).decode().removesuffix("}")
+        return f'{older},"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}}}'.encode()
 
 
 CPU_V4 = DataFormat(
     {"policyname", "defaultcpuset", "entries", "podentries"},
     lambda data: checkpoint_cpu.decode(data, "v3"),
     checkpoint_cpu.json_members,
+    lambda checkpoint: checkpoint_cpu.encode(checkpoint, "v2"),
 )
 MEMORY_V3 = DataFormat(
     {"policyname", "machinestate", "entries", "podentries"},
     lambda data: checkpoint_memory.decode(data, "v2"),
     checkpoint_memory.json_members,
+    lambda checkpoint: checkpoint_memory.encode(checkpoint, "v1"),
 )

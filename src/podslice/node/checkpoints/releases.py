@@ -1,7 +1,8 @@
 """Formats that a kubelet of a release reads and writes (cpu-topology 8.2, 8.7; memory-device 1.13, 2.11).
 
 Up to 1.17 the CPU file was V1, then V2; 1.36 writes V3 with PodLevelResourceManagers on; the 1.37 line writes V4, and
-memory V3 beside it. Releases before 1.36 do not know the gate.
+memory V3 beside it. Releases before 1.36 do not know the gate. They read the CPU file as V1 first, and accept no
+checksum of 0 in the memory file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from podslice.values.go.godump import is_data_file
 from podslice.values.go.gojson import CheckpointError
 
 FileKind = Literal["cpu", "memory", "device", "allocation", "policy", "guard", "dra", "pod-status"]
+_FIRST_WITH_VERSIONS = 36
+"""The first kubelet that can write another CPU file than V2, and another memory file than V1."""
 _VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?\Z")
 
 
@@ -64,6 +67,8 @@ def load_cpu(data: bytes, reader: Release, containers: Mapping[str, tuple[str, s
         checkpoint = checkpoint_cpu.decode(data, "v1")
         checkpoint_cpu.verify(checkpoint, "v1", pod_level=False)
         return checkpoint_cpu.migrate_v1(checkpoint, containers)
+    if reader.minor < _FIRST_WITH_VERSIONS:
+        return checkpoint_cpu.load_oldest_first(data, containers, trust_zero=True)
     if reader.minor >= 37 and _is_data_file(data):
         return checkpoint_data.CPU_V4.load(data, pod_level=reader.pod_level)
     return checkpoint_cpu.load(data, pod_level=reader.pod_level, containers=containers)
@@ -71,6 +76,8 @@ def load_cpu(data: bytes, reader: Release, containers: Mapping[str, tuple[str, s
 
 def load_memory(data: bytes, reader: Release) -> MemoryCheckpoint:
     """Read a memory state file as that kubelet does. Raises `CheckpointError`."""
+    if reader.minor < _FIRST_WITH_VERSIONS:
+        return checkpoint_memory.load_only_version(data)
     if reader.minor >= 37 and _is_data_file(data):
         return checkpoint_data.MEMORY_V3.load(data, pod_level=reader.pod_level)
     return checkpoint_memory.load(data, pod_level=reader.pod_level)
