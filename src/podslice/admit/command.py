@@ -72,10 +72,10 @@ def admit(
 ) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
-    FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
-    JSON; - is standard input. The node is this very machine unless you name another one, and empty unless --pods or
-    --state name the pods that run there. With --claims and --slices the claims of the pods are allocated first, as
-    kube-scheduler does it; a claim that no pod names is allocated by itself.
+    FILE holds Pods, Lists, workloads (Deployment, Job, JobSet, RayCluster …) or any object with a pod template, as
+    YAML or JSON; a folder is all such files in it, - is standard input. The node is this very machine unless you name
+    another one, and empty unless --pods or --state name the pods that run there. With --claims and --slices the claims
+    of the pods are allocated first, as kube-scheduler does it; a claim that no pod names is allocated by itself.
 
     \b
     Examples:

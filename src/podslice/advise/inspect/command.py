@@ -98,8 +98,8 @@ def inspect(
     effective requests and limits with their formulas, cgroup files, OOM scores, and what scheduler, quota, eviction
     and autoscalers count.
 
-    FILE holds Pods, Lists or workloads as YAML or JSON; - is standard input. With --machine the kubelet's managers
-    also decide about the pod on the empty node.
+    FILE holds Pods, Lists or any object with a pod template as YAML or JSON; - is standard input. With --machine the
+    kubelet's managers also decide about the pod on the empty node.
 
     \b
     Examples:
