@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from podslice.host.machine_files import DumpFormat, dump_machine, parse_machine
+from podslice.cli.machine_option import resolve_node
+from podslice.host.machine_files import DumpFormat, dump_machine, load_machine, parse_machine
 from podslice.machine.gallery import gallery_names, load_gallery
 from podslice.machine.model import CPUTopology
+from podslice.values.cpuset import format_bits
 from podslice.values.errors import InputError
 
 every_machine = pytest.mark.parametrize("name", gallery_names())
@@ -65,6 +69,18 @@ def test_round_trip(name: str, form: DumpFormat) -> None:
         pytest.param("xeon-8480-2s-snc4", 224, 8, 2, 2, id="snc4"),
         pytest.param("gb200-34-nodes", 144, 34, 2, 2, id="gb200"),
         pytest.param("hybrid-i9-12900k", 24, 1, 1, 1, id="hybrid"),
+        pytest.param("epyc-9654-nps2", 384, 4, 2, 24, id="nps2"),
+        pytest.param("epyc-7763-nps2-2s", 256, 4, 2, 16, id="Milan nps2"),
+        pytest.param("epyc-9755-nps1", 512, 2, 2, 32, id="Turin nps1"),
+        pytest.param("epyc-9755-nps4", 512, 8, 2, 32, id="Turin nps4"),
+        pytest.param("xeon-6980p-snc3-2s", 512, 6, 2, 2, id="Granite Rapids snc3"),
+        pytest.param("xeon-6780e-2s", 288, 2, 2, 2, id="Sierra Forest"),
+        pytest.param("xeon-8280-2s", 112, 2, 2, 2, id="Cascade Lake"),
+        pytest.param("xeon-6248r-2s-interleaved", 96, 2, 2, 2, id="interleaved"),
+        pytest.param("ampereone-a192-32x", 192, 1, 1, 1, id="AmpereOne"),
+        pytest.param("graviton4-metal-48xl", 192, 2, 2, 2, id="Graviton4"),
+        pytest.param("grace-superchip", 144, 2, 2, 2, id="Grace"),
+        pytest.param("gh200-9-nodes", 72, 9, 1, 1, id="Grace Hopper"),
     ],
 )
 def test_known_shapes(name: str, cpus: int, nodes: int, sockets: int, uncore: int) -> None:
@@ -72,6 +88,35 @@ def test_known_shapes(name: str, cpus: int, nodes: int, sockets: int, uncore: in
     machine = load_gallery(name)
     assert (machine.cpu_count, len(machine.nodes), machine.socket_count) == (cpus, nodes, sockets)
     assert len(CPUTopology(machine).uncore_caches) == uncore
+
+
+def test_numbers_of_cpus() -> None:
+    """Dies of 43, 43 and 42 cores, and sockets in turns, as lscpu shows such machines."""
+    uneven = CPUTopology(load_gallery("xeon-6980p-snc3-2s")).numa_nodes
+    assert [format_bits(uneven[node]) for node in (0, 2, 3)] == ["0-42,256-298", "86-127,342-383", "128-170,384-426"]
+    turns = CPUTopology(load_gallery("xeon-6248r-2s-interleaved"))
+    assert turns.socket_of[0] == turns.socket_of[2] == 0 != turns.socket_of[1]
+    assert format_bits(turns.cores[0]) == "0,48"
+
+
+def test_names_are_taken_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`load_machine`, `--machine` and `--from` take ready-made names, in every folder, and files by their path."""
+    (tmp_path / "epyc-9654-nps2").write_text("sockets: 1\ncoresPerNuma: 3\n")
+    monkeypatch.chdir(tmp_path)
+    ready_made = load_gallery("epyc-9654-nps2")
+    assert load_machine("epyc-9654-nps2") == ready_made
+    assert resolve_node("epyc-9654-nps2", None, None).machine == ready_made
+    assert resolve_node(None, None, ("epyc-9654-nps2",)).machine == ready_made
+    assert load_machine("./epyc-9654-nps2").cpu_count == load_machine(Path("epyc-9654-nps2")).cpu_count == 3
+    assert resolve_node("pack:1 core:3 pu:1", None, None).machine.cpu_count == 3
+
+
+def test_a_name_that_is_nearly_right() -> None:
+    """Where any source can be given, similar ready-made names are offered, but not for a file that is missing."""
+    with pytest.raises(InputError, match=r"epyc9755: does not exist, and is neither .* \(did you mean epyc-9755-nps4"):
+        load_machine("epyc9755")
+    with pytest.raises(InputError, match=r"epyc-9755.yaml: does not exist.* \(give a snapshot"):
+        load_machine("epyc-9755.yaml")
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,41 @@ def test_short_form_hybrid() -> None:
     assert list(groups(CPUTopology(machine).cores).values()) == ["0-1", "2-3", "4", "5", "6"]
 
 
+@pytest.mark.parametrize(
+    ("numbering", "nodes"),
+    [
+        pytest.param("linux", ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"], id="linux"),
+        # Four nodes in turns: 0 and 4 are the first threads of node 0, 8 and 12 the second ones.
+        pytest.param("numa:core", ["0,4,8,12", "1,5,9,13", "2,6,10,14", "3,7,11,15"], id="nodes"),
+        pytest.param("socket:core", ["0,2,8,10", "4,6,12,14", "1,3,9,11", "5,7,13,15"], id="sockets"),
+        pytest.param("socket:numa:core", ["0,4,8,12", "2,6,10,14", "1,5,9,13", "3,7,11,15"], id="sockets and nodes"),
+    ],
+)
+def test_short_form_turns(numbering: str, nodes: list[str]) -> None:
+    """Sockets and NUMA nodes may take turns, as in the one-line form."""
+    shape = {"sockets": 2, "numaPerSocket": 2, "coresPerNuma": 2, "threadsPerCore": 2, "numbering": numbering}
+    topology = CPUTopology(from_data(shape))
+    assert list(groups(topology.numa_nodes).values()) == nodes
+    line = f"pack:2 numa:2 core:2 pu:2(indexes={numbering.replace('socket', 'pack').replace('linux', 'core')})"
+    assert list(groups(CPUTopology(load_machine(line)).numa_nodes).values()) == nodes
+
+
+def test_short_form_of_uneven_nodes() -> None:
+    """Counts and sizes in a list take turns; caches of a socket span its nodes."""
+    machine = from_data(
+        {
+            "sockets": 2, "numaPerSocket": 3, "coresPerNuma": [43, 43, 42], "threadsPerCore": 2, "coresPerL3": 128,
+            "memoryPerNuma": ["96Gi", "96Gi", "64Gi"],
+        }
+    )  # fmt: skip
+    topology = CPUTopology(machine)
+    assert groups(topology.numa_nodes)[0] == "0-42,256-298"
+    assert groups(topology.numa_nodes)[5] == "214-255,470-511"
+    assert [node.memory >> 30 for node in machine.nodes] == [96, 96, 64, 96, 96, 64]
+    assert len(topology.uncore_caches) == 2
+    assert {core.core for node in machine.nodes for core in node.cores if core.socket == 1} == set(range(128))
+
+
 def test_short_form_ids() -> None:
     """Node and socket ids may be given."""
     machine = from_data({"sockets": 2, "coresPerNuma": 1, "nodeIds": [0, 8], "socketIds": [0, 8]})
@@ -111,7 +146,20 @@ def test_short_form_ids() -> None:
 ERRORS = [
     pytest.param("sockets: 0", "sockets: 0 is too small", id="no sockets"),
     pytest.param("sockets: 1", "coresPerNuma: 0 is too small", id="no cores"),
-    pytest.param("sockets: 2\ncoresPerNuma: x", "coresPerNuma: expected a whole number, got text", id="not a number"),
+    pytest.param(
+        "sockets: 2\ncoresPerNuma: x", "coresPerNuma: expected a whole number or a list, got text", id="not a number"
+    ),
+    pytest.param("sockets: 2\ncoresPerNuma: []", "coresPerNuma: has no count", id="empty list"),
+    pytest.param("sockets: 2\ncoresPerNuma: [4, 3, 2]", "coresPerNuma: 3 values for 2 NUMA nodes", id="list too long"),
+    pytest.param("sockets: 2\ncoresPerNuma: [4, 0]", "coresPerNuma: 0 is too small", id="none on a node"),
+    pytest.param(
+        "sockets: 4\ncoresPerNuma: 1\nmemoryPerNuma: [1Gi, 2Gi, 3Gi]",
+        "memoryPerNuma: 3 values for 4 NUMA nodes (write 4, or a number that divides it)",
+        id="memory list",
+    ),
+    pytest.param("sockets: 1\ncoresPerNuma: 4\nnumbering: die:core", "unknown numbering 'die:core'", id="turns"),
+    pytest.param("sockets: 1\ncoresPerNuma: 4\nnumbering: core:core", "names a level twice", id="turns twice"),
+    pytest.param("sockets: 2\ncoresPerNuma: [4, 3]\ncoresPerL3: 4", "4 cores do not fit a socket", id="uneven L3"),
     pytest.param("sockets: 9999\ncoresPerNuma: 9999", "99980001 CPUs are more than Linux supports", id="absurd"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\nfoo: 1", "unknown field `foo` (known are sockets", id="unknown field"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\nnumbering: odd", "unknown numbering 'odd'", id="numbering"),
@@ -160,7 +208,7 @@ ERRORS = [
     pytest.param("<topology/>", "is not hwloc's topology", id="empty topology"),
     pytest.param('<!DOCTYPE a [<!ENTITY b "c">]><a/>', "declares XML entities", id="XML entities"),
     pytest.param("pack:2 frob:3", "unknown type 'frob'", id="synthetic"),
-    pytest.param("", "does not exist, and is not a description", id="nothing"),
+    pytest.param("", "does not exist, and is neither a ready-made machine nor", id="nothing"),
     pytest.param("/no/such/file", "/no/such/file: does not exist", id="missing file"),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
@@ -94,25 +93,20 @@ def load_named_machine(name: str, option: str) -> Machine:
     """Load the machine that `option` names: a ready-made one, or anything that `--from` or `--sysfs` takes. Raises
     `InputError`."""
     from podslice.host.machine_files import load_machine
-    from podslice.machine.gallery import gallery_names, load_gallery
 
     try:
-        return load_gallery(name) if name in gallery_names() and not Path(name).exists() else load_machine(name)
+        return load_machine(name)
     except InputError as error:
         raise error.at(path=option) from None
 
 
 def _load_ready_made(name: str) -> DescribedNode:
-    """Load the ready-made machine, or the file, of this name."""
-    from podslice.machine.gallery import gallery_names, load_gallery
+    """Load the ready-made machine of this name, or what else `load_machine` takes."""
+    from podslice.host.machine_files import is_machine_source, load_described
+    from podslice.machine.gallery import load_gallery
 
-    # A ready-made name wins over a file of that name here, so that scripts work in every folder.
-    if name not in gallery_names() and Path(name).is_file():
-        from podslice.host.machine_files import load_described
-
-        return load_described(Path(name))
     try:
-        return DescribedNode(load_gallery(name))
+        return load_described(name) if is_machine_source(name) else DescribedNode(load_gallery(name))
     except InputError as error:
         raise error.at(path="--machine") from None
 

@@ -7,6 +7,7 @@ needs an option per format.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,6 +17,7 @@ import yaml
 
 from podslice.host.discover import discover_snapshot
 from podslice.machine.build import ReadMachine
+from podslice.machine.gallery import gallery_names, load_gallery, similar_names
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
 from podslice.machine.listings.reading import read_listing
 from podslice.machine.model import Machine
@@ -42,12 +44,13 @@ _USTAR_OFFSET = 257
 _USTAR = b"ustar"
 _REMEDY = (
     "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, a Node object, what "
-    "lscpu -e and numactl -H print, or a synthetic description such as pack:2 core:8 pu:2"
+    "lscpu -e and numactl -H print, a name that podslice topology --list shows, or one line such as pack:2 core:8 pu:2"
 )
 
 
 def load_machine(source: str | Path, format: Format = "auto") -> Machine:
-    """Return the machine that a file, a folder or a text describes. Raises a one-line `InputError`."""
+    """Return the ready-made machine of a name, or the machine that a file, a folder or a text describes. Raises a
+    one-line `InputError`."""
     return load_described(source, format=format).machine
 
 
@@ -57,14 +60,25 @@ def load_described(*sources: str | Path, format: Format = "auto") -> DescribedNo
     return _node_of([_load(source, format) for source in sources])
 
 
+def is_machine_source(text: str) -> bool:
+    """Whether `load_machine` takes the text: a ready-made name, a path that exists, a description, or - for stdin."""
+    return text == "-" or text in gallery_names() or _is_path(text) or _is_text(text)
+
+
 def _load(source: str | Path, format: Format) -> Evidence:
     if source == "-":
         return parse_evidence(read_text("-"), format, "stdin")
+    # A ready-made name wins over a file of that name, so that scripts work in every folder.
+    if isinstance(source, str) and format == "auto" and source in gallery_names():
+        return NodeEvidence(source, DescribedNode(load_gallery(source)), whole=True)
     if isinstance(source, Path) or _is_path(source):
         return _load_path(Path(source), format)
     if format == "auto" and not _is_text(source):
+        similar = [] if re.search(r"[/.]", source) else similar_names(source)
         raise InputError(
-            "does not exist, and is not a description of a machine", source=str(source)[:80], remedy=_REMEDY
+            "does not exist, and is neither a ready-made machine nor a description of one",
+            source=str(source)[:80],
+            remedy=f"did you mean {', '.join(similar)}?" if similar else _REMEDY,
         )
     return parse_evidence(source, format)
 

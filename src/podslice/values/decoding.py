@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 MAP_KEY = "[...]"
 """Stands in a path for a key of a map: msgspec does not say which key it was."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
-_EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
+_EXPECTED = re.compile(
+    r"expected `(?P<wanted>\w+(?: \| (?!null)\w+)*)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE
+)
 _BOUND = re.compile(r"expected `(?P<wanted>int|float|str)` (?P<bound>[<>]=? |of |matching )", re.IGNORECASE)
 _VALUE = re.compile(r"Invalid (?:enum )?value ")
 _MISSING = "missing required field"
@@ -57,7 +59,8 @@ def decoding_problem(text: str) -> DecodingProblem:
     remedy = ""
     if kinds:
         wanted, found = kinds["wanted"], kinds["found"]
-        problem = _EXPECTED.sub(f"expected {_WORDS.get(wanted, wanted)}, got {_WORDS.get(found, found)}", problem)
+        words = " or ".join(_WORDS.get(kind, kind) for kind in wanted.split(" | "))
+        problem = _EXPECTED.sub(f"expected {words}, got {_WORDS.get(found, found)}", problem)
         if wanted == "str" and found in _SCALARS:
             remedy = "put it in quotes"
     elif _BOUND.search(problem):

@@ -111,7 +111,7 @@ def class_from_entry(name: str, entry: MachineClass, inputs: Inputs) -> NodeClas
 
 def _machine(text: str, inputs: Inputs, where: str) -> Machine:
     """Return a ready-made machine, one of a file, or one of its description."""
-    if text in gallery_names():
+    if text in gallery_names():  # before a file of that name, as everywhere
         return load_gallery(text)
     if (inputs.folder / text).exists() and len(text) < 4096:
         return load_described(inputs.path(text, where=where)).machine

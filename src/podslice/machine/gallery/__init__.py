@@ -14,6 +14,7 @@ from podslice.reading.yaml import load_documents
 from podslice.values.errors import InputError
 
 _SUFFIX = ".yaml"
+_LONGEST_NAME = 64
 
 
 def gallery_names() -> list[str]:
@@ -22,11 +23,18 @@ def gallery_names() -> list[str]:
     return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
 
 
+def similar_names(name: str) -> list[str]:
+    """Return up to three names like this one, or those that contain it."""
+    names = gallery_names()
+    if not 0 < len(name) <= _LONGEST_NAME:
+        return []
+    return get_close_matches(name, names, 3, 0.4) or [known for known in names if name.lower() in known][:3]
+
+
 def load_gallery(name: str) -> Machine:
     """Return the machine of that name. Raises `InputError` that offers similar names."""
-    names = gallery_names()
-    if name not in names:
-        similar = get_close_matches(name, names, 3, 0.4) or [known for known in names if name.lower() in known]
+    if name not in gallery_names():
+        similar = similar_names(name)
         remedy = f"did you mean {', '.join(similar)}?" if similar else "podslice topology --list shows all"
         raise InputError(f"unknown machine {name!r}", remedy=remedy)
     text = files("podslice.machine.gallery").joinpath("machines", name + _SUFFIX).read_text(encoding="utf-8")
