@@ -26,7 +26,7 @@ from podslice.values.errors import InputError, UpstreamDefectError
 from tests.conftest import make_pod
 from tests.properties.test_node import GPU, with_gpus
 
-MACHINE = from_synthetic("pack:2 numa:2(memory=20GiB) l3:1 core:3 pu:2")
+MACHINE = from_synthetic("pack:2 numa:2(memory=20GiB) l3:1 core:3 pu:2(indexes=pu)")
 PROFILES = ["podslice", "kubelet-1.36"]
 CPUS = st.sampled_from([None, "500m", "1", "2", "4", "11"])
 WISHES = st.tuples(

@@ -206,7 +206,7 @@ class _Expansion:
     def _caches(self) -> tuple[Cache, ...]:
         size = parse_bytes(self.form.l2, "l2")
         l2 = [Cache(2, "Unified", size, CPUSet(threads)) for threads in self.threads] if size else []
-        return (*l2, *self._l3_caches())
+        return tuple(sorted((*l2, *self._l3_caches()), key=lambda cache: (cache.level, min(cache.cpus))))
 
     def _nodes(self) -> list[NUMANodeFacts]:
         memory = [
