@@ -28,6 +28,7 @@ from e2e.clienttools import HOW, find
 from e2e.controlplane import MERGE, Api
 from e2e.sharedplane import Cluster
 
+from podslice.kubectl.why.capture_pod import CapturePlan, new_pod
 from tests.agent.test_daemon import api_pod
 from tests.cluster.bench import pod_object
 from tests.cluster.pagebench import ServedCluster, serve
@@ -370,3 +371,15 @@ def test_kubectl_finds_the_plugin(setting: Setting) -> None:
         top = run("podslice", "top", "--agent-namespace", setting.namespace)
         assert (top.returncode, NODE in top.stdout, top.stderr) == (0, True, "")
         assert "node\tShow pods" in run("__complete", "podslice", "no").stdout
+
+
+def test_the_pod_that_captures_a_node_is_taken(setting: Setting) -> None:
+    """A real API server takes the pod of `why --capture` in its privileged namespace, and a baseline one refuses it."""
+    pod = new_pod(CapturePlan(NODE, "busybox:1.36"))
+    setting.admin.call("POST", "/api/v1/namespaces/kube-system/pods?dryRun=All", pod)
+    labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    setting.admin.call("PATCH", f"/api/v1/namespaces/{setting.namespace}", labels, MERGE)
+    there = new_pod(CapturePlan(NODE, "busybox:1.36", setting.namespace))
+    refused = setting.admin.ask("POST", f"/api/v1/namespaces/{setting.namespace}/pods?dryRun=All", there)
+    assert refused.code == 403
+    assert "violates PodSecurity" in str(refused)

@@ -6,25 +6,36 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from podslice.api.manifests.manifest import load_pods_text
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet_file import config_from_dict
 from podslice.host.bundle.captured import SCRIPT
 from podslice.host.bundle.layout import Manifest
+from podslice.host.machine_files import parse_machine
 from podslice.kubectl.client import HTTPCluster
 from podslice.kubectl.kubeconfig import AccessOptions, find_access
 from podslice.kubectl.why import capture_pod
 from podslice.kubectl.why.capture_pod import CapturePlan, capture_by_pod, decode_log, new_pod
+from podslice.node.node import Node
+from podslice.replica.journal import Journal
+from podslice.replica.nodestate import NODE_STATES, build_status, new_node_state
 from podslice.values.errors import InputError
+from tests.clock import PATIENCE
 from tests.host import bundles
 from tests.host.bundles import CONFIG, EVENT, NAME, NODE_OBJECT, REFUSED, RUNNING, SECRET, Json
 from tests.kubectl.conftest import PODS, Plugin, stored
-from tests.kubectl.fakeapi import FakeAPI
+from tests.kubectl.fakeapi import FakeAPI, agent_pod
 from tests.kubectl.liveagent import NODE
 from tests.read_documents import read_document
 
@@ -435,3 +446,57 @@ def test_decode_log_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_pod, "LARGEST_CAPTURE", 10)
     with pytest.raises(InputError, match="holds more than"):
         decode_log(log_of(b"x" * 11), "p")
+
+
+def test_pod_is_one_that_an_api_server_takes() -> None:
+    """It has no field that Kubernetes does not know, and passes validation; a full node admits it, without CPUs of its
+    own."""
+    pod = new_pod(CapturePlan(NAME, "busybox:1.36"))
+    (loaded,) = load_pods_text(json.dumps(pod), "the pod", strict=True, validate=True)
+    config = {name: value for name, value in CONFIG.items() if name != "staticPodURLHeader"}
+    node = Node(parse_machine(bundles.MACHINE_TEXT), config_from_dict(config).config)
+    for number, cpus in enumerate((6, 8)):
+        assert node.admit(pod_from_dict(bundles.pod(f"full-{number}", cpus))).admitted
+    assert node.admit(loaded.pod).admitted
+    assert node.view.owned_by(loaded.pod.metadata.uid) == 0
+
+
+def test_state_kept_in_the_api_server(plugin: Plugin, cluster: FakeAPI) -> None:
+    """Where an agent runs and does not answer, its NodeState says who owns what."""
+    cluster.agents.append(agent_pod("podslice-agent-n7", NAME, phase="Pending"))
+    config = {name: value for name, value in CONFIG.items() if name != "staticPodURLHeader"}
+    node = Node(parse_machine(bundles.MACHINE_TEXT), config_from_dict(config).config)
+    for one in RUNNING:
+        assert node.admit(pod_from_dict(one)).admitted
+    stamped = Journal(node.rules, node.state, epoch=3, version="0.1.0").whole_state()
+    stored_state = new_node_state(NAME) | {"status": msgspec.to_builtins(build_status(stamped))}
+    cluster.objects[f"{NODE_STATES}/{NAME}"] = stored_state
+    found = ask(plugin)
+    assert (found["code"], found["missing"]) == ("refused", [])
+    assert "NUMA 0: cpu needs 6, 3 free; NUMA 1: cpu needs 6, 4 free" in found["cause"]
+    cluster.objects[f"{NODE_STATES}/{NAME}"] = {**stored_state, "status": {"state": "?"}}
+    assert any(line.startswith("agent: ") and "its NodeState cannot be used" in line for line in ask(plugin)["missing"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_delete_the_pod(cluster: FakeAPI, number: signal.Signals) -> None:
+    """A closed terminal, a service manager and Ctrl-C leave nothing on the cluster."""
+    looked = threading.Event()
+
+    def becomes(_: Json) -> Json:
+        looked.set()
+        return {"phase": "Pending"}
+
+    cluster.becomes = becomes
+    words = ["why", "shop/big", "--capture", "--yes", "--image", "busybox"]
+    program = "from podslice.entry import kubectl; kubectl()"
+    process = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.DEVNULL)
+    try:
+        assert looked.wait(PATIENCE)
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert len(cluster.deleted) == len(cluster.made) == 1

@@ -5,19 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from podslice.advise.explain.documents import ExplainedPod
+from podslice.advise.why.reported import PodEventLine
 from podslice.audit.report import AuditReport
 from podslice.status.status import ContainerReport, RefusalStatus
-
-
-class PodEventLine(msgspec.Struct, frozen=True, rename="camel"):
-    """An Event about the pod, `last_seen` in RFC 3339 or empty."""
-
-    type: str
-    reason: str
-    message: str
-    count: int
-    last_seen: str
-    source: str
 
 
 class PodPlacement(msgspec.Struct, frozen=True, rename="camel"):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from podslice.advise.explain.documents import pod_document
 from podslice.advise.explain.explain import Explanation, explain
+from podslice.advise.why.reported import PodEventLine, fields_of, read_events
 from podslice.api.pod.names import check_namespace_name, check_pod_name
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.kubectl.agents import AgentPod, Agents
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
-from podslice.kubectl.documents import PodEventLine, PodPlacement
+from podslice.kubectl.documents import PodPlacement
 from podslice.kubectl.live import remote_node
 from podslice.node.node import Node
 from podslice.service.podlist import find_mirrored_uid
@@ -44,12 +45,12 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
             remedy = f"kubectl get pods -n {namespace} lists them; -n names another namespace"
             raise InputError(f"there is no pod {namespace}/{name}", remedy=remedy) from None
         raise
-    pod, status = pod_from_dict(data), _fields(data.get("status"))
-    metadata = _fields(data.get("metadata"))
+    pod, status = pod_from_dict(data), fields_of(data.get("status"))
+    metadata = fields_of(data.get("metadata"))
     # `find_mirrored_uid` takes owner references as undecoded JSON, as watches have them.
     owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
     # The agent knows a static pod by the kubelet's UID, which its mirror pod has in an annotation.
-    uid = find_mirrored_uid(_fields(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
+    uid = find_mirrored_uid(fields_of(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
     where = node or pod.spec.node_name
     report, now, problem = _ask_node(agents, pod, uid, where, agents.on(node) if node else None)
     reason, message = _reason_and_message(status)
@@ -66,23 +67,18 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
         containers=report.containers if report is not None else (),
         refusals=report.refusals if report is not None else (),
         findings=report.findings if report is not None else (),
-        events=tuple(_events(cluster, namespace, name, pod.metadata.uid)),
+        events=_events(cluster, namespace, name, pod.metadata.uid),
         now=None if now is None else pod_document(now),
     )
     return FoundPod(placement, now)
 
 
-def _fields(data: Any) -> dict[str, Any]:
-    """Return an object's fields; none for another value."""
-    return data if isinstance(data, dict) else {}
-
-
-def _reason_and_message(status: dict[str, Any]) -> tuple[str, str]:
+def _reason_and_message(status: Mapping[str, Any]) -> tuple[str, str]:
     """Return reason and message of the pod, or of the scheduler where it found no node."""
     if status.get("reason") or status.get("message"):
         return str(status.get("reason") or ""), str(status.get("message") or "")
     conditions = status.get("conditions")
-    for condition in map(_fields, conditions if isinstance(conditions, list) else ()):
+    for condition in map(fields_of, conditions if isinstance(conditions, list) else ()):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("reason") or ""), str(condition.get("message") or "")
     return "", ""
@@ -127,32 +123,14 @@ def _remove_pod(node: Node, uid: str) -> Node:
     return node
 
 
-def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> Iterator[PodEventLine]:
-    """Yield the Events of a pod, oldest first; one line with the error where they may not be read."""
+def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> tuple[PodEventLine, ...]:
+    """Return the Events of a pod, oldest first; one line with the error where they may not be read."""
     selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
     query = {"fieldSelector": f"{selector},involvedObject.uid={uid}" if uid else selector, "limit": str(_MOST_EVENTS)}
     try:
-        events = cluster.items(f"/api/v1/namespaces/{namespace}/events", query)
+        return read_events(cluster.items(f"/api/v1/namespaces/{namespace}/events", query))
     except ClusterError as error:
-        yield PodEventLine("Warning", "NoEvents", str(error), 1, "", "podslice")
-        return
-    lines = [_event(event) for event in events if isinstance(event, dict)]
-    yield from sorted(lines, key=lambda line: line.last_seen)
-
-
-def _event(event: dict[str, Any]) -> PodEventLine:
-    series, source = _fields(event.get("series")), _fields(event.get("source"))
-    # Events of events.k8s.io count in `series`, those of core/v1 beside it.
-    count = series.get("count") or event.get("count")
-    seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
-    return PodEventLine(
-        type=str(event.get("type") or ""),
-        reason=str(event.get("reason") or ""),
-        message=" ".join(str(event.get("message") or "").split()),
-        count=count if isinstance(count, int) and count > 0 else 1,
-        last_seen=str(seen),
-        source=str(event.get("reportingComponent") or source.get("component") or ""),
-    )
+        return (PodEventLine("Warning", "NoEvents", str(error), 1, "", "podslice"),)
 
 
 def read_status(document: Any, source: str) -> AgentStatus:

@@ -19,18 +19,20 @@ _MOST_EVENTS = 8
 def why_text(document: PodDiagnosis, diagnosis: Diagnosis, *, wide: bool, width: int | None) -> str:
     """Return the answer. The first line is the cause; `wide` adds the whole explanation."""
     colour = {RUNS: "green", ENDED: None, WAITING: "yellow"}.get(diagnosis.code, "red")
-    parts = ["\n".join([style(diagnosis.cause, fg=colour, bold=True), *diagnosis.evidence])]
+    first = "\n".join([style(diagnosis.cause, fg=colour, bold=True), *diagnosis.evidence])
+    parts = [wrap_lines(first, width)]
     if diagnosis.advice:
-        parts.append("\n".join([style("What to do:", bold=True), *(f"  {line}" for line in diagnosis.advice)]))
+        lines = [style("What to do:", bold=True), *(f"  {line}" for line in diagnosis.advice)]
+        parts.append(wrap_lines("\n".join(lines), width))
     if diagnosis.now is not None and not diagnosis.now.trace.admitted:
-        parts.append(fixes_text(diagnosis.now.fixes, wide=wide))
+        parts.append(wrap_lines(fixes_text(diagnosis.now.fixes, wide=wide), width))
     if document.events:
         parts.append(events_text(document.events if wide else document.events[-_MOST_EVENTS:]))
-    parts.append("\n".join(_rests_on(document)))
+    parts.append(wrap_lines("\n".join(_rests_on(document)), width))
     explained = diagnosis.then or diagnosis.now
     if wide and explained is not None:
-        parts.append(to_text(explained, wide=True))
-    return "\n\n".join(wrap_lines(part, width) for part in parts)
+        parts.append(to_text(explained, wide=True, width=width))
+    return "\n\n".join(parts)
 
 
 def _rests_on(document: PodDiagnosis) -> Iterator[str]:

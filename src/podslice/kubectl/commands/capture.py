@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from podslice.cli.output import print_warnings, with_options, write_bytes
+from podslice.cli.output import is_quiet, print_warnings, with_options, write_bytes
 from podslice.host.bundle.layout import Manifest
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.node.checkpoints.names import STATE_DIRECTORY
@@ -142,8 +142,9 @@ def _capture(agents: Agents, node: str, how: Mapping[str, Any], target: Path) ->
         how["patience"],
     )
     pod = new_pod(plan)
-    if not how["yes"]:
+    if not is_quiet():
         echo(dump(shown_pod(pod)), err=True, nl=False)
+    if not how["yes"]:
         if not sys.stdin.isatty():
             raise InputError("nobody can be asked here", path="--capture", remedy="--yes makes the pod above")
         if not click.confirm(f"Make this pod on {node}, and delete it afterwards?", err=True):

@@ -52,6 +52,7 @@ def pod(*, name: str, where: str, show_events: bool, output: str, **options: Any
 
 def _print(found: FoundPod, *, wide: bool, show_events: bool) -> None:
     from podslice.advise.explain.table import to_text
+    from podslice.advise.why.table import events_text
     from podslice.render.prose import wrap_lines
 
     placement, width = found.placement, prose_width()
@@ -62,8 +63,7 @@ def _print(found: FoundPod, *, wide: bool, show_events: bool) -> None:
     for text in (*_refusals(placement), *(f"finding: {finding}" for finding in placement.findings)):
         echo("\n" + wrap_lines(text, width))
     if show_events and placement.events:
-        echo("")
-        _print_events(placement)
+        echo("\n" + events_text(placement.events))
     if found.now is not None:
         echo("\n" + style(_now_heading(placement), bold=True))
         echo(to_text(found.now, wide=wide, width=width))
@@ -103,16 +103,6 @@ def _refusals(placement: PodPlacement) -> list[str]:
         lines.append(f"What would help: {refusal.fix}" if refusal.fix else "")
         texts.append("\n  ".join(filter(None, lines)))
     return texts
-
-
-def _print_events(placement: PodPlacement) -> None:
-    from podslice.render.table import print_table
-
-    rows = [
-        [one.last_seen or "-", one.type, one.reason, f"{one.message}{f' (x{one.count})' if one.count > 1 else ''}"]
-        for one in placement.events
-    ]
-    print_table(["LAST SEEN", "TYPE", "REASON", "MESSAGE"], rows)
 
 
 def _now_heading(placement: PodPlacement) -> str:
