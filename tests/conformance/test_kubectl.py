@@ -374,12 +374,12 @@ def test_kubectl_finds_the_plugin(setting: Setting) -> None:
 
 
 def test_the_pod_that_captures_a_node_is_taken(setting: Setting) -> None:
-    """A real API server takes the pod of `why --capture` in its privileged namespace, and a baseline one refuses it."""
-    pod = new_pod(CapturePlan(NODE, "busybox:1.36"))
-    setting.admin.call("POST", "/api/v1/namespaces/kube-system/pods?dryRun=All", pod)
+    """A real API server takes the pod of `why --capture`, and refuses it under Pod Security baseline with
+    the words that podslice looks for."""
+    pod, pods = new_pod(CapturePlan(NODE, "busybox:1.36", setting.namespace)), f"/api/v1/namespaces/{setting.namespace}"
+    setting.admin.call("POST", f"{pods}/pods?dryRun=All", pod)
     labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
-    setting.admin.call("PATCH", f"/api/v1/namespaces/{setting.namespace}", labels, MERGE)
-    there = new_pod(CapturePlan(NODE, "busybox:1.36", setting.namespace))
-    refused = setting.admin.ask("POST", f"/api/v1/namespaces/{setting.namespace}/pods?dryRun=All", there)
+    setting.admin.call("PATCH", pods, labels, MERGE)
+    refused = setting.admin.ask("POST", f"{pods}/pods?dryRun=All", pod)
     assert refused.code == 403
-    assert "violates PodSecurity" in str(refused)
+    assert "violates PodSecurity" in refused.message
