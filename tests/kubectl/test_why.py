@@ -401,12 +401,29 @@ def test_pod_that_cannot_be_deleted_is_named(plugin: Plugin, cluster: FakeAPI, t
 
 def test_patience_ends(cluster: FakeAPI, tmp_path: Path) -> None:
     """A pod that never starts is given up after its deadline, and deleted."""
+    cluster.events.clear()
     cluster.becomes = waiting("ContainerCreating")
     here = HTTPCluster(find_access(AccessOptions(), os.environ), timeout=5)
     pod = new_pod(CapturePlan(NAME, "busybox", seconds=0))
     with pytest.raises(InputError, match=r"did not end in time \(ContainerCreating\)"):
         capture_by_pod(here, pod, tmp_path / "x", warn=print)
     assert len(cluster.deleted) == 1
+
+
+def test_patience_ends_with_the_kubelets_warning(cluster: FakeAPI, tmp_path: Path) -> None:
+    """Why a pod does not start stands in its events: the last one is the reason, not `ContainerCreating`."""
+    cluster.becomes = waiting("ContainerCreating")
+    cluster.events[:] = [
+        {"type": "Warning", "reason": "FailedMount", "message": "old", "lastTimestamp": "2026-01-01T00:00:00Z"},
+        {"type": "Warning", "reason": "FailedCreatePodSandBox", "message": "runc\n failed",
+         "lastTimestamp": "2026-01-01T00:00:09Z"},
+    ]  # fmt: skip
+    here = HTTPCluster(find_access(AccessOptions(), os.environ), timeout=5)
+    with pytest.raises(InputError, match=r"in time \(FailedCreatePodSandBox: runc failed\)"):
+        capture_by_pod(here, new_pod(CapturePlan(NAME, "busybox", seconds=0)), tmp_path / "x", warn=print)
+    cluster.forbidden = ("/api/v1/namespaces/kube-system/events",)
+    with pytest.raises(InputError, match=r"in time \(ContainerCreating\)"):
+        capture_by_pod(here, new_pod(CapturePlan(NAME, "busybox", seconds=0)), tmp_path / "x", warn=print)
 
 
 def test_image_of_the_agent(plugin: Plugin, cluster: FakeAPI) -> None:

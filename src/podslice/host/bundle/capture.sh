@@ -20,8 +20,14 @@ cpu=sys/devices/system/cpu
 node=sys/devices/system/node
 pci=sys/bus/pci/devices
 
-# One cp for all files where it knows --parents (GNU, busybox); else a cat for each. Not every kernel has every file.
+# One cp for all files where it knows --parents (GNU, busybox); else a cat for each. Not every kernel has every file: a
+# pattern without a match stays a word, and busybox makes its folder.
 copy_all() {
+    found=
+    for file in "$@"; do
+        test -e "$file" && found="$found $file"
+    done
+    set -- $found
     cp -r --parents "$@" "$copy" 2>/dev/null
     test -e "$copy/$cpu/online" && return
     for file in "$@"; do

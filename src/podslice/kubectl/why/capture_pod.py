@@ -173,10 +173,25 @@ def _wait(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
             remedy = "--image names one with a shell and tar that the node can pull"
             raise InputError(f"pod {name} cannot start from image {image}: {text}", remedy=remedy)
         if time.monotonic() > end:
-            state = said or _text(waiting.get("reason")) or str(phase or "unknown")
+            state = said or _last_warning(cluster, pod) or _text(waiting.get("reason")) or str(phase or "unknown")
             remedy = f"is the node ready? kubectl get node {pod['spec']['nodeName']}; --patience gives it longer"
             raise InputError(f"pod {name} did not end in time ({state})", remedy=remedy)
         time.sleep(POLL)
+
+
+def _last_warning(cluster: Cluster, pod: Mapping[str, Any]) -> str:
+    """Return what the kubelet reported last of a pod that does not start: its status has only `ContainerCreating`."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    query = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name},type=Warning"}
+    try:
+        items = cluster.read(f"/api/v1/namespaces/{namespace}/events", query).get("items")
+    except ClusterError:
+        return ""  # the right to list events is not needed for a capture
+    warnings = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
+    if not warnings:
+        return ""
+    last = max(warnings, key=lambda one: _text(one.get("lastTimestamp")) or _text(one.get("eventTime")))
+    return ": ".join(filter(None, (_text(last.get("reason")), _text(last.get("message")))))
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
