@@ -60,7 +60,7 @@ kubelet=${kubelet#/}
 mkdir "$copy/kubelet"
 missing=
 for name in cpu_manager_state memory_manager_state allocated_pods_state actuated_pods_state \
-    podslice_policy_state podslice_guard_state; do
+    pod_status_manager_state dra_manager_state podslice_policy_state podslice_guard_state; do
     test -f "$kubelet/$name" && { cat "$kubelet/$name" > "$copy/kubelet/$name" || rm -f "$copy/kubelet/$name"; } 2>/dev/null
 done
 # The answers of device plugins hold environment variables.

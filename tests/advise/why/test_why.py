@@ -245,3 +245,16 @@ def test_events_of_other_pods_are_not_shown(tmp_path: Path) -> None:
     path = tmp_path / Path(EVENTS).name
     path.write_text(json.dumps({"kind": "EventList", "items": [*others, bundles.EVENT]}))
     assert len(ask(bundle, "big", "--events", str(path))["events"]) == 1
+
+
+@pytest.mark.parametrize(("version", "said"), [("v1.36.2", False), ("v1.33.4+k3s1", True), ("", False)])
+def test_kubelet_of_another_release(tmp_path: Path, version: str, said: bool) -> None:
+    """An answer says where the node's kubelet is not of the release whose decisions are taken."""
+    made = bundles.parts()
+    node = {**bundles.NODE_OBJECT, "status": {**bundles.NODE_OBJECT["status"], "nodeInfo": {"kubeletVersion": version}}}
+    made.put(NODE, node)
+    path = tmp_path / "n.tar.gz"
+    path.write_bytes(made.archive(Manifest()))
+    assert [line for line in ask(path, "big")["missing"] if version and version in line] == [
+        f"whether the kubelet, {version}, decides as Kubernetes 1.36, as is assumed"
+    ] * said

@@ -17,9 +17,11 @@ import msgspec
 from podslice.node.checkpoints.names import (
     ACTUATED_STATE_FILE,
     ALLOCATED_STATE_FILE,
+    CLAIM_STATE_FILE,
     GUARD_STATE_FILE,
     MANAGER_STATE_FILES,
     POLICY_STATE_FILE,
+    STATUS_STATE_FILE,
     place_of,
 )
 from podslice.values.errors import InputError
@@ -32,6 +34,8 @@ STATE_FILES: Final = (
     *map(place_of, MANAGER_STATE_FILES),
     ALLOCATED_STATE_FILE,
     ACTUATED_STATE_FILE,
+    STATUS_STATE_FILE,
+    CLAIM_STATE_FILE,
     POLICY_STATE_FILE,
     GUARD_STATE_FILE,
 )
