@@ -90,7 +90,13 @@ KUBEADM = (
         pytest.param(
             "#!/bin/bash\nset -e\n/etc/eks/bootstrap.sh c --kubelet-extra-args '--max-pods=20 "
             "--cpu-manager-policy=static'\n",
-            ("static", "", 20), "--kubelet-extra-args of a script", id="script"),
+            ("static", "", 20), "flags that a script passes to kubelets", id="script"),
+        pytest.param(
+            "minikube start --extra-config=kubelet.max-pods=20 --extra-config 'kubelet.cpu-manager-policy=static'\n",
+            ("static", "", 20), "flags that a script passes to kubelets", id="minikube"),
+        pytest.param(
+            "C:\\k\\kubelet.exe --max-pods=20 --v=6 --cpu-manager-policy=static\n", ("static", "", 20),
+            "a kubelet's command line", id="Windows"),
         pytest.param(
             "k3s server --kubelet-arg=cpu-manager-policy=static --kubelet-arg max-pods=20 --disable traefik\n",
             ("static", "", 20), "the options --kubelet-arg of k3s", id="k3s command"),
@@ -116,6 +122,7 @@ def test_the_file_of_a_kubelet_needs_no_line(write: Write) -> None:
         ("/usr/bin/kubelet --config=/a/b.yaml --v=2\n", "/a/b.yaml, which the command line names, sets nothing"),
         ("[Service]\nEnvironmentFile=-/etc/default/kubelet\nExecStart=kubelet --v=1 $EXTRA\n",
          "$EXTRA (set in /etc/default/kubelet) is empty"),
+        ("[Service]\nExecStart=/usr/bin/kubelet $KUBELET_ARGS\n", "$KUBELET_ARGS is empty: the value was not given"),
         ("KUBELET_EXTRA_ARGS=--max-pods=5\n", "the kubelet has no other flags, and no file"),
         ("kind: InitConfiguration\napiVersion: kubeadm.k8s.io/v1beta4\nnodeRegistration: {kubeletExtraArgs: "
          "[{name: max-pods, value: '1'}]}\n---\nkind: JoinConfiguration\napiVersion: kubeadm.k8s.io/v1beta4\n"
@@ -139,6 +146,7 @@ def test_what_is_not_known_is_assumed_aloud(write: Write, text: str, line: str) 
         ("cpuManagerPolicy: static\nmaxPods: 5\n", "has fields of a KubeletConfiguration without its kind"),
         ("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n", "is ClusterConfiguration of kubeadm"),
         ("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n", "is a Node, an object of a cluster: it goes to --from"),
+        ("kubelet_max_pods: 3\n", "has variables of Kubespray"),
         ("a: b\nc: d\n", "has no kind: it has a, c"),
         ("apiVersion: v1\nkind: List\nitems: []\n", "is an empty list"),
         ("kind: ConfigMap\napiVersion: v1\ndata: {a: 'kind: KubeletConfiguration, x: y'}\n", "data.a: is not valid"),
@@ -150,6 +158,7 @@ def test_what_is_not_known_is_assumed_aloud(write: Write, text: str, line: str) 
         ("kubelet --v=1 'a\n--b=\"\n", "\"'a\" is no flag of a kubelet"),
         ("A=1\nB=2\n", "holds variables, none with flags of a kubelet"),
         ("[Service]\nExecStart=/bin/true --x\n", "is a unit of systemd that does not start a kubelet"),
+        ("[Service]\nExecStart=/usr/bin/containerd $OPTIONS\n", "is a unit of systemd that does not start a kubelet"),
         ("/bin/kubelet --v=1\n/opt/kubelet --v=2\n", "holds 2 command lines of kubelets, in lines 1, 2"),
     ],
 )  # fmt: skip

@@ -153,6 +153,13 @@ _SET = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
             "apiVersion: k0s.k0sproject.io/v1beta1\nkind: ClusterConfig\nspec: {workerProfiles: "
             "[{name: w, values: {maxPods: 4}}]}\n", {"max_pods": 4}, "worker profile w", id="k0s"),
         pytest.param(
+            "apiVersion: core.gardener.cloud/v1beta1\nkind: Shoot\nmetadata: {name: s}\nspec:\n  kubernetes: {kubelet: "
+            "{maxPods: 5, kubeReserved: {cpu: 80m, ephemeralStorage: 1Gi}, evictionHard: {memoryAvailable: 5%}}}\n"
+            "  provider: {workers: [{name: w, kubernetes: {kubelet: {cpuManagerPolicy: static, maxPods: 6}}}]}\n",
+            {"max_pods": 6, "cpu_manager_policy": "static", "eviction_hard": {"memory.available": "5%"},
+             "kube_reserved": {"cpu": "80m", "ephemeral-storage": "1Gi"}},
+            "Shoot s, spec.kubernetes.kubelet, then Shoot s, spec.provider.workers[0]", id="Gardener"),
+        pytest.param(
             "[settings.kubernetes]\nmax-pods = 40\ncpu-manager-policy = 'static'\ncluster-name = 'x'\n"
             "cpu-manager-policy-options = ['full-pcpus-only']\n[settings.kubernetes.kube-reserved]\ncpu = '100m'\n"
             "[settings.kubernetes.eviction-hard]\n'memory.available' = '5%'\n",
@@ -230,6 +237,9 @@ def test_what_a_platform_adds_is_assumed_aloud(write: Write, text: str, line: st
         ("kubeletConfig: {cpuManagerPolicy: 5}\n", "kubeletConfig.cpuManagerPolicy: json: cannot unmarshal number"),
         (_PROFILE % ("kubeletconfig.experimental: '['", "restricted"), "[kubeletconfig.experimental]: is not JSON"),
         ("[settings.kubernetes]\nmax-pods = \n", "is not valid TOML"),
+        (_PROFILE % ("""kubeletconfig.experimental: '{"kubeReserved": 5}'""", "restricted"),
+         "[kubeletconfig.experimental]: kubeReserved: json: cannot unmarshal number"),
+        ("apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups: 5\n", "without kubeletExtraConfig"),
         ("apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: c}\nspec: {}\n", "without spec.kubelet"),
         ("machine: {type: worker, kubelet: {}}\n", "is a machine of Talos without machine.kubelet.extraConfig"),
         ("apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nspec: {kubelet: {evictionHard: memory.available}}\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -84,13 +85,12 @@ def read_source(source: ConfigSource) -> list[Layer]:
     from podslice.config.carriers.dropins import fill_default_thresholds, read_drop_ins
     from podslice.config.carriers.layer import Layer
     from podslice.config.carriers.recognize import read_layers
-    from podslice.reading.files import read_text
 
     path = source.path
     folders = [source.directory] if source.directory else []
     if path is not None and path != "-" and Path(path).is_dir():
         folders, path = [path, *folders], None
-    layers = list(read_layers(read_text(path))) if path is not None else []
+    layers = list(read_layers(_read_file(path))) if path is not None else []
     drop_ins = [layer for folder in folders for layer in read_drop_ins(_read_folder(folder))]
     if drop_ins:
         base = layers[0] if layers and layers[0].merge != "flags" else Layer({}, "")
@@ -103,6 +103,16 @@ def read_source(source: ConfigSource) -> list[Layer]:
         layers += _read_arguments(source.arguments, beside_file=path is not None)
     # Flags override every file, so a command line that came as --config still counts last.
     return sorted(layers, key=lambda layer: layer.merge == "flags")
+
+
+def _read_file(path: str) -> str:
+    """Return the text of a file; the words of /proc/PID/cmdline as a line for a shell."""
+    from podslice.reading.files import MAX_TEXT_BYTES, read_bytes, read_text
+
+    if not path.endswith("/cmdline"):
+        return read_text(path)
+    words = read_bytes(path, MAX_TEXT_BYTES).decode("utf-8", errors="replace").split("\0")
+    return shlex.join(word for word in words if word)
 
 
 def _read_arguments(text: str, *, beside_file: bool) -> list[Layer]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from podslice.config.carriers.flags import FIELD_OF_FLAG
 from podslice.config.carriers.layer import Configuration, FieldPlace
 from podslice.values.errors import InputError
 
-_SECTION = "[settings.kubernetes"
+_SECTION = re.compile(r"\[settings\.kubernetes[\].]")
 _BOTTLEROCKET = {**FIELD_OF_FLAG, "cpu-cfs-quota-enforced": "cpuCFSQuota", "pod-pids-limit": "podPidsLimit"}
 _BOTTLEROCKET_SILENT = frozenset(
     """
@@ -28,7 +29,7 @@ _BOTTLEROCKET_SILENT = frozenset(
 def is_bottlerocket(text: str) -> bool:
     """Whether a text is the TOML of Bottlerocket with settings of Kubernetes."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return any(line.startswith(_SECTION) for line in lines) and lines[0].startswith("[")
+    return any(map(_SECTION.match, lines)) and lines[0].startswith("[")
 
 
 def read_bottlerocket(text: str) -> Configuration:
@@ -37,7 +38,7 @@ def read_bottlerocket(text: str) -> Configuration:
         settings: Mapping[str, Any] = tomllib.loads(text)["settings"]["kubernetes"]
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"is not valid TOML: {error}") from None
-    line = next(number for number, one in enumerate(text.splitlines(), 1) if one.lstrip().startswith(_SECTION))
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if _SECTION.match(one.lstrip()))
     place = FieldPlace(line=line)
     assumed = ("what else Bottlerocket sets itself, as maxPods, is the kubelet's default",)
     origin = "settings.kubernetes of Bottlerocket"

@@ -135,7 +135,7 @@ def read_eksctl(objects: list[Held]) -> Iterator[Configuration]:
         if held.group != "eksctl.io":
             continue
         for groups in ("nodeGroups", "managedNodeGroups"):
-            for at, group in enumerate(held.value(groups) or ()):
+            for at, group in enumerate(held.entries(groups)):
                 fields = group.get("kubeletExtraConfig") if isinstance(group, dict) else None
                 if isinstance(fields, dict):
                     place = held.at(f"{groups}[{at}].kubeletExtraConfig")

@@ -19,9 +19,9 @@ _SECTION = re.compile(r"\s*\[(?:Unit|Service|Install)\]\s*\Z")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _FLAG_LINE = re.compile(r"\s*['\"]?--?[a-zA-Z]")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-_PASSED_ON = re.compile(r"--kubelet-extra-args[= ]")
+_PASSED_ON = re.compile(r"--kubelet-extra-args[= ]|--extra-config[= ]['\"]?kubelet\.")
 _K3S = ("k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "k3sup")
-_KUBELETS = ("kubelet", "kubelet.exe", "kubelite")
+_KUBELETS = ("kubelet", "kubelet.exe")
 
 
 class _Line(NamedTuple):
@@ -149,6 +149,8 @@ def _read_processes(lines: Iterable[_Line]) -> _Found:
 
 def _lenient_words(text: str) -> list[str]:
     """Split a line; `ps` prints words without their quotation marks, and those inside them may stand alone."""
+    # A shell would take the separators of Windows away.
+    text = text.replace("\\", "/") if "kubelet.exe" in text else text
     try:
         return split_words(text)
     except InputError:
@@ -205,7 +207,11 @@ def _expand_command(command: _Line, variables: dict[str, str], files: list[str])
             raise InputError("is a unit of systemd that does not start a kubelet", remedy="systemctl cat kubelet")
         return _Found(flags, "variables of a systemd unit")
     at = _program_of(words)
-    if at is None and not unknown:
+    if at is None:
+        # All its flags may stand in variables.
+        at = next((place for place, word in enumerate(words) if _base_name(word) in _KUBELETS), None)
+    # A program that is itself a variable may be a kubelet.
+    if at is None and not command.text.startswith("$"):
         raise InputError("is a unit of systemd that does not start a kubelet", remedy="systemctl cat kubelet")
     found = _flags_of_program(words[at:], command.number) if at is not None else _Found([], "")
     where = f" (set in {', '.join(dict.fromkeys(files))})" if files else ""
@@ -250,7 +256,9 @@ def _read_script(lines: Iterable[_Line]) -> _Found:
         words = split_words(line.text)
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
+            given = value if equals else words[at + 1] if at + 1 < len(words) else ""
             if name == "--kubelet-extra-args":
-                given = value if equals else words[at + 1] if at + 1 < len(words) else ""
                 flags += _flags_of(given, line.number)
-    return _Found(flags, "--kubelet-extra-args of a script", whole=False)
+            elif name == "--extra-config" and given.startswith("kubelet."):  # minikube
+                flags += iter_flags([f"--{given.removeprefix('kubelet.')}"], FieldPlace(line=line.number))
+    return _Found(flags, "flags that a script passes to kubelets", whole=False)

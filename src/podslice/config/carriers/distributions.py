@@ -1,4 +1,4 @@
-"""Distributions of Kubernetes and programs that make clusters: kOps, Talos, k3s and RKE2, RKE, k0s
+"""Distributions of Kubernetes and programs that make clusters: kOps, Talos, k3s and RKE2, RKE, Gardener, k0s
 (docs/config.md)."""
 
 from __future__ import annotations
@@ -133,6 +133,58 @@ def _arguments(held: Held, path: str, given: Any, owner: str) -> Configuration:
     return Configuration(origin, (summary.layer._replace(assumed=(*summary.layer.assumed, *lines)),))
 
 
+# Gardener
+
+_GARDENER = "core.gardener.cloud"
+_GARDENER_SIGNALS = {
+    "memoryAvailable": "memory.available",
+    "imageFSAvailable": "imagefs.available",
+    "imageFSInodesFree": "imagefs.inodesFree",
+    "nodeFSAvailable": "nodefs.available",
+    "nodeFSInodesFree": "nodefs.inodesFree",
+}
+_GARDENER_KEYS = {"ephemeralStorage": "ephemeral-storage", **_GARDENER_SIGNALS}
+_GARDENER_ASSUMED = ("what else Gardener sets itself, as kubeReserved, is the kubelet's default",)
+
+
+def read_gardener(objects: list[Held]) -> Iterator[Configuration]:
+    """Yield the configurations of a Gardener shoot: of all workers, or one for each group of workers over it."""
+    for held in objects:
+        if held.group != _GARDENER or held.kind != "Shoot":
+            continue
+        base = list(_gardener_layer(held, "spec.kubernetes.kubelet", held.value("spec.kubernetes.kubelet")))
+        groups = [
+            (worker.get("name", at), layer)
+            for at, worker in enumerate(held.entries("spec.provider.workers"))
+            if isinstance(worker, dict) and isinstance(worker.get("kubernetes"), dict)
+            for layer in _gardener_layer(
+                held, f"spec.provider.workers[{at}].kubernetes.kubelet", worker["kubernetes"].get("kubelet")
+            )
+        ]
+        for name, layer in groups:
+            yield _gardener(f"{held.name}, workers {name}", (*base, layer))
+        if base and not groups:
+            yield _gardener(base[0].origin, tuple(base))
+
+
+def _gardener(name: str, layers: tuple[Layer, ...]) -> Configuration:
+    return assume_reservation(Configuration(name, layers), "Gardener", "kubeReserved", "80m")
+
+
+def _gardener_layer(held: Held, path: str, fields: Any) -> Iterator[Layer]:
+    if isinstance(fields, dict) and fields:
+        given = {name: _with_own_keys(value) for name, value in fields.items()}
+        names = {name: name for name in field_names()}
+        yield renamed_fields(given, held.at(path), names, origin=f"{held.name}, {path}", assumed=_GARDENER_ASSUMED)
+
+
+def _with_own_keys(value: Any) -> Any:
+    """Return a map with the kubelet's names for its keys."""
+    if not isinstance(value, dict):
+        return value
+    return {_GARDENER_KEYS.get(key, key): one for key, one in value.items()}
+
+
 # k0s
 
 
@@ -141,7 +193,7 @@ def read_k0s(objects: list[Held]) -> Iterator[Configuration]:
     for held in objects:
         if held.group != "k0s.k0sproject.io":
             continue
-        for at, profile in enumerate(held.value("spec.workerProfiles") or ()):
+        for at, profile in enumerate(held.entries("spec.workerProfiles")):
             values = profile.get("values") if isinstance(profile, dict) else None
             if isinstance(values, dict):
                 path = f"spec.workerProfiles[{at}].values"

@@ -28,12 +28,10 @@ def assume_reservation(configuration: Configuration, platform: str, field: str, 
     file does not say how many. Without them a kubelet would not start."""
     every = [layer.fields for layer in configuration.layers]
     wanted = any(fields.get("cpuManagerPolicy") == "static" for fields in every)
-    given = any(
-        fields.get("reservedSystemCPUs") or "cpu" in (fields.get("kubeReserved") or {})
-        or "cpu" in (fields.get("systemReserved") or {})
-        for fields in every
-    )  # fmt: skip
-    if not wanted or given:
+    maps = [fields.get(name) for fields in every for name in ("kubeReserved", "systemReserved")]
+    # A value of another kind is reported when it is decoded.
+    named = any(bool(value) and (not isinstance(value, dict) or "cpu" in value) for value in maps)
+    if not wanted or named or any(fields.get("reservedSystemCPUs") for fields in every):
         return configuration
     first, *others = configuration.layers
     fields = {**first.fields, field: {**(first.fields.get(field) or {}), "cpu": cpu}}

@@ -51,6 +51,11 @@ class Held(NamedTuple):
             value = value.get(step) if isinstance(value, dict) else None
         return value
 
+    def entries(self, path: str) -> list[Any]:
+        """Return the list at a dotted path; empty where there is none."""
+        value = self.value(path)
+        return value if isinstance(value, list) else []
+
     def at(self, path: str) -> FieldPlace:
         """Return the place of a path in the object."""
         return self.place._replace(path=join_path(self.place.path, path))

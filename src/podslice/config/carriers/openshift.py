@@ -79,8 +79,9 @@ def _performance_profile(held: Held) -> Layer:
     if policy in _ALIGNED:
         fields.setdefault("memoryManagerPolicy", "Static")
         fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": _reserved_memory(fields)}}])
-    if policy == "single-numa-node":
-        fields["cpuManagerPolicyOptions"] = {"full-pcpus-only": "true", **fields.get("cpuManagerPolicyOptions", {})}
+    options = fields.get("cpuManagerPolicyOptions", {})
+    if policy == "single-numa-node" and isinstance(options, dict):
+        fields["cpuManagerPolicyOptions"] = {"full-pcpus-only": "true", **options}
     places = {
         "reservedSystemCPUs": held.at("spec.cpu.reserved"),
         "topologyManagerPolicy": held.at("spec.numa.topologyPolicy"),
@@ -112,14 +113,10 @@ def _experimental(held: Held) -> dict[str, Any]:
 
 def _reserved_memory(fields: dict[str, Any]) -> str:
     """Return the sum that the Memory Manager's reservation must have: both reservations and the eviction threshold."""
-    amounts = (
-        fields["kubeReserved"].get("memory", "0"),
-        fields["systemReserved"].get("memory", "0"),
-        fields["evictionHard"].get("memory.available", "0"),
-    )
+    parts = (("kubeReserved", "memory"), ("systemReserved", "memory"), ("evictionHard", "memory.available"))
     try:
-        total = sum(Quantity.parse(str(amount)).value() for amount in amounts)
-    except QuantityError:
+        total = sum(Quantity.parse(str(fields[name].get(key, "0"))).value() for name, key in parts)
+    except (QuantityError, AttributeError):  # a value of the annotation that decoding reports
         return "1100Mi"
     return f"{total >> 20}Mi" if total % (1 << 20) == 0 else str(total)
 
@@ -130,7 +127,7 @@ def _reserved_memory(fields: dict[str, Any]) -> str:
 def read_ignition(held: Held, path: str) -> Iterator[Configuration]:
     """Yield the KubeletConfigurations among the files of an Ignition or Butane configuration below `path`."""
     storage = f"{path}.storage.files" if path else "storage.files"
-    for at, file in enumerate(held.value(storage) or ()):
+    for at, file in enumerate(held.entries(storage)):
         name = file.get("path") if isinstance(file, dict) else None
         contents = file.get("contents") if isinstance(file, dict) else None
         if not isinstance(contents, dict) or not isinstance(name, str):

@@ -20,6 +20,7 @@ from podslice.config.carriers.clouds import (
 )
 from podslice.config.carriers.command_line import is_command_text, read_command_text
 from podslice.config.carriers.distributions import (
+    read_gardener,
     read_k0s,
     read_kops,
     read_rancher,
@@ -39,7 +40,7 @@ from podslice.values.errors import InputError
 _Family = Callable[[list[Held]], Iterator[Configuration]]
 _FAMILIES: tuple[_Family, ...] = (
     read_kubeadm, read_cluster_api, read_openshift, read_karpenter, read_node_configs, read_eksctl, read_aks_and_gke,
-    read_kops, read_talos, read_rancher, read_k0s,
+    read_kops, read_talos, read_rancher, read_gardener, read_k0s,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 
 _FROM_CLUSTER = "kubectl get --raw /api/v1/nodes/NODE/proxy/configz gives the one of a node"
+_ON_NODE = "give that file: /etc/kubernetes/kubelet-config.yaml of the node"
 _WHAT = {
     "KubeProxyConfiguration": "the configuration of kube-proxy, not of a kubelet",
     "KubeSchedulerConfiguration": "the configuration of a scheduler, not of a kubelet",
@@ -91,6 +92,8 @@ def _describe_kindless(data: dict[str, Any]) -> tuple[str, str]:
         )
     if isinstance(data.get("machine"), dict):
         return "is a machine of Talos without machine.kubelet.extraConfig and extraArgs", _FROM_CLUSTER
+    if any(name.startswith(("kubelet_", "kube_")) for name in names):
+        return "has variables of Kubespray, from which it makes the kubelet's file", _ON_NODE
     if {"mode", "path", "contents"} <= set(names):
         return "is a file of a MachineConfig's template", _FROM_CLUSTER
     if {"image", "replicaCount", "nameOverride", "resources", "serviceAccount"} & set(names):
