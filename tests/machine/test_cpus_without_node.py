@@ -7,6 +7,7 @@ import pytest
 
 from podslice import KubeletConfig, Machine, Node
 from podslice.api.pod.spec import pod_from_dict
+from podslice.host.machine_files import load_described
 from podslice.machine.model import CPUTopology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.errors import StartError
@@ -46,6 +47,15 @@ def test_their_cpus_are_given_away_without_alignment(machine: Machine, options: 
     assert decision.admitted
     assert len(decision.containers[0].cpus) == 12
     assert list(decision.containers[0].numa_nodes) == [0]
+
+
+def test_cpus_that_are_only_counted() -> None:
+    """A MachineInfo that counts more CPUs than its NUMA nodes list is read, and a line says which are given out."""
+    text = """{"num_cores": 4, "num_sockets": 1, "memory_capacity": 1024, "topology": [
+        {"node_id": 0, "memory": 1024, "cores": [{"core_id": 0, "thread_ids": [0, 1], "socket_id": 0}]}]}"""
+    line = "a kubelet counts 4 CPUs and gives out 0-1, because no NUMA node lists the others"
+    assert load_described(text).assumed == (line,)
+    assert load_described(text.replace('"num_cores": 4', '"num_cores": 2')).assumed == ()
 
 
 def test_alignment_is_refused_at_start(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ def test_there_are_enough() -> None:
     """At least a dozen machines, among them those the documentation names."""
     assert len(gallery_names()) >= 12
     assert {"epyc-9654-nps1", "epyc-9654-nps4"} <= set(gallery_names())
+
+
+def test_the_documentation_lists_them() -> None:
+    """docs/machines.md names every ready-made machine, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text()
+    table = page.split("## Ready-made machines")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert sorted(re.findall(r"`([^`]+)`", "\n".join(rows))) == gallery_names()
 
 
 @every_machine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from podslice.host.machine_files import load_described
@@ -9,6 +11,7 @@ from podslice.machine.model import CPUTopology, Machine
 from podslice.machine.readers.form import from_data
 from podslice.machine.readers.synthetic import from_synthetic, read_synthetic
 from podslice.values.cpuset import format_bits
+from podslice.values.errors import InputError
 
 
 def cores_by_node(machine: Machine) -> list[str]:
@@ -147,6 +150,17 @@ ASSUMED = [
     pytest.param("core:4 pu:1", ["1 GiB of memory; begin with [numa(memory=64GiB)] if not"], id="memory of a machine"),
     pytest.param("[numa] core:4 pu:1", ["no memory on any NUMA node; say [numa(memory=64GiB)] if not"], id="no memory"),
 ]  # fmt: skip
+
+
+def test_a_file_that_disagrees_with_what_is_assumed(tmp_path: Path) -> None:
+    """The error says what was only assumed of the one-line machine."""
+    numactl = tmp_path / "numactl.txt"
+    numactl.write_text("available: 2 nodes (0-1)\nnode 0 cpus: 0 2\nnode 0 size: 1024 MB\nnode 1 cpus: 1 3\n")
+    with pytest.raises(
+        InputError, match=r"the text and .*numactl.txt disagree: .*\(the text does not say it; assumed: CPUs"
+    ):
+        load_described("pack:2 numa:1(memory=1GiB) core:2 pu:1", numactl)
+    load_described("pack:2 numa:1(memory=1GiB) core:2 pu:1(indexes=numa)", numactl)
 
 
 @pytest.mark.parametrize(("text", "lines"), ASSUMED)

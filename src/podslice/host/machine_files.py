@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -118,7 +118,15 @@ def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evid
     documents = _decode(text, source)
     if kind != "machineinfo" and describes_node(documents[0]):
         return NodeEvidence(title, read_described_node(documents, source), whole=False)
-    return NodeEvidence(title, DescribedNode(_from_documents(documents[0], kind, source)), whole=True)
+    machine = _from_documents(documents[0], kind, source)
+    return NodeEvidence(title, DescribedNode(machine, assumed=tuple(_unlisted_cpus(machine))), whole=True)
+
+
+def _unlisted_cpus(machine: Machine) -> Iterator[str]:
+    """Yield a line about CPUs that are counted, but on no NUMA node: which they are nobody says."""
+    counted, listed = machine.cpu_count, machine.cpus
+    if counted > len(listed) > 0:
+        yield f"a kubelet counts {counted} CPUs and gives out {listed}, because no NUMA node lists the others"
 
 
 def _whole(title: str, read: ReadMachine) -> NodeEvidence:

@@ -43,7 +43,7 @@ def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
     if len(sources) == 1 and nodes:
         return nodes[0].node
     if whole:
-        check_agreement([facts_of_machine(whole[0]), *listings, *([_amounts_of(amounts)] if amounts else [])])
+        _check_whole(whole[0], [*listings, *([_amounts_of(amounts)] if amounts else [])])
         return _with_amounts(whole[0].node, amounts, devices)
     if not listings:
         if amounts is None:
@@ -51,6 +51,17 @@ def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
         return amounts.node._replace(devices=devices or amounts.node.devices)
     merged = merge_machine([*listings, *([_amounts_of(amounts)] if amounts else [])])
     return _with_amounts(DescribedNode(merged.machine, assumed=merged.assumed), amounts, devices)
+
+
+def _check_whole(whole: NodeEvidence, others: Sequence[MachineFacts]) -> None:
+    try:
+        check_agreement([facts_of_machine(whole), *others])
+    except InputError as error:
+        if not whole.node.assumed:
+            raise
+        # The difference is most likely in what is assumed, not in what the other source says.
+        remedy = f"{whole.title} does not say it; assumed: {'; '.join(whole.node.assumed)}"
+        raise InputError(error.problem, remedy=remedy) from None
 
 
 def facts_of_machine(evidence: NodeEvidence) -> MachineFacts:

@@ -12,7 +12,7 @@ _COUNTS = r"[0-9]{1,9}(?:,[0-9]{1,9})*"
 _TOKEN = re.compile(
     rf"\s*(?:(\[)\s*|)(?:([A-Za-z][\w-]*)\s*)?(?:(:)?\s*({_COUNTS})(?![0-9,]))?\s*(?:\(([^()]*)\))?\s*(\])?"
 )
-_WORD = re.compile(r"(?:\[[A-Za-z]\w*\])+|\[?[A-Za-z]\w*(?::\d+(?:,\d+)*)?\]?")
+_WORD = re.compile(r"(?:\[[A-Za-z]\w*\])+|\[?[A-Za-z]\w*(?::\d[\d,]*)?\]?")
 _TYPES = (
     ("machine", "machine"), ("package", "package"), ("socket", "package"), ("numanode", "numa"), ("node", "numa"),
     ("group", "group"), ("die", "die"), ("core", "core"), ("pu", "pu"), ("thread", "pu"),
