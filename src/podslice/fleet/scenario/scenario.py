@@ -284,6 +284,18 @@ class Sample(_Strict, frozen=True, kw_only=True):
     per_percent_arrived: float | None = None
 
 
+def _default_kubelets() -> dict[str, KubeletEntry]:
+    return {"defaults": KubeletEntry()}
+
+
+def _default_schedulers() -> dict[str, SchedulerEntry]:
+    return {"kube": SchedulerEntry()}
+
+
+def _default_transforms() -> dict[str, TransformEntry]:
+    return {"identity": TransformEntry()}
+
+
 class FleetScenario(_Strict, frozen=True, kw_only=True):
     """A scenario as written, with all defaults."""
 
@@ -294,9 +306,9 @@ class FleetScenario(_Strict, frozen=True, kw_only=True):
     alternatives: tuple[str, ...] = (AS_WRITTEN,)
     nodes: tuple[NodesEntry, ...]
     workload: tuple[WorkloadEntry, ...]
-    kubelets: dict[str, KubeletEntry] = msgspec.field(default_factory=lambda: {"defaults": KubeletEntry()})
-    schedulers: dict[str, SchedulerEntry] = msgspec.field(default_factory=lambda: {"kube": SchedulerEntry()})
-    transforms: dict[str, TransformEntry] = msgspec.field(default_factory=lambda: {"identity": TransformEntry()})
+    kubelets: dict[str, KubeletEntry] = msgspec.field(default_factory=_default_kubelets)
+    schedulers: dict[str, SchedulerEntry] = msgspec.field(default_factory=_default_schedulers)
+    transforms: dict[str, TransformEntry] = msgspec.field(default_factory=_default_transforms)
     refusals: AfterRefusal = AfterRefusal()
     preemption: bool | Literal["off", "on"] = False
     budgets: tuple[BudgetEntry, ...] = ()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from podslice.fleet.engine.checkpoint import FORMAT
 from podslice.fleet.scenario.codec import MOST_UNPACKED
@@ -36,25 +37,26 @@ class _Stopping:
     """Whether this process is to stop.
 
     - `asked`: a signal has come; `running`: number of running cells that check it.
-    - `leave`: ends what runs.
-    - `patient`: a second signal changes nothing, as its sender waits, and kills in the end.
+    - `is_worker`: the whole process ends, and a second signal changes nothing, as its sender waits, and kills in the
+      end.
     """
 
     def __init__(self) -> None:
         self.asked = False
         self.running = 0
-        self.patient = False
-        self.leave: Callable[[], None] = _interrupt
+        self.is_worker = False
 
     def ask(self, signum: int = 0, frame: FrameType | None = None) -> None:
         """Handle a signal: the first one waits until the running cell has written its checkpoint."""
-        if not self.running or (self.asked and not self.patient):
+        if not self.running or (self.asked and not self.is_worker):
             self.leave()
         self.asked = True
 
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
+    def leave(self) -> NoReturn:
+        """End what runs."""
+        if self.is_worker:
+            os._exit(1)
+        raise KeyboardInterrupt
 
 
 _STOPPING = _Stopping()
@@ -116,8 +118,7 @@ def stop_worker_at(number: signal.Signals) -> None:
 
     The signal comes twice where another worker was faster: a broken pool of processes ends all others by itself.
     """
-    _STOPPING.patient = True
-    _STOPPING.leave = lambda: os._exit(1)
+    _STOPPING.is_worker = True
     signal.signal(number, _STOPPING.ask)
 
 
