@@ -205,6 +205,13 @@ def test_objects_in_objects() -> None:
     assert found.notes == ()
 
 
+def test_numbers_around_an_object() -> None:
+    """Katib runs so many trials at a time, each of them a Job of its own number of pods."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 2, "template": TEMPLATE}}
+    experiment = {"parallelTrialCount": 3, "trialTemplate": {"trialSpec": job}}
+    assert [one.replicas for one in read(thing("kubeflow.org/v1beta1", "Experiment", spec=experiment)).pods] == [6]
+
+
 def test_name_of_a_generated_object() -> None:
     """The API server completes `generateName`; its beginning names the pods until then."""
     found = read({**thing("ray.io/v1", "RayJob", spec={"rayClusterSpec": ray()}), "metadata": {"generateName": "fit-"}})

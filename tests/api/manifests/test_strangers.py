@@ -27,6 +27,12 @@ STRANGERS = [
     pytest.param("Architecture:        x86_64\nCPU(s):  8\n", "is the output of lscpu (it describes a machine: --from)",
                  id="lscpu"),
     pytest.param("CONTAINER           IMAGE          CREATED\n1  2  3\n", "is a table of crictl", id="crictl"),
+    pytest.param("pod/web-0\npod/web-1\n", "is a list of names (kubectl get pods -A -o yaml)", id="names"),
+    pytest.param("deployment.apps/web\n", "is a list of names (kubectl get pods -A -o yaml)", id="names with groups"),
+    pytest.param("NAME: web\nLAST DEPLOYED: Mon\nMANIFEST:\n---\nkind: Pod\n",
+                 "is the output of helm (helm get manifest, helm template)", id="helm get all"),
+    pytest.param('{"items": [{"id": "1", "state": "SANDBOX_READY"}]}', "is a list of something else than objects",
+                 id="crictl pods"),
     pytest.param("services:\n  web: {image: nginx}\n", "is a Compose file (kompose convert)", id="compose"),
     pytest.param("apiVersion: v2\nname: web\nversion: 1.0.0\n", "is a Helm chart's Chart.yaml (render",
                  id="chart"),
@@ -72,7 +78,10 @@ def test_lists_without_a_kind() -> None:
     for document, path in (([POD], "[0]"), ({"items": [POD]}, "items[0]")):
         (one,) = load_pods_text(json.dumps(document), "x.json")
         assert (one.pod.metadata.name, one.path) == ("p", path)
-    for document, problem in (([{"a": 1}], "expected an object, got a list"), ({"items": [{}]}, "has no kind")):
+    for document, problem in (
+        ([{"a": 1}], "expected an object, got a list"),
+        ({"items": [{}]}, "is a list of something else than objects"),
+    ):
         with pytest.raises(InputError, match=problem):
             load_pods_text(json.dumps(document), "x.json")
 

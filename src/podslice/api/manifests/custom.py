@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.api.manifests.builtin import find_builtin_pod, has_builtin_pod
+from podslice.api.manifests.counts import MAX_COUNT, count_template
 from podslice.api.manifests.found import FoundPod, Maker, Others, PassedOver, name_roles
 from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.operators.argo import workflow_pods
@@ -74,7 +75,12 @@ def find_custom_pods(found: ManifestObject, others: Others, depth: int = 0) -> I
 def _by_shape(found: ManifestObject, others: Others, depth: int) -> Iterator[FoundPod | PassedOver]:
     for shape in find_shapes(found.data):
         if shape.is_object:
-            yield from _carried(found, shape, others, depth + 1)
+            times = count_template(found, shape.steps).number
+            for one in _carried(found, shape, others, depth + 1):
+                if isinstance(one, PassedOver) or times is None:
+                    yield one
+                else:
+                    yield one._replace(replicas=min(one.replicas * times, MAX_COUNT))
         else:
             yield template_pod(found, shape)
 

@@ -22,6 +22,9 @@ _TEXTS = (
     (re.compile(r"(?:NAMESPACE +)?NAME +[A-Z]"), _Stranger("is a table of kubectl get", _YAML)),
     (re.compile(r"Name: +\S+ *\n(?:Namespace|Roles|Priority|Labels): "),
      _Stranger("is the output of kubectl describe", "kubectl get pod NAME -o yaml")),
+    (re.compile(r"(?:NAME: \S+\n)?LAST DEPLOYED: "),
+     _Stranger("is the output of helm", "helm get manifest, helm template")),
+    (re.compile(r"[a-z]+(?:\.[a-z0-9.-]+)?/[a-z0-9.-]+\n"), _Stranger("is a list of names", _YAML)),
     (re.compile(r"POD ID +CREATED|CONTAINER +IMAGE +CREATED"), _Stranger("is a table of crictl", _YAML)),
     (re.compile(r"CONTAINER ID +IMAGE"), _Stranger("is a table of docker ps", _YAML)),
     (re.compile(r"Architecture: +\S"), _Stranger("is the output of lscpu", "it describes a machine: --from")),
@@ -78,6 +81,7 @@ _DOCUMENTS: tuple[tuple[Callable[[dict[str, Any]], bool], _Stranger], ...] = (
         _Stranger("is a kustomization", "kustomize build DIR"),
     ),
     (_has("status", "info"), _Stranger("is the output of crictl", _YAML)),
+    (lambda document: bool(document.get("items")), _Stranger("is a list of something else than objects", _YAML)),
     (_has("containers"), _Stranger("is the specification of a pod alone", "apiVersion: v1, kind: Pod, spec: {…}")),
 )
 """Documents without a kind that other programs write."""
