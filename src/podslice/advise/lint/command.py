@@ -279,7 +279,7 @@ def _lint_all(files: tuple[str, ...], config: ConfigSource | None, settings: _Se
     # The configuration is linted first, and once, even if it is among the files.
     for path in dict.fromkeys([*([single] if single else []), *_files_of(files)]):
         try:
-            result = _lint_file(path, settings)
+            result = _lint_file(path, settings, is_config=path == single)
             # Otherwise pods would pass for want of a configuration.
             if path == single and not result.configurations:
                 read_source(ConfigSource(path))
@@ -320,7 +320,7 @@ def _text_of(path: str) -> str:
     return "" if Path(path).is_dir() else read_text(path)
 
 
-def _lint_file(path: str, settings: _Settings) -> _Result:
+def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _Result:
     from podslice.api.manifests.manifest import pods_from_documents
     from podslice.api.manifests.strangers import load_manifest_documents
     from podslice.config.carriers.recognize import is_lines
@@ -348,6 +348,8 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
     configurations = 0
     for document in _configurations(documents, text):
         configurations += 1
+        if not is_config:  # what is assumed of that one is part of the provenance
+            print_warnings(tuple(f"{source}: assumed: {line}" for line in document.assumed))
         found = lint_kubelet(_subject(document, settings, text), settings.rules)
         findings += [locator.locate(finding, document.places.base.document, document.places) for finding in found]
     return _Result(findings, len(pods), configurations)

@@ -194,6 +194,9 @@ def _read_unit(lines: list[_Line]) -> _Found:
             files.append(value.strip().lstrip("-"))
         elif key.strip() == "ExecStart":
             command = _Line(line.number, value.strip().lstrip("-@:+!"))
+        elif key.strip().isupper():
+            # The content of an EnvironmentFile behind the unit.
+            variables[key.strip()] = " ".join(split_words(value))
     return _expand_command(command, variables, files)
 
 
