@@ -16,10 +16,9 @@ from podslice.api.pod.spec import pod_from_dict
 from podslice.config.kubelet import MemoryReservation
 from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
 from podslice.fleet.engine.options import CellOptions
-from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.run import rare_collections, run_cell
 from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
 from podslice.fleet.engine.workload import Workload
-from podslice.fleet.workers.collecting import rare_collections
 from podslice.machine.readers.synthetic import from_synthetic
 
 MACHINE = "pack:2 numa:1(memory=192GiB) l3:1 core:24 pu:2"

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
     from podslice.api.manifests.manifest import load_pods
     from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
-    from podslice.api.pod.event import PodEvent
     from podslice.api.pod.mixed import MixedShare
     from podslice.api.pod.spec import (
         Container,
@@ -124,7 +123,7 @@ if TYPE_CHECKING:
         restart,
         shape_of,
     )
-    from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
+    from podslice.node.decision import ContainerDecision, Decision, PodEvent, ResizeDecision
     from podslice.node.devices.plugin import (
         AllocateResponse,
         DeviceNode,
@@ -454,7 +453,7 @@ _ON_USE = {
     "PodCgroup": "podslice.node.effects.cgroup",
     "PodCondition": "podslice.api.pod.spec",
     "PodEffects": "podslice.node.effects.tree",
-    "PodEvent": "podslice.api.pod.event",
+    "PodEvent": "podslice.node.decision",
     "PodOS": "podslice.api.pod.spec",
     "PodResourceClaim": "podslice.api.pod.spec",
     "PodSpec": "podslice.api.pod.spec",

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.admitting import Admitting
+from podslice.agent.admitting import Admitting, heal
 from podslice.agent.exclusive import DirectoryLock, SocketFile
-from podslice.agent.healing import heal
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict

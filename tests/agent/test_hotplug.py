@@ -18,10 +18,10 @@ from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.status.local import status_of
 from podslice.agent.status.report import AgentReporter
 from podslice.host.boot import Boot
+from podslice.host.discover import Reading, read_machine
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.host.kernel.uevents import concerns_machine, drain_uevents, open_uevents
-from podslice.host.machine_reading import Reading, read_machine
 from podslice.machine.delta import MachineConsequence
 from podslice.service.identity import Identity
 from podslice.service.proto import nri_pb2 as nri

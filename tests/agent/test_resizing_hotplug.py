@@ -11,7 +11,7 @@ from podslice import Hotplug, Machine, PodslicePolicy, without_cpus
 from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.config.policy import ExclusiveResize
-from podslice.host.machine_reading import Reading
+from podslice.host.discover import Reading
 from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits
 from tests import clock
 from tests.agent.elastic import Elastic

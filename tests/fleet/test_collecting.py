@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
 from podslice.fleet.engine.options import CellOptions
-from podslice.fleet.engine.run import run_cell
-from podslice.fleet.workers.collecting import rare_collections
+from podslice.fleet.engine.run import rare_collections, run_cell
 from tests.fleet import fleets
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from podslice.config.policy import PowerProfile
 from podslice.guards.power import CPUPower, power_files
-from podslice.host.kernel.kernelfiles import KernelFiles
-from podslice.host.kernel.powerfiles import CPUS, read_power
+from podslice.host.kernel.kernelfiles import CPUS, KernelFiles, read_power
 from podslice.node.checkpoints.guard_files import GuardedFile
 from podslice.values.cpuset import Bits, iter_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError

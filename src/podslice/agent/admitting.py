@@ -7,8 +7,9 @@ cannot be trusted; it is empty when it can.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from podslice.node.cpu.state import Intent
 from podslice.node.decision import Decision
 from podslice.node.node import Node
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff
 from podslice.values.errors import PodsliceError, StartError
 from podslice.values.gates import FeatureGates
 from podslice.values.quantity import Quantity
@@ -349,3 +351,25 @@ def too_large(pod: Pod) -> str:
 def _is_odd(amount: Quantity) -> bool:
     """Return whether an amount is so far beyond 64 bits that its sums would be slow."""
     return amount.nano.bit_length() > MOST_BITS
+
+
+LONGEST = 60.0
+
+
+async def heal(
+    admitting: Admitting,
+    reconnect: Callable[[], None],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    back_off: BackOff | None = None,
+) -> None:
+    """Try the disk again and again, less and less often. Once it works, reconnect: the runtime then lists what runs,
+    which opens the state."""
+    back_off = back_off or BackOff(1.0, LONGEST)
+    while True:
+        await sleep(back_off.next())
+        if not admitting.may_heal:
+            back_off.reset()
+        elif admitting.disk_works():
+            # The state can be opened only against the runtime's list, which comes with a new connection.
+            reconnect()

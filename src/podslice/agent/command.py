@@ -15,11 +15,11 @@ import msgspec
 from podslice.agent.settings import AgentSettings, DRASettings, LoadedSettings, load_settings
 from podslice.cli.machine_option import Sources, machine_choice, resolve_machine
 from podslice.host.boot import read_boot
+from podslice.host.discover import read_machine
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.host.kernel.filewrites import FileWrites
 from podslice.host.kernel.kernelfiles import KernelFiles
-from podslice.host.machine_reading import read_machine
 from podslice.machine.model import Machine
 from podslice.node.checkpoints.names import CPU_STATE_FILE
 from podslice.node.node import Node

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from podslice.agent.owner import Owner
 from podslice.agent.updates import Write
+from podslice.host.discover import Reading
 from podslice.host.kernel.uevents import drain_uevents, open_uevents
-from podslice.host.machine_reading import Reading
 from podslice.machine.model import Machine
 from podslice.values.errors import PodsliceError
 

@@ -27,9 +27,8 @@ from podslice.config.policy_file import allowed_values, load_policy, policy_from
 from podslice.config.validation import validate
 from podslice.service.http.access import is_loopback, parse_address
 from podslice.values.decoding import decoding_problem, with_value
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, did_you_mean
 from podslice.values.fields import known_fields
-from podslice.values.nearest import did_you_mean
 from podslice.values.quirks import PROFILES
 
 API_VERSION = "podslice.io/v1alpha1"

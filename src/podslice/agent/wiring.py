@@ -19,12 +19,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from podslice.agent.admitting import heal
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.cgroups.write_watcher import WriteWatcher
 from podslice.agent.daemon import Agent, Loop, LoopPart
 from podslice.agent.endpoints import Endpoints
-from podslice.agent.healing import heal
 from podslice.agent.health import AgentHealth
 from podslice.agent.host_access import HostAccess
 from podslice.agent.kubelet.arriving import Awaiting

@@ -13,8 +13,7 @@ import click
 from podslice.cli.completion import complete_files
 from podslice.interrupts import uninterruptible_import
 from podslice.render.ansi import shown_paths
-from podslice.values.errors import InputError, InputErrors
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, InputErrors, did_you_mean
 
 
 class CommandGroup(click.Group):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 
 import click
+import msgspec
 
 from podslice.cli.output import OUTPUT, emit
-from podslice.documents.version import Version
 from podslice.render.ansi import echo
 from podslice.version import running_version
 
@@ -28,3 +28,11 @@ def version(output: str) -> None:
         echo(f"podslice {facts.podslice} (decisions of Kubernetes v{KUBERNETES}, Python {facts.python})")
     else:
         emit(facts, output)
+
+
+class Version(msgspec.Struct, frozen=True):
+    """This package's version, the Kubernetes release whose decisions profile kubelet-1.36 takes, and Python's."""
+
+    podslice: str
+    kubernetes: str
+    python: str

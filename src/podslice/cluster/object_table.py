@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, 
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectData, ObjectPage, list_pages
-from podslice.cluster.loop_turn import LoopTurn
 from podslice.cluster.packed_table import PackedTable
 from podslice.replica.uids import pack_uid
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.listwatch import ListWatch
-from podslice.service.pacing import BackOff
+from podslice.service.pacing import BackOff, LoopTurn
 from podslice.service.podlist import ApiError
 
 LIST_SECONDS = 300.0

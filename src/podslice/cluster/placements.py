@@ -13,7 +13,6 @@ from typing import NamedTuple
 from podslice.cluster.cluster_pods import ClusterPods
 from podslice.cluster.extender.eligible import Places
 from podslice.cluster.extender.messages import BindRequest, FilterAnswer, FilterRequest, NodeVictims, PreemptRequest
-from podslice.cluster.loop_turn import LoopTurn
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import BindingOutcome, BindVerdict, ClusterModel
 from podslice.node.answers import with_uid
@@ -23,6 +22,7 @@ from podslice.replica.replica import ApplyResult, Replica
 from podslice.replica.stream_messages import PlanGiven
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 from podslice.service.listeners import Listeners
+from podslice.service.pacing import LoopTurn
 from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 

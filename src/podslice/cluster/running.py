@@ -15,13 +15,13 @@ from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.journal.callers import TokenCallers
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.log_lines import LogLevel, LogLines
-from podslice.cluster.loop_turn import TURN_SECONDS
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.placements import NodeReport
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
 from podslice.service.http.access import is_loopback, parse_address
+from podslice.service.pacing import TURN_SECONDS
 from podslice.service.tokens import read_access_token
 from podslice.values.errors import InputError
 from podslice.version import UNPACKAGED, running_version

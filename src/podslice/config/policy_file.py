@@ -13,8 +13,7 @@ from podslice.config.objects import check_object
 from podslice.config.policy import KIND, PodslicePolicy
 from podslice.machine.drift import parse_drift_tolerance
 from podslice.values.decoding import MAP_KEY, decoding_problem, with_value
-from podslice.values.errors import InputError
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean
 
 _PLACE = re.compile(r"\[[^]]*\]")
 

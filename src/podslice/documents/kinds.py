@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.values.errors import InputError
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean
 
 
 class Kind(NamedTuple):
@@ -40,7 +39,7 @@ KINDS: dict[str, Kind] = {
     "LintReport": Kind("podslice.advise.lint.documents", "podslice lint"),
     "LintRule": Kind("podslice.advise.lint.documents", "podslice lint --explain"),
     "LintRuleList": Kind("podslice.advise.lint.documents", "podslice lint --rules"),
-    "LiveNode": Kind("podslice.kubectl.live_documents", "kubectl podslice node --live"),
+    "LiveNode": Kind("podslice.kubectl.documents", "kubectl podslice node --live"),
     "Machine": Kind("podslice.machine.documents", "podslice topology"),
     "MachineList": Kind("podslice.machine.documents", "podslice topology --list"),
     "NodeAuditList": Kind("podslice.kubectl.documents", "kubectl podslice audit"),
@@ -57,7 +56,7 @@ KINDS: dict[str, Kind] = {
     "StateVerificationList": Kind("podslice.state_files.documents", "podslice state verify"),
     "TraceCheck": Kind("podslice.fleet.documents", "podslice fleet trace check"),
     "TraceDescription": Kind("podslice.fleet.documents", "podslice fleet trace describe"),
-    "Version": Kind("podslice.documents.version", "podslice version"),
+    "Version": Kind("podslice.cli.version", "podslice version"),
 }
 
 

@@ -16,8 +16,7 @@ import msgspec
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
 from podslice.values.decoding import decoding_problem
-from podslice.values.errors import InputError
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REMEDY = "set KUBECONFIG, or give --kubeconfig FILE"

@@ -1,4 +1,4 @@
-"""Back-off, a rate limit, and a wait with a limit."""
+"""Back-off, a rate limit, a wait with a limit, and long work in slices of an event loop's time."""
 
 from __future__ import annotations
 
@@ -56,3 +56,20 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+TURN_SECONDS = 0.001
+
+
+class LoopTurn:
+    """A slice of a millisecond of long work; `await turn.give_way()` after every step, so that other work waits for one
+    slice and one step at most."""
+
+    def __init__(self) -> None:
+        self._ends = time.monotonic() + TURN_SECONDS
+
+    async def give_way(self) -> None:
+        """Let other work run where the slice is over, and begin another."""
+        if time.monotonic() >= self._ends:
+            await asyncio.sleep(0)
+            self._ends = time.monotonic() + TURN_SECONDS

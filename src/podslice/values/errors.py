@@ -188,3 +188,12 @@ class UpstreamDefectError(PodsliceError):
         self.name = name
         self.detail = detail
         super().__init__(f"{name}: {detail}" if detail else name)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the remedy for an unknown name: the nearest known one, or `otherwise` where none is near."""
+    # Imported here: only an error needs it, and every command starts with this module.
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), 1)
+    return f"did you mean {close[0]}?" if close else otherwise

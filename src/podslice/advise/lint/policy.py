@@ -21,7 +21,7 @@ from podslice.config.annotations import (
     requested_resize,
 )
 from podslice.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import did_you_mean
 
 _EVERYTHING = PodslicePolicy(
     resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"), mixed=MixedCPUs(free=1)

@@ -8,8 +8,7 @@ from typing import Any
 from podslice.advise.lint import amounts, claims, kubelet, placement, pod_level, policy, qos, reservation, validity
 from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
-from podslice.values.errors import InputError
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
     sorted(

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.values.errors import InputError
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean
 
 MIB, GIB = 1 << 20, 1 << 30
 _EVICTION = 100 * MIB

@@ -12,8 +12,7 @@ from podslice.machine.model import CPUTopology, Machine, cpu_topology, whole_obj
 from podslice.node.cpu.picking.picker import Picker
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.cpuset import Bits, format_bits, union
-from podslice.values.errors import InputError
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean
 from podslice.values.quirks import PODSLICE
 
 FIRST, DEVICE_FREE, PER_NODE, EFFICIENCY, ISOLATE_AWARE = (

@@ -165,7 +165,7 @@ def _find(name: str, listed: Sequence[LoadedPod], options: dict[str, Any]) -> Lo
         raise InputError(f"{name!r} is the name of {len(matching)} pods", path="POD", remedy=f"write one of {names}")
     if not listed:
         raise InputError(f"{name!r} is not a file, and no pods are given", path="POD", remedy="--node BUNDLE or --pods")
-    from podslice.values.nearest import did_you_mean
+    from podslice.values.errors import did_you_mean
 
     some = ", ".join(map(_title, listed[:3]))
     remedy = did_you_mean(name, map(_title, listed), f"there are {len(listed)}, such as {some}")

@@ -16,8 +16,7 @@ from podslice.guards.partition import PARTITION, choose_partitions, partition_fi
 from podslice.guards.power import CPUPower, power_files
 from podslice.guards.resctrl import cache_groups
 from podslice.host.kernel.cgroup2 import cgroup_path
-from podslice.host.kernel.kernelfiles import KernelFiles, node_cpus
-from podslice.host.kernel.powerfiles import CPUS, read_power
+from podslice.host.kernel.kernelfiles import CPUS, KernelFiles, node_cpus, read_power
 from podslice.host.kernel.resctrl import read_last_error, read_monitors, read_resctrl
 from podslice.node.checkpoints.guard_files import Guard, GuardedFile, SavedFile
 from podslice.node.view import NodeView

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from podslice.cluster.apiclient import ClusterApi
-from podslice.cluster.loop_turn import LoopTurn
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
+from podslice.service.pacing import LoopTurn
 from podslice.service.podlist import ApiError
 
 _GONE = (404, 409, 422)

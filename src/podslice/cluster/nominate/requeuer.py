@@ -15,12 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
-from podslice.cluster.loop_turn import LoopTurn
 from podslice.cluster.model.openings import Openings
 from podslice.cluster.nominate.nominator import Nominator
 from podslice.cluster.placements import Placements
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
+from podslice.service.pacing import LoopTurn
 from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 

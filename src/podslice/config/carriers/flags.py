@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from podslice.config.carriers.layer import FieldPlace, Layer
 from podslice.config.kubelet import IgnoredField
 from podslice.config.schema import ROOT, GoType, field_names, fields_of
-from podslice.values.errors import InputError, raise_all
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import InputError, did_you_mean, raise_all
 
 _SAME_NAME = """
     address allowed-unsafe-sysctls cgroup-driver cgroup-root cgroups-per-qos cluster-dns cluster-domain

@@ -270,7 +270,7 @@ def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:
 
 
 def _unknown_claim(pod: Pod, path: str, key: tuple[str, str], known: Iterable[tuple[str, str]]) -> InputError:
-    from podslice.values.nearest import did_you_mean
+    from podslice.values.errors import did_you_mean
 
     names = [name for namespace, name in known if namespace == key[0]]
     find_problem = f"pod {pod.metadata.name} names {key[1]!r}, which no file given with --claims has"

@@ -6,15 +6,16 @@ All values are integers; rates are divided where they are printed.
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 import numpy as np
 
 from podslice.fleet.engine.clock import FleetEvent
+from podslice.fleet.engine.live import LiveNodes
 from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.pods import FAILED, LOOPING, PENDING, RAN
 from podslice.fleet.engine.refusals import COLLECTED_FROM
 from podslice.fleet.engine.result import CellResult, NodeColumns
-from podslice.fleet.engine.sharing import measure_shared_pools
 from podslice.fleet.engine.stranded import StrandedCPUs
 from podslice.fleet.engine.workload import NEVER
 from podslice.fleet.scheduler.loads import Ints
@@ -262,3 +263,30 @@ def _quantile(ordered: Ints, percent: int) -> int:
     """Return the least value that is not exceeded by `percent` percent of the ascending values, `NEVER` for no
     values."""
     return int(ordered[-(-len(ordered) * percent // 100) - 1]) if len(ordered) else NEVER
+
+
+class SharedPools(NamedTuple):
+    """By node, in `array('q')`: millicores requested of the pool, and CPUs in it."""
+
+    asked_milli: array[int]
+    cpus: array[int]
+
+    @property
+    def overload_count(self) -> int:
+        """Number of nodes with more requested than the pool has."""
+        return sum(asked > 1000 * cpus for asked, cpus in zip(self.asked_milli, self.cpus, strict=True))
+
+
+def measure_shared_pools(live: LiveNodes) -> SharedPools:
+    """Return the shared pools of all nodes as they are now."""
+    asked, sizes = array("q"), array("q")
+    for node, booked in enumerate(live.columns.used[:, 1].tolist()):
+        kind, state = live.kinds[node], live.states[node]
+        rules = live.fleet.classes[kind].rules.cpu
+        # Without a static policy no pod owns CPUs, and all pods share all CPUs of the node.
+        pool = state.cpus.bit_count() if rules.static else rules.topology.all_cpus.bit_count()
+        # CPUs that left the initial pool are owned; each of them carries 1000 of the booked millicores.
+        owned = (live.classes[kind].start.cpus & ~state.cpus).bit_count() if rules.static else 0
+        asked.append(max(0, booked - 1000 * owned))
+        sizes.append(pool)
+    return SharedPools(asked, sizes)

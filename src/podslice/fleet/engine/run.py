@@ -6,7 +6,9 @@ resumed to the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from podslice.fleet.engine.checkpoint import can_checkpoint, restore_checkpoint, take_checkpoint
 from podslice.fleet.engine.clock import Clock, EventKind
@@ -104,3 +106,17 @@ def _schedule_initial(queue: PodQueue, options: CellOptions, clock: Clock) -> No
         clock.schedule(event.at_ms, EventKind.NODES, number)
     if options.sample_ms:
         clock.schedule(options.sample_ms, EventKind.SAMPLE, 0)
+
+
+_THRESHOLDS = 200_000, 50, 50
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Raise the thresholds of the cyclic garbage collector within the context."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

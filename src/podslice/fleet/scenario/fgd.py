@@ -23,11 +23,11 @@ from podslice.api.pod.spec import Pod, PodSpec
 from podslice.config.kubelet import KubeletConfig
 from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
 from podslice.fleet.engine.options import CellOptions, PolicyName
+from podslice.fleet.engine.run import rare_collections
 from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
 from podslice.fleet.engine.streams import draw_below, shuffle, stream
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.traces.trace import TracePod, open_trace
-from podslice.fleet.workers.collecting import rare_collections
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
 from podslice.values.errors import InputError

@@ -9,9 +9,8 @@ import msgspec
 
 from podslice.values.decoding import decoding_problem
 from podslice.values.duration import DurationError, parse_duration
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, did_you_mean
 from podslice.values.fields import known_fields
-from podslice.values.nearest import did_you_mean
 from podslice.values.quantity import Quantity, QuantityError
 
 T = TypeVar("T")

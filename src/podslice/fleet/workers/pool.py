@@ -32,13 +32,12 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.run import rare_collections, run_cell
 from podslice.fleet.engine.shapes import WHOLE_GPU
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.scenario.scenario_file import scenario_from_data
 from podslice.fleet.workers.checkpoint_file import CheckpointFile, stop_worker_at
-from podslice.fleet.workers.collecting import rare_collections
 from podslice.fleet.workers.progress import (
     ProgressListener,
     ProgressPipe,

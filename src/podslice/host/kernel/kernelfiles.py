@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
+from podslice.guards.power import CPUPower
 from podslice.host.state.statefile import write_atomically
 from podslice.node.checkpoints.guard_files import GuardedFile, SavedFile
 from podslice.node.checkpoints.guard_state import encode, load
@@ -214,3 +216,29 @@ def online_cpus(files: KernelFiles) -> Bits:
         return parse_bits_or_empty(files.read("sys/devices/system/cpu/online").strip())
     except OSError:
         return 0
+
+
+CPUS: Final = "sys/devices/system/cpu"
+_FREQUENCIES = {"min": "cpuinfo_min_freq", "base": "base_frequency", "turbo": "cpuinfo_max_freq"}
+
+
+def read_power(files: KernelFiles, cpu: int) -> CPUPower:
+    """Return the settings of a CPU; those without a file are empty, as often on virtual machines."""
+    folder = f"{CPUS}/cpu{cpu}"
+    clock, idle = f"{folder}/cpufreq", f"{folder}/cpuidle"
+    states = [name for name in files.names(idle) if name.startswith("state")]
+    names = (
+        *(f"{clock}/{name}" for name in ("related_cpus", "scaling_available_governors", *_FREQUENCIES.values())),
+        f"{clock}/energy_performance_preference",
+        f"{folder}/power/pm_qos_resume_latency_us",
+        *(f"{idle}/{state}/name" for state in states),
+    )
+    texts = {path: text.strip() for path, text in files.texts(names).items()}
+    return CPUPower(
+        parse_bits_or_empty(",".join(texts.get(f"{clock}/related_cpus", "").split())),
+        tuple(texts.get(f"{clock}/scaling_available_governors", "").split()),
+        f"{clock}/energy_performance_preference" in texts,
+        {word: texts[f"{clock}/{name}"] for word, name in _FREQUENCIES.items() if f"{clock}/{name}" in texts},
+        f"{folder}/power/pm_qos_resume_latency_us" in texts,
+        {state: texts[f"{idle}/{state}/name"] for state in states if f"{idle}/{state}/name" in texts},
+    )

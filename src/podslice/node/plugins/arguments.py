@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from podslice.values.nearest import did_you_mean
+from podslice.values.errors import did_you_mean
 
 
 class Arguments:

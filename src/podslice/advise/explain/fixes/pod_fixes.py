@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from podslice.advise.explain.fixes.alternatives import Alternatives
 from podslice.advise.explain.fixes.changes import EditPod
-from podslice.advise.explain.fixes.class_fixes import other_classes
 from podslice.advise.explain.fixes.edits import (
     POD,
     field_path,
@@ -30,7 +29,8 @@ from podslice.advise.explain.fixes.fix import COSTS, LOSS, Edit, Fix, text_of
 from podslice.api.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.spec import Pod, ResourceList, ResourceRequirements
-from podslice.config.annotations import annotation_problems
+from podslice.config.annotations import CPU_CLASS, annotation_problems, may_annotate, requested_classes
+from podslice.node.view import NodeView
 from podslice.values.quantity import BINARY_SI, ZERO, Quantity
 
 _MI = 1 << 20
@@ -365,3 +365,29 @@ def _subset_sums(amounts: Iterable[int]) -> set[int]:
         if len(totals) > _MOST_TOTALS:
             totals = set(sorted(totals)[-_MOST_TOTALS:])
     return totals
+
+
+def other_classes(node: NodeView, pod: Pod, works: Callable[[Pod], bool]) -> Iterator[Fix]:
+    """Yield a fix with the first class, in the policy's order, under which the pod is admitted."""
+    classes = node.cpu_classes
+    if classes is None or not node.policy.cpu_classes or not may_annotate(node.policy, pod):
+        return
+    admission = node.admission(pod)
+    owners = [one.name for one in admission.containers if one.exclusive_cpus]
+    if not owners:
+        return
+    before = (pod.metadata.annotations or {}).get(CPU_CLASS, "")
+    written = requested_classes(node.policy, pod)
+    for name in classes.ownable:
+        choices = {"": name} if admission.managed or not written or len(admission.containers) == 1 else {
+            **written, **dict.fromkeys(owners, name)}  # fmt: skip
+        text = ",".join(f"{who}={choice}" if who else choice for who, choice in choices.items())
+        if text == before:
+            continue
+        annotations = {**(pod.metadata.annotations or {}), CPU_CLASS: text}
+        other = replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+        if works(other):
+            edit = Edit(f"metadata.annotations[{CPU_CLASS}]", before, text)
+            words = f"Request CPUs of class {name} (annotation {CPU_CLASS}: {text})"
+            yield Fix("other-class", words, COSTS["other-class"], EditPod(other), (edit,))
+            return
