@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
     from podslice.api.manifests.manifest import load_pods
     from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+    from podslice.api.pod.event import PodEvent
     from podslice.api.pod.mixed import MixedShare
     from podslice.api.pod.spec import (
         Container,
@@ -123,7 +124,7 @@ if TYPE_CHECKING:
         restart,
         shape_of,
     )
-    from podslice.node.decision import ContainerDecision, Decision, PodEvent, ResizeDecision
+    from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.node.devices.plugin import (
         AllocateResponse,
         DeviceNode,
@@ -453,7 +454,7 @@ _ON_USE = {
     "PodCgroup": "podslice.node.effects.cgroup",
     "PodCondition": "podslice.api.pod.spec",
     "PodEffects": "podslice.node.effects.tree",
-    "PodEvent": "podslice.node.decision",
+    "PodEvent": "podslice.api.pod.event",
     "PodOS": "podslice.api.pod.spec",
     "PodResourceClaim": "podslice.api.pod.spec",
     "PodSpec": "podslice.api.pod.spec",

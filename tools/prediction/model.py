@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from podslice import Node, load_kubelet_config, load_machine
 from podslice.agent.kubelet.podresources import allocatable_devices, allocatable_memory, container_resources
 from podslice.api.pod.demand import BEST_EFFORT, BURSTABLE
+from podslice.api.pod.event import PodEvent
 from podslice.api.pod.spec import Pod, PodAllocation, allocation_of, pod_from_dict
 from podslice.api.server.defaults import default_pod
 from podslice.config.validation import validate
@@ -18,7 +19,7 @@ from podslice.machine.devices import DeviceInventory
 from podslice.node import readmission
 from podslice.node.checkpoints.allocation import encode
 from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
-from podslice.node.decision import PodEvent, ResizeDecision
+from podslice.node.decision import ResizeDecision
 from podslice.node.devices.plugin import RunOptions
 from podslice.node.effects.cgroup import pod_cgroup_path, pod_quota_disabled
 from podslice.node.effects.qos_cgroup import QOSCgroup, qos_cgroups

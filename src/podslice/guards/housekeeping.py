@@ -24,6 +24,7 @@ def housekeeping_files(
         # all.
         known = saved.get(path)
         first = bits_in(text if known is None else known.before, "list")
+        # A cgroup that has no guarded CPU needs no write, and keeps a set that its owner chose.
         wanted = (first & free or housekeeping) if not first or first & ~free else 0
         yield GuardedFile(path, "list", text, guard=guard, wanted=format_bits(wanted) if wanted else None)
 

@@ -8,6 +8,7 @@ from podslice.host.filesystem import FileSystem
 from podslice.machine.drift import kernel_span
 
 _BOOT_ID, _IOMEM = "proc/sys/kernel/random/boot_id", "proc/iomem"
+# A boot id is a UUID of 36 characters; the file of a captured machine may hold anything.
 _LONGEST = 64
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
+from podslice.api.pod.event import PodEvent
 from podslice.node.resize.events import ResizeCondition
 from podslice.values.cpuset import CPUSet
 
@@ -90,11 +89,3 @@ class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
     events: tuple[PodEvent, ...] = ()
     others: tuple[ResizeDecision, ...] = ()
     restarts: tuple[str, ...] = ()
-
-
-class PodEvent(msgspec.Struct, frozen=True):
-    """An event on a pod; `reason` is one word for programs, `message` is for people."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.event import PodEvent
 from podslice.api.pod.mixed import MixedShare
 from podslice.api.pod.spec import Pod, PodAllocation, allocation_of, apply_allocation
 from podslice.api.server.defaults import default_pod
@@ -32,7 +33,7 @@ from podslice.node.checkpoints.restore import REMEDY
 from podslice.node.checkpoints.stand_ins import STAND_IN_NAMESPACE
 from podslice.node.context import ReleasedCPUs
 from podslice.node.cpu.state import OWNING
-from podslice.node.decision import ContainerDecision, Decision, PodEvent, ResizeDecision
+from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.node.devices.plugin import DevicePlugin, RunOptions
 from podslice.node.effects.settings import cgroup_settings
 from podslice.node.effects.tree import Pin, PodEffects, pod_effects

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.event import PodEvent
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.resize import prepare_for_resize, validate_resize
@@ -21,7 +22,7 @@ from podslice.api.server.resize_admission import node_capacity_error
 from podslice.config.annotations import MIXED, AnnotationProblem, annotation_problems, requested_resize
 from podslice.node.container import ContainerManager
 from podslice.node.cpu.manager import NOTHING_LEFT
-from podslice.node.decision import PodEvent, ResizeDecision
+from podslice.node.decision import ResizeDecision
 from podslice.node.hotplug.degraded import give_up_lost, restore_promises
 from podslice.node.kubelet import Kubelet
 from podslice.node.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, try_resize

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from podslice.api.pod.demand import is_pod_level_resources_set
 from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.event import PodEvent
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
-from podslice.node.decision import PodEvent
 from podslice.values.errors import Refusal, RefusalKind
 from podslice.values.quirks import Quirks
 from podslice.values.reasons import POD_LEVEL_RESOURCES

@@ -7,10 +7,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from podslice.api.pod.event import PodEvent
 from podslice.api.pod.resizable import resizable_containers
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.node.checkpoints.allocation import dump_requirements
-from podslice.node.decision import PodEvent
 from podslice.values.go.gojson import dump_string
 from podslice.values.quantity import Quantity
 from podslice.values.quirks import Quirks
