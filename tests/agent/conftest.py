@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def _no_disk_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podslice.host.state.statefile.os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture(autouse=True)
+def _no_kubelet_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The state files of a kubelet that may run on this machine are not looked at."""
+    monkeypatch.setattr("podslice.agent.command.STATE_DIRECTORY", str(tmp_path / "no-kubelet"))
 
 
 @pytest.fixture(autouse=True)

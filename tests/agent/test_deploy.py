@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.agent.settings import settings_from_dict
-from podslice.config.kubelet_file import load_config_data
+from podslice.agent.settings import load_settings, settings_from_dict
 from tests.agent.chart import CHART, Renderer, documents, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -35,7 +34,7 @@ def test_configurations_load() -> None:
     values = yaml.safe_load((DEPLOY / "helm" / "podslice" / "values.yaml").read_text())["agent"]
     kind = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration"}
     loaded = [
-        settings_from_dict(load_config_data(str(DEPLOY / "agent.yaml"))),
+        load_settings(str(DEPLOY / "agent.yaml")),
         settings_from_dict(yaml.safe_load(config_map)),
         settings_from_dict({**kind, **values}),
     ]

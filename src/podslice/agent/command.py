@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from podslice.agent.settings import AgentSettings, DRASettings, LoadedSettings, load_settings
+from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
 from podslice.cli.machine_option import Sources, machine_choice, resolve_machine
 from podslice.host.boot import read_boot
 from podslice.host.discover import read_machine
@@ -21,7 +21,7 @@ from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.host.kernel.filewrites import FileWrites
 from podslice.host.kernel.kernelfiles import KernelFiles
 from podslice.machine.model import Machine
-from podslice.node.checkpoints.names import CPU_STATE_FILE
+from podslice.node.checkpoints.names import CPU_STATE_FILE, STATE_DIRECTORY
 from podslice.node.node import Node
 from podslice.render.ansi import echo, style
 from podslice.service.http.access import is_loopback
@@ -138,7 +138,7 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
 def _check_kubelet(loaded: LoadedSettings) -> None:
     """Check that the kubelet of this node does not hand out CPUs too, by its state file. Raises `InputError`."""
     dra = loaded.agent.dra
-    folder = Path(DRASettings().kubelet_state if dra is None else dra.kubelet_state).parent
+    folder = Path(STATE_DIRECTORY) if dra is None else Path(dra.kubelet_state).parent
     try:
         policy = msgspec.json.decode((folder / CPU_STATE_FILE).read_bytes(), type=_CPUState).policy_name
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
