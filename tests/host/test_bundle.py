@@ -255,7 +255,7 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         open_bundle(archive_of(tmp_path / "y.tar.gz", many), tmp_path / "out")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"missing": 3}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"missing": 3}', b'{"format": 2}', b"\xff", b"[" * 100_000])
 def test_bad_manifests(tmp_path: Path, data: bytes) -> None:
     path = archive_of(tmp_path / "x.tar.gz", [(member("bundle.json"), data), (member(PODS), b"{}")])
     (tmp_path / "out").mkdir()

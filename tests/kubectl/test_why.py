@@ -34,6 +34,7 @@ from podslice.values.errors import InputError
 from tests.clock import PATIENCE
 from tests.host import bundles
 from tests.host.bundles import CONFIG, EVENT, NAME, NODE_OBJECT, REFUSED, RUNNING, SECRET, Json
+from tests.host.test_capture import fake_ssh
 from tests.kubectl.conftest import PODS, Plugin, stored
 from tests.kubectl.fakeapi import FakeAPI, agent_pod
 from tests.kubectl.liveagent import NODE
@@ -444,6 +445,18 @@ def test_capture_command(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> No
     assert plugin("capture", NAME, "--no-pod", "--out", str(out)).code == 0
     assert "proc/cpuinfo" not in contents(out)
     assert len(cluster.made) == 1
+
+
+@pytest.mark.process
+def test_ssh_in_place_of_a_pod(
+    plugin: Plugin, cluster: FakeAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes back through ssh counts as what a pod sends, and no pod is made."""
+    (tmp_path / "archive").write_bytes(node_archive())
+    fake_ssh(tmp_path / "bin", f"cat > {tmp_path}/script; exec cat {tmp_path}/archive", monkeypatch)
+    found = ask(plugin, "--ssh", "n7")
+    assert (found["code"], found["then"]["code"], cluster.made) == ("refused", "cpu-scattered", [])
+    assert (tmp_path / "script").read_bytes() == SCRIPT.read_bytes()
 
 
 @pytest.mark.parametrize("words", [("--capture", "--ssh", "n7"), ("--sudo",), ("--ssh", "-oProxyCommand=id")])

@@ -20,16 +20,14 @@ cpu=sys/devices/system/cpu
 node=sys/devices/system/node
 pci=sys/bus/pci/devices
 
-# One cp for all files where it knows --parents (GNU, busybox); else a cat for each. Not every kernel has every file: a
-# pattern without a match stays a word, and busybox makes its folder.
+# One cp for all files of a call where it knows --parents (GNU, busybox), else a cat for each. Not every kernel has every
+# file: a pattern without a match stays a word, and busybox would make its folder.
 copy_all() {
-    found=
-    for file in "$@"; do
-        test -e "$file" && found="$found $file"
-    done
-    set -- $found
+    set -- $(for file in "$@"; do test -e "$file" && echo "$file"; done)
+    test $# -gt 0 || return
     cp -r --parents "$@" "$copy" 2>/dev/null
-    test -e "$copy/$cpu/online" && return
+    for last in "$@"; do :; done
+    test -e "$copy/$last" && return
     for file in "$@"; do
         if test -d "$file"; then
             mkdir -p "$copy/$file"
@@ -40,20 +38,21 @@ copy_all() {
     done
 }
 
-copy_all $cpu/online proc/cpuinfo proc/meminfo sys/kernel/mm/hugepages/*/nr_hugepages sys/devices/cpu_*/cpus \
-    $cpu/present $cpu/isolated $cpu/nohz_full $cpu/cpu[0-9]*/online $cpu/cpu[0-9]*/cpu_capacity \
-    $cpu/cpu[0-9]*/topology/*_id $cpu/cpu[0-9]*/topology/*_cpus $cpu/cpu[0-9]*/topology/*_siblings \
-    $cpu/cpu[0-9]*/cache/index*/[ilt]* $cpu/cpu[0-9]*/cache/index*/size $cpu/cpu[0-9]*/cache/index*/shared_cpu_map \
-    $cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq \
-    $node/node[0-9]*/cpu* $node/node[0-9]*/distance $node/node[0-9]*/meminfo $node/node[0-9]*/hugepages/*/nr_hugepages \
-    $pci/*/class $pci/*/vendor $pci/*/device $pci/*/numa_node $pci/*/local_cpulist $pci/*/sriov_numvfs $pci/*/physfn/class
+# Several calls, because the words of one have a limit.
+copy_all proc/cpuinfo proc/meminfo sys/kernel/mm/hugepages/*/nr_hugepages sys/devices/cpu_*/cpus \
+    $cpu/present $cpu/isolated $cpu/nohz_full $cpu/online
+copy_all $cpu/cpu[0-9]*/online $cpu/cpu[0-9]*/cpu_capacity $cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq \
+    $cpu/cpu[0-9]*/topology/*_id $cpu/cpu[0-9]*/topology/*_cpus $cpu/cpu[0-9]*/topology/*_siblings
+copy_all $cpu/cpu[0-9]*/cache/index*/[ilt]* $cpu/cpu[0-9]*/cache/index*/size $cpu/cpu[0-9]*/cache/index*/shared_cpu_map
+copy_all $node/node[0-9]*/cpu* $node/node[0-9]*/meminfo $node/node[0-9]*/hugepages/*/nr_hugepages $node/node[0-9]*/distance
+copy_all $pci/*/class $pci/*/vendor $pci/*/device $pci/*/numa_node $pci/*/local_cpulist $pci/*/sriov_numvfs $pci/*/physfn/class
 for name in $pci/*/net/*; do
     test -d "$name" && mkdir -p "$copy/$name"
 done
 test -e "$copy/$cpu/online" || { echo "capture.sh: $cpu cannot be read" >&2; exit 1; }
 # Of the kernel's command line only what concerns CPUs.
 test -d "$copy/proc" || mkdir "$copy/proc"
-tr ' ' '\n' < proc/cmdline 2>/dev/null | grep -E '^rcu_nocbs=' | tr '\n' ' ' > "$copy/proc/cmdline"
+test -r proc/cmdline && tr ' ' '\n' < proc/cmdline | grep -E '^rcu_nocbs=' | tr '\n' ' ' > "$copy/proc/cmdline"
 
 kubelet=${PODSLICE_KUBELET:-var/lib/kubelet}
 kubelet=${kubelet#/}
@@ -82,7 +81,7 @@ fi
 if ! test -e "$copy/kubelet/cpu_manager_state"; then
     missing='["kubelet", "no state file can be read in /'$(printf %s "$kubelet" | tr -cd 'A-Za-z0-9._/-')'; root can"]'
 fi
-printf '{"node": "%s", "captured": "%s", "by": "capture.sh", "missing": [%s]}\n' \
+printf '{"format": 1, "node": "%s", "captured": "%s", "by": "capture.sh", "missing": [%s]}\n' \
     "$(printf %s "${PODSLICE_NODE:-$(uname -n)}" | tr -cd 'A-Za-z0-9._-')" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$missing" \
     > "$copy/bundle.json"
 if command -v gzip > /dev/null; then

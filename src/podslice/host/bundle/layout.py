@@ -61,6 +61,9 @@ MOST_PODS: Final = 10_000
 _LARGEST_MANIFEST = 1 << 20
 
 
+FORMAT: Final = 1
+
+
 class Missing(NamedTuple):
     """A part of a bundle that could not be had, and the reason."""
 
@@ -75,6 +78,7 @@ class Manifest(msgspec.Struct, frozen=True):
     captured: str = ""
     by: str = ""
     missing: tuple[Missing, ...] = ()
+    format: int = FORMAT
 
 
 def read_manifest(data: bytes, source: str) -> Manifest:
@@ -82,6 +86,9 @@ def read_manifest(data: bytes, source: str) -> Manifest:
     try:
         if len(data) > _LARGEST_MANIFEST:
             raise ValueError("is too large")
-        return msgspec.json.decode(data, type=Manifest)
+        found = msgspec.json.decode(data, type=Manifest)
+        if found.format > FORMAT:
+            raise ValueError(f"format {found.format} is of a newer podslice")
+        return found
     except (ValueError, RecursionError) as error:
         raise InputError(str(error), source=f"{source}/{MANIFEST}", remedy="podslice capture writes one") from None
