@@ -81,10 +81,10 @@ class Agent:
                 stack.callback(self.guards.restore)
             if self.usage is not None:
                 stack.callback(self.usage.save)
+            if self.refusals is not None:
+                self.refusals.load()
             for name, work in self.loops.items():
                 self.supervisor.start(name, work)
-            if self.refusals is not None:
-                self.refusals.start(self.supervisor)
             stack.push_async_callback(self.supervisor.stop)
             stack.push_async_callback(self.resizing.close)
             stack.push_async_callback(self.executor.close)

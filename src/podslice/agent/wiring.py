@@ -157,7 +157,8 @@ def wire(
     }  # fmt: skip
     loops: dict[str, Loop] = {key: part.run for key, part in parts.items() if part is not None}
     loops |= {"watchdog": feed_watchdog, "healing": partial(heal, owner.admitting, link.close)}
-    loops |= dict(configured.loops()) | dict(driver.loops() if driver is not None else ())
+    for group in (configured, refusals, driver):
+        loops |= dict(group.loops() if group is not None else ())
     loops |= dict(cluster_loops(settings.cluster, observed.journal if observed else journal, api, name, trouble))
     loops |= dict(topology_loops(settings, owner, journal, writable, name, trouble))
 

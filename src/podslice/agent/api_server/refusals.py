@@ -1,11 +1,11 @@
-"""Handling of refused pods where there is an API server: this wires the parts.
+"""Handling of refused pods where there is an API server.
 
 `Arriving` decides, and whether a refused pod waits; `Rejecting` marks pods Failed; `Explaining` adds what would help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from podslice.agent.records import ReportedRefusal
 from podslice.agent.status.report import AgentReporter
 from podslice.api.pod.spec import Pod
 from podslice.service.identity import Identity
-from podslice.service.supervise import Supervisor
 
 QUIET_SECONDS = 2.0
 """Seconds to wait after a container was refused: the kubelet tries it once more in about a second, and writes a
@@ -76,13 +75,16 @@ class Refusals:
         )
         self.wake = self._arriving.wake
 
-    def start(self, loops: Supervisor) -> None:
-        """Start the loops, and load what an earlier agent rejected."""
+    def load(self) -> None:
+        """Load what an earlier agent rejected."""
         self.rejected.load()
-        loops.start("arriving", self._arriving.run)
-        loops.start("explaining", self._explaining.run)
+
+    def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        """Yield the loops, with their names."""
+        yield "arriving", self._arriving.run
+        yield "explaining", self._explaining.run
         if self._rejecting is not None:
-            loops.start("rejecting", self._rejecting.run)
+            yield "rejecting", self._rejecting.run
 
     def _busy(self, uid: str) -> float:
         """Return the seconds for which the kubelet still works on a refused pod."""
