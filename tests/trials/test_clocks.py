@@ -65,6 +65,7 @@ TELLING = {
     "service/apievents.py": "the time of an event is told",
     "agent/status/agent_status.py": "since when the agent runs is told",
     "host/bundle/command.py": "when a bundle was captured is told",
+    "kubectl/commands/capture.py": "when a node was captured is told",
     "agent/dra/service.py": "the time of a health report is told",
     "agent/dra/statuses.py": "the time of a condition is told",
     "agent/journal.py": "names an epoch, which is only compared for being the same",
