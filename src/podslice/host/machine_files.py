@@ -123,7 +123,7 @@ def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evid
 
 
 def _unlisted_cpus(machine: Machine) -> Iterator[str]:
-    """Yield a line about CPUs that are counted, but on no NUMA node: which they are nobody says."""
+    """Yield a line about CPUs that are counted, but listed on no NUMA node, so that their ids are unknown."""
     counted, listed = machine.cpu_count, machine.cpus
     if counted > len(listed) > 0:
         yield f"a kubelet counts {counted} CPUs and gives out {listed}, because no NUMA node lists the others"

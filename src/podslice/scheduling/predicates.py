@@ -144,6 +144,7 @@ def insufficient_resources(
     hugepages and extended resources in byte order (pod-level-resources 13.1; memory-device 3.4, step 7). Missing
     amounts count as 0. `used` is what the `pods` on the node request together."""
     lacking = []
+    # The number of pods is checked even for a pod that requests nothing.
     if pods + 1 > allocatable.get(PODS, 0):
         lacking.append(InsufficientResource(PODS, 1, pods, allocatable.get(PODS, 0)))
     for name, wanted in requests.items():
@@ -168,6 +169,7 @@ def no_node_message(nodes: Sequence[Sequence[InsufficientResource]]) -> str:
     """Return the `FailedScheduling` message of a pod that fits none of the nodes, from what it lacks on each
     (pod-level-resources 13.4)."""
     reasons = Counter(lack.reason for lacking in nodes for lack in lacking)
+    # Sorted as text, so "10 …" stands before "2 …", as upstream prints it.
     shown = sorted(f"{count} {reason}" for reason, count in reasons.items())
     return f"0/{len(nodes)} nodes are available: {', '.join(shown)}."
 
@@ -439,5 +441,6 @@ def _may_preempt(pod: Pod, other: Pod) -> bool:
     """Whether a pod may preempt another: critical over non-critical, or higher priority."""
     if is_critical(pod) and not is_critical(other):
         return True
+    # A pod without priority (a static one that names no class) neither preempts nor is preempted by number.
     mine, theirs = pod.spec.priority, other.spec.priority
     return mine is not None and theirs is not None and mine > theirs

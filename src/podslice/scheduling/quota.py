@@ -93,6 +93,7 @@ def pod_usage(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, 
     requests = pod_requests(pod, pod_level=pod_level, status=status)
     limits = pod_limits(pod, pod_level=pod_level, status=status)
     for name, amount in requests.items():
+        # Extended resources cannot be overcommitted, so quotas count their requests only.
         if name in _COMPUTE or name.startswith(HUGEPAGES_PREFIX):
             usage[name] = usage[REQUESTS_PREFIX + name] = amount
         elif is_extended_resource_name(name):
@@ -155,6 +156,7 @@ def check_quotas(
     """
     matching = [quota for quota in quotas if all(matches_scope(pod, scope, gates) for scope in quota.scopes)]
     usage = pod_usage(pod, gates, quirks)
+    # The checks in upstream's order: the first refusal is the one that the user sees.
     for quota in matching:
         missing = missing_requirements(pod, quota.hard, gates, quirks)
         if missing:
@@ -182,6 +184,7 @@ def _check_quota(quota: ResourceQuota, growth: ResourceList) -> None:
     if not growth:
         return
     used = quota.used
+    # A quota that was just created has no status yet; admitting by guess could exceed it.
     unknown = sorted(name for name in growth if used is None or name not in used)
     if unknown or used is None:
         raise QuotaError(f"status unknown for quota: {quota.name}, resources: {','.join(unknown)}")

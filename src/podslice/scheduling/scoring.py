@@ -76,11 +76,13 @@ def balanced_allocation_score(requests: Amounts, node: NodeLoad) -> int:
     improvement."""
     before = _balance({name: node.requested[name] for name in SCORED}, node)
     after = _balance({name: wrap_int64(node.requested[name] + requests[name]) for name in SCORED}, node)
+    # A pod that makes no difference scores 75 on every node: half of the range, and half of the upper half.
     half = MAX_NODE_SCORE // 2
     return half + divide(half + after - before, 2)
 
 
 def _mean(node: NodeLoad, shares: Mapping[str, int]) -> int:
+    # A resource that the node does not have has no weight either.
     counted = [share for name, share in shares.items() if node.allocatable.get(name, 0)]
     return divide(sum(counted), len(counted)) if counted else 0
 
@@ -103,5 +105,6 @@ def _used_share(used: int, capacity: int) -> int:
 def _balance(requested: Amounts, node: NodeLoad) -> int:
     """Return 100 less the spread between the used shares of CPU and memory."""
     fractions = [min(1.0, requested[name] / node.allocatable[name]) for name in SCORED if node.allocatable.get(name, 0)]
+    # Half of the difference is the standard deviation of two values, which upstream computes for any number.
     spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
     return int((1 - spread) * MAX_NODE_SCORE)

@@ -107,8 +107,8 @@ def _held(held: DeviceCheckpoint | None, resource: str) -> Iterator[tuple[str, i
 
 
 def _free_places(known: Mapping[str, int | None], placed: Sequence[int | None], total: int) -> list[int | None]:
-    """Return the NUMA nodes that are left for devices that nobody holds; none where PCI has another number of devices,
-    or another place for a held one."""
+    """Return the NUMA nodes that are left for devices that no container holds; none where PCI has another number of
+    devices, or another place for a held one."""
     left = Counter(placed)
     left.subtract(known.values())
     if len(placed) != total or any(number < 0 for number in left.values()):

@@ -91,7 +91,7 @@ def _resolve_tolerance(text: str, image: int | None) -> str:
     return str(found.bytes) if found.kind == "bytes" else found.kind
 
 
-def set_aside(path: Path, files: FileOperations) -> None:
+def keep_renamed(path: Path, files: FileOperations) -> None:
     """Rename a file to its name with `SUFFIX`, over one that is there. Raises `OSError`."""
     # A start that was killed may have renamed it already.
     with contextlib.suppress(FileNotFoundError):

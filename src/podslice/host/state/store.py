@@ -26,9 +26,9 @@ from podslice.host.state.reboot import (
     BootKeeper,
     describe_rebuild,
     is_another_boot,
+    keep_renamed,
     migrate_files,
     resolve_tolerances,
-    set_aside,
     sort_by_creation,
 )
 from podslice.host.state.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
@@ -51,12 +51,12 @@ class StateWriteError(PodsliceError):
 
 class _Opened(NamedTuple):
     """A started node, the files it started with, the `reason` why those that were found did not fit, and the names of
-    those to keep under another name (`aside`)."""
+    those to keep under another name (`renamed`)."""
 
     node: Node
     files: Mapping[str, bytes]
     reason: str = ""
-    aside: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
 
 
 class NodeStore:
@@ -119,7 +119,7 @@ class NodeStore:
         # Before anything is written: a node that is refused leaves the files as they were.
         if accept is not None:
             accept(self.node, intents)
-        self._set_aside(opened.aside)
+        self._keep_renamed(opened.renamed)
         self._resume(intents)
         self._save()
 
@@ -146,9 +146,9 @@ class NodeStore:
         reason = migration.reason
         if migration.outcome != "rebuilt":
             files = {**found, **migration.files}
-            aside = tuple(name for name in migration.files if name != POLICY_STATE_FILE)
+            renamed = tuple(name for name in migration.files if name != POLICY_STATE_FILE)
             try:
-                return _Opened(start(files=files), files, aside=aside)
+                return _Opened(start(files=files), files, renamed=renamed)
             except StartError as error:
                 reason = error.message
         return _Opened(self._start_node(start, {}), {}, reason, tuple(found))
@@ -161,10 +161,10 @@ class NodeStore:
             file = STATE_FILE_OF_STAGE.get(error.stage)
             raise error if file is None else error.but(path=quote(str(self._paths[file]))) from None
 
-    def _set_aside(self, names: Iterable[str]) -> None:
+    def _keep_renamed(self, names: Iterable[str]) -> None:
         """Rename files of an earlier boot that no longer count, so that the next start does not find them."""
         for name in names:
-            set_aside(self._paths[name], self._operations)
+            keep_renamed(self._paths[name], self._operations)
             self._written.pop(name, None)
 
     def _policy_file(self, intents: Mapping[str, Intent]) -> bytes:

@@ -146,7 +146,7 @@ def _capture(agents: Agents, node: str, how: Mapping[str, Any], target: Path) ->
         echo(dump(shown_pod(pod)), err=True, nl=False)
     if not how["yes"]:
         if not sys.stdin.isatty():
-            raise InputError("nobody can be asked here", path="--capture", remedy="--yes makes the pod above")
+            raise InputError("there is no terminal to ask on", path="--capture", remedy="--yes makes the pod above")
         if not click.confirm(f"Make this pod on {node}, and delete it afterwards?", err=True):
             raise InputError("no pod was made", remedy="without --capture the cluster alone is asked, or --ssh HOST")
     capture_by_pod(agents.cluster, pod, target, warn=lambda line: print_warnings((line,)))

@@ -64,6 +64,7 @@ def identify(data: bytes) -> IdentifiedFile:
     value = parse(data)
     if not isinstance(value, Members):
         raise CheckpointError("a state file is a JSON object")
+    # Go's decoder takes member names in any case, so a kubelet reads such a file.
     keys = {key.lower(): member for key, member in value}
     kind = _classify(keys)
     if kind is None:
@@ -76,9 +77,11 @@ def identify(data: bytes) -> IdentifiedFile:
     if "checksum" in keys:
         stated = unmarshal(data, _CHECKSUM)["checksum"]
     computed = _COMPUTE[kind](data)
+    # The newest files wrap their content as a string, whose checksum has a member of its own.
     valid = decode_data(data).stored_checksum if kind == "data" else stated
     version = None
     if stated is not None:
+        # Formats with the same text have the same checksum; the first one listed is the one that kubelets write.
         version = next((v for k, v in FORMATS if k == kind and computed.get(v) == valid), None)
     return IdentifiedFile(kind, stated, version, computed)
 

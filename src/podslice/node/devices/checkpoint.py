@@ -53,6 +53,7 @@ class DeviceCheckpoint(msgspec.Struct):
     checksum: int = 0
 
 
+# The checksum covers Go's printed form (spew) of the structs, with their type names, not the JSON text.
 def dump_text(checkpoint: DeviceCheckpoint) -> str:
     """Return the exact text whose FNV-1a is the checksum."""
     return (
@@ -115,6 +116,7 @@ def file_of(entries: Iterable[Member], registered: Iterable[Member], checksum: C
 def _dump_nodes(by_node: Mapping[int, list[str] | None] | None) -> str:
     if by_node is None:
         return "<nil>"
+    # Printed by number; in the JSON the same keys are strings and stand in byte order ("10" before "2").
     return f"map[{' '.join(f'{node}:{dump_list(by_node[node])}' for node in sorted(by_node))}]"
 
 

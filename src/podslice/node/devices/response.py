@@ -22,6 +22,7 @@ def encode_response(response: AllocateResponse) -> bytes:
     """Return the protobuf of a response, maps in byte order of their keys."""
     parts = [_map(1, response.envs)]
     for mount in response.mounts:
+        # proto3 omits a false boolean.
         flag = _key(3, _VARINT) + b"\x01" if mount.read_only else b""
         parts.append(_field(2, _text(1, mount.container_path) + _text(2, mount.host_path) + flag))
     for node in response.devices:
@@ -51,6 +52,7 @@ def _key(number: int, wire: int) -> bytes:
 
 def _varint(value: int) -> bytes:
     out = bytearray()
+    # Seven bits a byte, the lowest first; the high bit says that more follow.
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -124,6 +126,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the number at `position`, and the position after it. Raises `ResponseError`."""
     value = 0
+    # Ten groups of seven bits hold 64 bits; a longer number is an attack or garbage.
     for shift in range(0, 70, 7):
         if position >= len(data):
             raise ResponseError("the data ends inside a number")

@@ -51,6 +51,8 @@ def hints_for_growing_pod(
         held, request = state.blocks(pod.uid, container.name), own(container)
         if not container.plain_init and grows(held, request):
             found = growth_hints(state, held, request, search_budget)
+            # A container that can grow where it is needs no hint; it grows here, so that the next one sees what is
+            # left.
             if found is None or found.support != numa_nodes(held):
                 return dict.fromkeys(request, found or [])
             state = grow(state, pod.uid, container.name, request, NO_AFFINITY, search_budget)
@@ -66,6 +68,7 @@ def shrink(
         name, held = container.name, state.blocks(pod.uid, container.name)
         if held and not container.plain_init:
             request = own(container)
+            # It requests no memory of its own any more, so all its blocks are released.
             if not request:
                 state = state.resize(pod.uid, name, ())
             elif shrinks(held, request):
@@ -136,5 +139,6 @@ def _shrink_blocks(state: MemoryState, held: Blocks, request: Amounts, near: Bit
 
 
 def _move(entries: Entries, nodes: Bits) -> Entries:
+    # Containers have their pod's NUMA nodes; only their amounts differ.
     affinity = tuple(ids_of(nodes))
     return {name: tuple(Block(affinity, one.type, one.size) for one in own) for name, own in entries.items()}

@@ -77,6 +77,7 @@ def check_exclusive(
         was, wants = before.get(container.name, 0), container.exclusive_cpus
         if was == wants:
             continue
+        # A growth is checked as well: it must be whole cores under `full-pcpus-only`.
         verdict = None
         if was and wants:
             below = rules.may_shrink_below(container.name)
@@ -97,6 +98,7 @@ def _check_pod_cpus(
         verdict = _check_size(desired.cpus, promised, core_size, below=rules.pod_may_shrink_below)
     if verdict is not None:
         return verdict
+    # Containers that share the pod's pool would be left without any CPU.
     try:
         check_shared_pool(desired, PODSLICE)
     except AdmissionError as error:

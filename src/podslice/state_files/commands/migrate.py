@@ -61,13 +61,13 @@ def migrate(directory: Path, before: str, after: str, tolerance: str, output: st
     files = _files(directory)
     old, new = load_named_machine(before, "--before"), load_named_machine(after, "--after")
     found = migrate_files(files, MachineRecord.of(old), MachineRecord.of(new), tolerance=allowed)
-    aside = _aside(files, found)
+    renamed = _names_to_keep(files, found)
     if write:
-        _carry_out(directory, found, aside)
+        _carry_out(directory, found, renamed)
     if output == "table":
-        _print(found, aside, write=write)
+        _print(found, renamed, write=write)
     else:
-        emit(_document(directory, found, aside, write=write), output)
+        emit(_document(directory, found, renamed, write=write), output)
     sys.exit(1 if found.lost and not write else 0)
 
 
@@ -92,36 +92,36 @@ def _files(directory: Path) -> dict[str, bytes]:
     return files
 
 
-def _aside(files: Mapping[str, bytes], found: Migration) -> tuple[str, ...]:
+def _names_to_keep(files: Mapping[str, bytes], found: Migration) -> tuple[str, ...]:
     """Return the names of the files that no longer count."""
     if found.outcome == "rebuilt":
         return tuple(files)
     return tuple(name for name in found.files if name != POLICY_STATE_FILE)
 
 
-def _carry_out(directory: Path, found: Migration, aside: tuple[str, ...]) -> None:
+def _carry_out(directory: Path, found: Migration, renamed: tuple[str, ...]) -> None:
     """Write the new files and keep the old ones that no longer count. Raises `InputError`."""
     # The CPU Manager's file last: until it is there, no start finds CPUs under old numbers beside new promises.
     contents = {directory / place_of(name): data for name, data in sorted(found.files.items(), reverse=True)}
-    kept = {directory / place_of(name): directory / f"{place_of(name)}{SUFFIX}" for name in aside}
+    kept = {directory / place_of(name): directory / f"{place_of(name)}{SUFFIX}" for name in renamed}
     try:
         replace_files(contents, kept)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(directory)) from None
 
 
-def _print(found: Migration, aside: tuple[str, ...], *, write: bool) -> None:
+def _print(found: Migration, renamed: tuple[str, ...], *, write: bool) -> None:
     reason = f": {found.reason}" if found.reason else ""
     echo(style(found.outcome, bold=True) + f": {_SAYS[found.outcome]}{reason}")
     for change in found.changes:
         echo(f"  {change}")
     for lost in found.lost:
         echo(f"  {style('lost', fg='red')} {lost}")
-    for name in aside if write else ():
+    for name in renamed if write else ():
         echo(f"  {name}: the old file is {name}{SUFFIX}")
 
 
-def _document(directory: Path, found: Migration, aside: tuple[str, ...], *, write: bool) -> StateMigration:
+def _document(directory: Path, found: Migration, renamed: tuple[str, ...], *, write: bool) -> StateMigration:
     return StateMigration(
         directory=str(directory),
         outcome=found.outcome,
@@ -129,6 +129,6 @@ def _document(directory: Path, found: Migration, aside: tuple[str, ...], *, writ
         changes=found.changes,
         lost=found.lost,
         files={name: data.decode() for name, data in found.files.items()},
-        aside=tuple(f"{name}{SUFFIX}" for name in aside),
+        aside=tuple(f"{name}{SUFFIX}" for name in renamed),
         written=write,
     )

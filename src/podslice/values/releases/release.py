@@ -1,4 +1,4 @@
-"""What one minor version of Kubernetes does otherwise than the one before it.
+"""The differences of one minor version of Kubernetes from the one before it.
 
 A release is data: its module says what changes, and everything else stays as in the release before. A field that a
 release does not name has the value of its predecessor, up to the first one (docs/releases.md). The facts are read when
