@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_commands_name_what_they_pass_over(command: str, file: str) -> None:
     strict = podslice(command, file, *NODE, "--strict")
     assert strict.returncode == 2
     assert f"podslice: error: {file}: {LINE}" in strict.stderr
+
+
+@pytest.mark.parametrize("command", ["admit", "defrag", "explain", "inspect", "lint", "whatif"])
+def test_documents_name_what_was_passed_over(command: str, file: str) -> None:
+    """The provenance in `-o json` has the same line."""
+    found = json.loads(podslice(command, file, *NODE, "-o", "json").stdout)
+    provenance = found["provenance"]
+    one = provenance[0] if isinstance(provenance, list) else provenance
+    assert one["passedOver"] == [f"{file}: {LINE}"]
 
 
 def test_running_pods_are_read_the_same_way(file: str) -> None:

@@ -114,6 +114,7 @@ def admit(
     if out is not None:
         basis = provenance_line(provenance)
         write_picture(out, [("", picture_of(node.view, before=before, basis=basis))], form)
+    provenance = asked.tell(provenance)
     print_provenance(provenance, output)
     if output in ("table", "wide"):
         if claims is not None:

@@ -115,7 +115,8 @@ def running_options(command: F) -> F:
 class Running(NamedTuple):
     """Pods and state that a node has already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`, the
     listed pods that are `left_out`, the state files of `--state` by name (empty without it), the UIDs of pods that the
-    kubelet `knows` (None: unknown), and warnings for the user."""
+    kubelet `knows` (None: unknown), warnings for the user, and lines about objects of the list that were passed
+    over."""
 
     listed: tuple[Pod, ...]
     ended: frozenset[str]
@@ -123,6 +124,7 @@ class Running(NamedTuple):
     files: dict[str, bytes]
     knows: frozenset[str] | None
     warnings: tuple[str, ...]
+    passed_over: tuple[str, ...] = ()
 
     def owners(self) -> list[Pod]:
         """Return stand-ins for owners in the files that no list names and that may still run. Raises `InputError`."""
@@ -163,10 +165,10 @@ def read_running(
     if state_path is not None and (own := read_agent_pods(state_path)) is not None:
         named = {pod.metadata.uid for pod in listed} | ended
         listed = (*(pod for uid, pod in own.items() if uid not in named), *listed)
-        return Running(listed, ended, found.left_out, files, frozenset(own), warnings)
+        return Running(listed, ended, found.left_out, files, frozenset(own), warnings, given.passed_over)
     # A kubelet keeps no specifications, so its owners become stand-ins (`owners`); an agent's folder has them.
     knows = find_known_pods(state_path, files) if state_path else None
-    return Running(listed, ended, found.left_out, files, knows, warnings)
+    return Running(listed, ended, found.left_out, files, knows, warnings, given.passed_over)
 
 
 class StartedNode(NamedTuple):
@@ -246,6 +248,7 @@ def start_node(
         state=str(state_path or ""),
         pods=CountedPods(len(running), there.left_out),
         assumptions=assumed,
+        passed_over=there.passed_over,
     )
     notes = _idle_notes(there.files, frozenset(pod.metadata.uid for pod in pods))
     return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)), provenance, notes)

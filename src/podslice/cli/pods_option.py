@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from podslice.cli.output import with_options
 
 if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
+    from podslice.evidence.provenance import Provenance
     from podslice.machine.devices import DeviceInventory
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,11 +39,13 @@ def pod_options(command: F) -> F:
 
 
 class ReadPods(NamedTuple):
-    """Pods of files with unique names and UIDs, warnings about them for the user, and the pods as they were written."""
+    """Pods of files with unique names and UIDs, warnings about them for the user, the pods as they were written, and
+    lines about objects that were passed over, which are among the warnings."""
 
     pods: tuple[LoadedPod, ...]
     warnings: tuple[str, ...]
     written: tuple[LoadedPod, ...]
+    passed_over: tuple[str, ...] = ()
 
     def beside(self, taken: Collection[str]) -> ReadPods:
         """Return the pods with UIDs that are not in `taken`, those of the pods that run on the node."""
@@ -49,7 +53,11 @@ class ReadPods(NamedTuple):
 
         more = tuple(_one_more(one) for one in self.written if one.pod.metadata.uid in taken)
         pods = tuple(assign_names(list(self.written), taken=taken))
-        return ReadPods(pods, (*self.warnings, *more), self.written)
+        return self._replace(pods=pods, warnings=(*self.warnings, *more))
+
+    def tell(self, provenance: Provenance) -> Provenance:
+        """Return the provenance of an answer about these pods, with what was passed over beside them."""
+        return replace(provenance, passed_over=(*provenance.passed_over, *self.passed_over))
 
 
 def read_pods(
@@ -75,7 +83,7 @@ def read_pods(
     from podslice.api.manifests.manifest import load_manifests
     from podslice.api.manifests.pipeline import ReadOptions
 
-    loaded, notes = load_manifests(files, ReadOptions(replicas, validate, strict, none_is_fine))
+    loaded, notes, passed_over = load_manifests(files, ReadOptions(replicas, validate, strict, none_is_fine))
     ended = [] if none_is_fine else _ended_beside_others(loaded)
     if without_ended:
         # By identity: pods of different files may be equal.
@@ -86,7 +94,7 @@ def read_pods(
         warnings += [_one_of_many(one) for one in loaded if one.replicas > 1]
     if ended:
         warnings.append(_over(ended, "they are left out" if without_ended else "they are counted all the same"))
-    return ReadPods(tuple(assign_names(loaded)), tuple(warnings), tuple(loaded))
+    return ReadPods(tuple(assign_names(loaded)), tuple(warnings), tuple(loaded), passed_over)
 
 
 def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[str, ...]:

@@ -51,10 +51,11 @@ class CountedPods(msgspec.Struct, frozen=True, rename="camel"):
     left_out: tuple[LeftOut, ...] = ()
 
 
-class Provenance(msgspec.Struct, frozen=True):
+class Provenance(msgspec.Struct, frozen=True, rename="camel"):
     """The facts that an answer rests on. `release` is the Kubernetes release whose decisions are taken, `profile` names
     the deviations from it; `state` is the folder of the state files, empty without one. `pods` is null where no pod has
-    to run on the node. `assumptions` are facts of machine and configuration that nothing gives."""
+    to run on the node. `assumptions` are facts of machine and configuration that nothing gives, `passed_over` names
+    objects of the input of which no pod can be read."""
 
     machine: Origin = Origin()
     configuration: Origin = Origin()
@@ -63,6 +64,7 @@ class Provenance(msgspec.Struct, frozen=True):
     state: str = ""
     pods: CountedPods | None = None
     assumptions: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
 
 def describe_machine(machine: Machine) -> str:

@@ -92,7 +92,7 @@ class App:
             return plain(413, f"more than {LARGEST_BODY} bytes")
         try:
             node, provenance = self._current(self._stamp())
-            loaded, notes = read_text_manifests(request.body.decode("utf-8"), "the pod", self._reading)
+            loaded, notes, _ = read_text_manifests(request.body.decode("utf-8"), "the pod", self._reading)
             pods = assign_names(loaded, taken=set(node.pods))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")

@@ -136,7 +136,7 @@ def defrag(
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     pods = [one.pod for one in read.pods]
     resizes = read_resizes(resize_paths, **options)
-    mode = _Mode(restarts, most, limit, started.provenance)
+    mode = _Mode(restarts, most, limit, asked.tell(started.provenance))
     if resizes and (restarts or largest):
         raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
     if not largest and (pods or resizes):

@@ -99,6 +99,7 @@ def explain(
     resizes = read_resizes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
+    provenance = asked.tell(provenance)
     print_provenance(provenance, output)
     if claims is not None and output in ("table", "wide"):
         from podslice.dra.commands.table import print_answers

@@ -147,13 +147,15 @@ def inspect(
     pages: list[Page] = []
     failed = refused = False
     printer = _InspectionPrinter(provenance, output)
+    passed: list[str] = []
     for file in files:
         try:
-            loaded, notes = load_manifests([file], ReadOptions(validate=False, strict=strict, idle=True))
+            loaded, notes, passed_over = load_manifests([file], ReadOptions(validate=False, strict=strict, idle=True))
         except InputError as error:
             failed = True
             print_error(error)
             continue
+        passed += passed_over
         print_warnings((*notes, *(warning for one in loaded for warning in one.warnings)))
         for one in progress(loaded, total=len(loaded), what="pods"):
             # With v1.36.2's quirks a refused pod leaves traces: every pod gets a fresh node.
@@ -171,7 +173,7 @@ def inspect(
             else:
                 pages.append(page)
     if output not in ("table", "wide"):
-        emit(InspectionList(tuple(pages), provenance), output)
+        emit(InspectionList(tuple(pages), msgspec.structs.replace(provenance, passed_over=tuple(passed))), output)
     if failed or refused:
         sys.exit(2 if failed else 1)
 

@@ -75,6 +75,7 @@ class _Result(NamedTuple):
     findings: list[Finding]
     pods: int
     configurations: int
+    passed_over: tuple[str, ...] = ()
 
 
 @click.command()
@@ -175,7 +176,9 @@ def lint(
         print_data(to_sarif(findings, chosen, running_version()), "json")
         print_provenance(settings.provenance, output)
     elif output not in ("table", "wide"):
-        emit(LintReport(tuple(findings), settings.provenance), output)
+        passed = tuple(line for result in results for line in result.passed_over)
+        provenance = msgspec.structs.replace(settings.provenance, passed_over=passed)
+        emit(LintReport(tuple(findings), provenance), output)
     elif results:
         _print(results, width, wide=output == "wide")
         # Below the findings, as editors and tools read the lines of a linter from the first one.
@@ -321,7 +324,7 @@ def _text_of(path: str) -> str:
 
 
 def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _Result:
-    from podslice.api.manifests.manifest import pods_from_documents
+    from podslice.api.manifests.manifest import Manifests, pods_from_documents
     from podslice.api.manifests.strangers import load_manifest_documents
     from podslice.config.carriers.recognize import is_lines
     from podslice.reading.files import read_text
@@ -331,7 +334,9 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
     locator = Locator(source, text)
     is_command = is_lines(text)
     documents = [] if is_command else load_manifest_documents(text, source)
-    pods, notes = ([], ()) if is_command else pods_from_documents(documents, source, strict=settings.strict)
+    pods, notes, passed = (
+        Manifests([]) if is_command else pods_from_documents(documents, source, strict=settings.strict)
+    )
     print_warnings(notes)
     findings = []
     for loaded in pods:
@@ -352,7 +357,7 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
             print_warnings(tuple(f"{source}: assumed: {line}" for line in document.assumed))
         found = lint_kubelet(_subject(document, settings, text), settings.rules)
         findings += [locator.locate(finding, document.places.base.document, document.places) for finding in found]
-    return _Result(findings, len(pods), configurations)
+    return _Result(findings, len(pods), configurations, passed)
 
 
 def _configurations(documents: list[Any], text: str) -> Iterator[ConfigDocument]:

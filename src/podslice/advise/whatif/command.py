@@ -141,7 +141,10 @@ def whatif(
     read = asked.beside({pod.metadata.uid for pod in running})
     pods = [one.pod for one in read.pods]
     base = Provenance(
-        profile=profile, state=str(options["state_path"] or ""), pods=CountedPods(len(running), there.left_out)
+        profile=profile,
+        state=str(options["state_path"] or ""),
+        pods=CountedPods(len(running), there.left_out),
+        passed_over=(*there.passed_over, *asked.passed_over),
     )
     scenarios, provenance, warnings = _scenarios(nodes, configs, overrides, devices_path, base, options)
     steps = tuple(_steps(files, workload_path, resize_paths, options))

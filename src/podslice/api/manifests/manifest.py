@@ -24,10 +24,11 @@ from podslice.values.errors import InputError
 
 class Manifests(NamedTuple):
     """The pods of files, and lines for the user about objects that were passed over or not counted, and about what is
-    assumed of the others."""
+    assumed of the others; `passed_over` are those of the first sort alone."""
 
     pods: list[LoadedPod]
     notes: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
 
 def load_pods(
@@ -87,14 +88,15 @@ def read_manifests(texts: Iterable[Text], options: ReadOptions) -> Manifests:
     if options.needs_pods:
         steps.check_any(counted)
     steps.finish()
+    passed_over = tuple(map(str, steps.passed_over()))
     notes = (
-        *map(str, steps.passed_over()),
+        *passed_over,
         *describe_doubles(counted.doubles),
         *(() if options.idle else describe_idle(counted.pods)),
         *describe_hooks(counted.pods),
         *describe_notes(counted.pods),
     )
-    return Manifests(assign_names(pods), notes)
+    return Manifests(assign_names(pods), notes, passed_over)
 
 
 def pods_from_documents(documents: list[Any], source: str, *, strict: bool = False) -> Manifests:
