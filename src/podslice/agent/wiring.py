@@ -174,9 +174,7 @@ def wire(
 
     # What the agent says of itself, and serves
     health = AgentHealth(owner, sources, link, supervisor, heartbeats, stand_in)
-    status = AgentStatusSource(
-        node_name=name, observe=observe, owner=owner, upkeep=upkeep, link=link, refusals=refusals, health=health
-    )
+    status = AgentStatusSource(name, owner, upkeep, link, refusals, health, observe=observe)
     listed = devices.list_devices if devices is not None else dict
     endpoints = Endpoints(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,

@@ -107,7 +107,7 @@ class Rejecting:
 
     @property
     def waiting(self) -> int:
-        """How many pods are still to be failed, or to be looked at again."""
+        """Number of pods that are still to be failed, or to be looked at again."""
         return len(self._jobs)
 
     def reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:

@@ -78,7 +78,7 @@ class ClaimStatuses:
 
     @property
     def waiting(self) -> int:
-        """How many claims wait to be written."""
+        """Number of claims that wait to be written."""
         return len(self._waiting)
 
     def queue(self, claim: ResourceClaim, problem: ImpossibleClaimError | None) -> None:

@@ -14,17 +14,17 @@ from podslice.agent.upkeep import Upkeep
 from podslice.status.status import AgentStatus
 
 
-@dataclass(kw_only=True, frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class AgentStatusSource:
     """Reads the status. `started_at`: Unix time. `refusals` is None where pods are not marked Failed."""
 
     node_name: str
-    observe: bool
     owner: Owner
     upkeep: Upkeep
     link: RuntimeLink
     refusals: Refusals | None
     health: AgentHealth
+    observe: bool = field(kw_only=True)
     started_at: float = field(default_factory=time.time)
 
     def read(self) -> AgentStatus:
