@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from podslice.cli.config_option import ConfigSource
 from podslice.cli.provenance import configuration_origin, machine_origin
 from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet_file import LoadedConfig
 from podslice.machine.gallery import load_gallery
 from tests.read_documents import read_document
 from tests.shell import podslice
@@ -165,9 +167,11 @@ def test_origins() -> None:
     assert machine_origin(machine, sysfs="n7.tar").source == "--sysfs n7.tar"
     assert machine_origin(machine, source=("nodes:\n  - x",)).source == "--from nodes:…"
     assert len(machine_origin(machine, source=("pack:2 " * 50,)).source) < 100
-    config = KubeletConfig()
+    config, file = LoadedConfig(KubeletConfig(), ()), ConfigSource("k.yaml")
     assert configuration_origin(config, None, ("a=1", "b=2")).source == "a kubelet's defaults with --set a=1 --set b=2"
-    assert configuration_origin(config, "k.yaml", ("a=1",)).source == "--config k.yaml and --set a=1"
+    assert configuration_origin(config, file, ("a=1",)).source == "--config k.yaml and --set a=1"
+    several = configuration_origin(config, ConfigSource("k.yaml", "conf.d", "--max-pods=5")).source
+    assert several == "--config k.yaml and --config-dir conf.d and --kubelet-args --max-pods=5"
     reported = configuration_origin(config, None, (), {"maxPods": 250}).source
     assert reported == "maxPods as the node reports, else a kubelet's defaults"
-    assert configuration_origin(config, "k.yaml", (), {"maxPods": 250}).source == "--config k.yaml"
+    assert configuration_origin(config, file, (), {"maxPods": 250}).source == "--config k.yaml"

@@ -68,7 +68,10 @@ def test_verify_says_what_the_kubelet_would_do(kubelet: Path) -> None:
     assert "a kubelet 1.36 with PodLevelResourceManagers starts with this state" in fine.output
     older = _run("verify", kubelet / "cpu_manager_state", "--kubelet-version", "1.35")
     assert older.exit_code == 1
-    assert "does not start: start cpu manager error: could not restore state from checkpoint: json:" in older.output
+    assert (
+        "does not start: start cpu manager error: could not restore state from checkpoint: checkpoint is corrupted"
+        in (older.output)
+    )
 
 
 _CONFIG = """apiVersion: kubelet.config.k8s.io/v1beta1

@@ -190,3 +190,19 @@ def test_container_ids_alone_say_nothing_of_a_start(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "nothing is wrong" not in result.output
     assert "whether a kubelet 1.36 starts depends on the containers that it finds: --containers" in result.output
+
+
+def test_a_file_that_cannot_be_read_hides_none_of_the_others(tmp_path: Path) -> None:
+    """`show` of a folder prints what it can, names the rest, and says so in its exit code."""
+    (tmp_path / "cpu_manager_state").write_text(_CPU)
+    (tmp_path / "allocated_pods_state").write_text("")
+    result = run("show", tmp_path)
+    assert result.exit_code == 2
+    assert "(node's shared pool)             0-31     32" in result.output
+    assert "allocated_pods_state: unexpected end of JSON input" in result.output
+
+
+def test_an_empty_object_is_of_the_kind_of_its_name(tmp_path: Path) -> None:
+    """It has no member that says whose it is."""
+    (tmp_path / "memory_manager_state").write_text("{}")
+    assert "the content is a cpu state file" not in run("verify", tmp_path).output

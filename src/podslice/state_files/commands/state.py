@@ -13,7 +13,7 @@ from podslice.api.pod.spec import Pod
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import find_known_pods, read_agent_pods
-from podslice.cli.output import OUTPUT, emit, print_warnings, write_bytes
+from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, write_bytes
 from podslice.cli.pods_option import read_pods
 from podslice.evidence.listed import ENDED
 from podslice.host.state.statefile import replace_with_backups
@@ -114,13 +114,22 @@ def show(path: Path, pods_path: str | None, output: str) -> None:
 
     Exit codes: 0 shown, 1 a checksum does not fit, 2 bad input.
     """
-    shown, problems = [], False
-    for file in state_files(path, READABLE):
-        content = decode_file(file)
+    shown, problems, failed = [], False, False
+    files = state_files(path, READABLE)
+    for file in files:
+        try:
+            content = decode_file(file)
+        except InputError as error:
+            # One file of a folder that cannot be read hides none of the others.
+            if len(files) == 1:
+                raise
+            failed = True
+            print_error(error)
+            continue
         problems = problems or not (content.intact or content.has_unknown_checksum)
         shown.append((file, content))
     cpus = next((one.checkpoint for _, one in shown if isinstance(one.checkpoint, CPUCheckpoint)), None)
-    pods, known = _known_pods(path, pods_path, [file for file, _ in shown])
+    pods, known = _known_pods(path, pods_path, files)
     idle = None if cpus is None else find_idle(cpus, known, pods)
     if output in ("table", "wide"):
         for place, (file, content) in enumerate(shown):
@@ -130,12 +139,12 @@ def show(path: Path, pods_path: str | None, output: str) -> None:
             echo(content_text(content, cpus))
             if content.kind == "cpu" and idle is not None and idle.idle:
                 echo(f"\n{idle_text(idle, pods)}")
-        others = passed_over_text(passed_over(other_entries(path, [file for file, _ in shown])))
+        others = passed_over_text(passed_over(other_entries(path, files)))
         if others:
             echo(f"\n{others}")
     else:
         emit(StateFileList(tuple(state_file(str(file.path), one, cpus, idle) for file, one in shown)), output)
-    sys.exit(1 if problems else 0)
+    sys.exit(2 if failed else 1 if problems else 0)
 
 
 def _known_pods(
@@ -218,7 +227,9 @@ def _fits_name(file: StateFile, content: Content) -> bool:
     files."""
     checkpoint = content.checkpoint
     is_empty = file.kind == "pod-status" and isinstance(checkpoint, AllocationCheckpoint) and not checkpoint.pods
-    return file.kind in (None, content.kind) or is_empty
+    # An object without members of any manager looks like the CPU Manager's.
+    is_bare = file.kind == "memory" and isinstance(checkpoint, CPUCheckpoint) and checkpoint == CPUCheckpoint()
+    return file.kind in (None, content.kind) or is_empty or is_bare
 
 
 class _Verdict(NamedTuple):
