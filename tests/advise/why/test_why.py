@@ -91,6 +91,28 @@ def test_refused_then_and_admitted_now(tmp_path: Path) -> None:
     assert any("its Job makes a new one" in line for line in found["advice"])
 
 
+@pytest.mark.parametrize("reason", ["NodeAffinity", "NodeName", "InvalidNodeInfo"])
+def test_check_that_is_not_repeated(tmp_path: Path, reason: str) -> None:
+    """A refusal about labels is the kubelet's own word: nothing here says that the node is another one."""
+    status = {**bundles.REFUSED["status"], "reason": reason, "message": "did not match"}
+    found = ask(write(tmp_path / "n.tar.gz", *bundles.RUNNING, {**bundles.REFUSED, "status": status}), "big")
+    assert (found["code"], found["then"], found["advice"]) == ("refused", None, [])
+    assert found["cause"] == f"The kubelet of n7 refused shop/big with {reason}: did not match"
+
+
+def test_device_that_the_node_is_not_known_to_have(tmp_path: Path) -> None:
+    """An admission without the device says nothing, and no advice rests on it."""
+    wants = {**bundles.REFUSED, "spec": bundles.pod("big", 2)["spec"]}
+    for amounts in wants["spec"]["containers"][0]["resources"].values():
+        amounts["nvidia.com/gpu"] = "1"
+    found = ask(write(tmp_path / "g.tar.gz", *bundles.RUNNING, wants), "big")
+    assert found["code"] == "unexplained"
+    assert found["advice"] == [
+        "Look on the node: kubectl podslice why --capture, or podslice capture there; what is not known stands below."
+    ]
+    assert any(line.startswith("nvidia.com/gpu, which shop/big asks for, is no device") for line in found["missing"])
+
+
 def test_pod_that_ended_since(tmp_path: Path) -> None:
     """A pod that ran at the refusal and has ended since explains why there is room now."""
     end = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-11-27T09:10:00Z"}}

@@ -13,7 +13,7 @@ from podslice.cli.bundle_option import bundle_in_use
 from podslice.cli.config_option import ConfigSource
 from podslice.cli.node_option import node_options, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
-from podslice.cli.pods_option import read_pods
+from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.evidence.provenance import RELEASE, Provenance
 from podslice.host.bundle.layout import EVENTS
 from podslice.render.ansi import echo
@@ -122,8 +122,9 @@ def answer_why(
     )
     others = [read_reported(one.data) for one in listed]
     certain = bool(provenance.state) and not provenance.assumptions
-    diagnosis = diagnose(node, Asked(asked.pod, reported, others, certain), fixes=fixes)
-    document = diagnosis_document(reported, diagnosis, events, tuple(unknown), provenance)
+    foreign = () if node is None else unknown_devices((asked,), node.view.devices)
+    diagnosis = diagnose(node, Asked(asked.pod, reported, others, certain and not foreign), fixes=fixes)
+    document = diagnosis_document(reported, diagnosis, events, (*unknown, *foreign), provenance)
     if output in ("table", "wide"):
         echo(why_text(document, diagnosis, wide=output == "wide", width=prose_width()))
     else:

@@ -53,10 +53,15 @@ _ADMISSION = frozenset(
         reasons.INVALID_ANNOTATION,
     )
 )
+_NOT_REPEATED = frozenset(
+    (reasons.NODE_AFFINITY, reasons.NODE_NAME, reasons.POD_OS, reasons.POD_OS_LABEL, reasons.INVALID_NODE_INFO)
+)
+_NO_REPETITION = "podslice does not repeat this check, which is about labels and names, not CPUs, memory or devices."
 _UNCERTAIN = (
     "Which pods to restart, and how many CPUs would fit, is not said: who owns which CPUs is assumed. podslice capture "
     "fetches it, as does kubectl podslice why --capture."
 )
+_LOOK = "Look on the node: kubectl podslice why --capture, or podslice capture there; what is not known stands below."
 _RESTS_ON_OWNERS = frozenset(("shrink", "shrink-together", "shrink-both"))
 """Classes of fixes whose amounts are what is free on some NUMA node."""
 _MOST_NAMES = 3
@@ -115,6 +120,8 @@ def _refusal(node: Node | None, asked: Asked, *, fixes: bool) -> Diagnosis:
     quoted = f"The kubelet said{_at(reported.started)}: {reported.reason}: {reported.message or '(no message)'}"
     if node is None:
         return Diagnosis(REFUSED, f"{said}: {reported.message}", (quoted,))
+    if reported.reason in _NOT_REPEATED:
+        return Diagnosis(REFUSED, f"{said}: {reported.message}", (quoted, _NO_REPETITION))
     later = started_after(asked)
     then = _explain(node, asked, {one.uid for one in later}, fixes=fixes)
     now = _explain(node, asked, (), fixes=fixes) if later else then
@@ -197,8 +204,8 @@ def _unexplained(said: str, asked: Asked, evidence: list[str], then: Explanation
     if gone:
         evidence.append(f"{names_of(gone)} ran then, and is not counted, because it has ended since.")
     cause = f"{said}, and podslice would admit it: the node is, or was then, not as it is described here."
-    advice = (*_again(reported),) if now.trace.admitted else ()
-    return Diagnosis(UNEXPLAINED, cause, tuple(evidence), advice, then, now)
+    advice = ("As the node is now it would be admitted.", *_again(reported)) if now.trace.admitted else ()
+    return Diagnosis(UNEXPLAINED, cause, tuple(evidence), advice if asked.certain else (_LOOK,), then, now)
 
 
 def _advice(node: Node, asked: Asked, now: Explanation) -> tuple[str, ...]:
