@@ -87,6 +87,7 @@ def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject
 
 
 def _counted_requests(room: NodeObject, requests: Mapping[str, int]) -> dict[str, int]:
+    # A resource that the node does not report is not checked where another component may provide it.
     known = room.amounts or {}
     asked = {
         name: clamp(size) for name, size in requests.items() if size and (name in known or not may_be_unknown(name))
@@ -125,6 +126,7 @@ def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
     if not rules.cpu.static or pod.ignored:
         return 0, 0
     largest = max((one.exclusive_cpus for one in pod.containers), default=0)
+    # In container scope a managed pod gets no CPUs as a whole, only its containers do.
     if pod.managed:
         whole = pod.cpus if rules.config.aligns_pods else 0
         return clamp(max(whole, largest)), clamp(max(whole, largest))
@@ -133,6 +135,7 @@ def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
 
 def _width(rules: NodeRules, cpus: int) -> int:
     """Return on how many NUMA nodes so many CPUs may be at most, 0 for any number."""
+    # `best-effort` takes any nodes, and `single-numa-node` is checked by units; sockets are aligned by other rules.
     if rules.config.topology_manager_policy != RESTRICTED or rules.cpu.options.align_by_socket:
         return 0
     return rules.cpu.topology.fewest_numa_nodes(cpus) if cpus else 0
@@ -170,6 +173,7 @@ def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, in
     """Return the devices that the pod needs, by resource that a plugin serves."""
     found: dict[str, int] = {}
     for name in {name for one in pod.containers for name in one.limits if name in pools}:
+        # Init containers run one after the other and leave their devices to the app containers.
         apps = sum(one.limits.get(name, 0) for one in pod.containers if not one.init)
         most = max([apps, *(one.limits.get(name, 0) for one in pod.containers if one.init)])
         if most:
@@ -228,6 +232,7 @@ def refused_by_managers(rules: NodeRules, reason: str) -> str:
 
 def _size(size: int) -> str:
     for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        # Only exact multiples: the same text means the same amount, and equal texts are counted together.
         if size and not size & ((1 << shift) - 1):
             return f"{size >> shift}{unit}"
     return str(size)

@@ -46,6 +46,7 @@ class PodToleration(NamedTuple):
             return False
         if self.key and self.key != taint.key:
             return False
+        # `Equal` without a key is invalid in the API and matches nothing here.
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 

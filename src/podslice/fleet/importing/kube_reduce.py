@@ -58,6 +58,7 @@ class Names:
 
     def __init__(self, *, hidden: bool) -> None:
         self.hidden = hidden
+        # Names are easily guessed; only a salt that is thrown away stops a reader from hashing guesses.
         self._salt = os.urandom(16)
         self._containers: dict[str, dict[str, str]] = {}
 
@@ -114,6 +115,7 @@ def _pod(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
         "namespace": names.of(str(metadata.get("namespace") or "default")),
         "uid": names.of(uid),
         "labels": _labels(metadata, names),
+        # The kind of the owner decides what follows a refusal; its name and UID decide nothing.
         "ownerReferences": owners[:1],
     }
     named |= {key: metadata[key] for key in ("creationTimestamp",) if key in metadata}
@@ -144,6 +146,7 @@ def _pod_status(data: Mapping[str, Any], uid: str, names: Names) -> dict[str, An
     status = {key: value for key, value in data.items() if key in ("phase", "startTime")}
     for field in ("initContainerStatuses", "containerStatuses"):
         found = [_reduce_container(one, _STATUS, uid, names) | _end(one) for one in items_of(data, field)]
+        # A status with names alone says nothing that the specification does not.
         status |= {field: found} if any(len(one) > 1 for one in found) else {}
     return status
 
@@ -174,6 +177,7 @@ def reduce_file(data: bytes, names: Names, source: str) -> bytes:
             changed = replace(
                 cpu, entries=_rename_entries(cpu.entries, names), pod_entries=_pods(cpu.pod_entries, names)
             )
+            # Encoded in the version it had, with a new checksum: a kubelet of that version can still read it.
             if content.version == "v4":
                 return checkpoint_data.CPU_V4.encode(changed)
             return checkpoint_cpu.encode(changed, content.version)

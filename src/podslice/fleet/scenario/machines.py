@@ -125,6 +125,7 @@ def class_from_shape(node: TraceNode, table: Assumptions, memory: int | None) ->
     if amount is None:
         remedy = "give it for all of them: memory: 512Gi beside csv"
         raise InputError(f"node {node.name} has no memory in the trace", path="nodes", remedy=remedy)
+    # A machine has whole CPUs; a fraction means that the column holds something else, such as the allocatable amount.
     if node.cpu % 1000:
         raise InputError(f"node {node.name} has {node.cpu}m CPUs", path="nodes", remedy="nodes have whole CPUs")
     cpus = node.cpu // 1000
@@ -162,6 +163,7 @@ def with_memory(machine: Machine, memory: int) -> Machine:
     goes to the lowest."""
     owners = [node.id for node in machine.nodes if node.cores]
     share, rest = divmod(memory, len(owners))
+    # Divided by bytes; the remainder is less than the number of nodes, so it does not matter where it goes.
     amounts = {node: share + (rest if place == 0 else 0) for place, node in enumerate(owners)}
     nodes = tuple(msgspec.structs.replace(node, memory=amounts.get(node.id, 0)) for node in machine.nodes)
     return msgspec.structs.replace(machine, nodes=nodes)
@@ -172,6 +174,7 @@ def spread_devices(machine: Machine, resource: str, count: int, replicas: int) -
     devices."""
     owners = [node.id for node in machine.nodes if node.cores]
     share, rest = divmod(count, len(owners))
+    # Consecutive GPUs on one node, as a driver numbers them by PCI address.
     places = [node for place, node in enumerate(owners) for _ in range(share + (place < rest))]
     devices = tuple(
         Device(f"gpu-{number}" if replicas == 1 else f"gpu-{number}-{part}", (node,))

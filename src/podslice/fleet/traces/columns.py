@@ -137,6 +137,7 @@ def find_format(columns: Iterable[str]) -> Format | None:
     """Return the known format whose columns all exist, the one with most of them; None for an unknown trace."""
     existing = set(columns)
     fitting = [one for one in FORMATS if {column.name for column in one.columns.values()} <= existing]
+    # The columns of a smaller format may all be among those of a larger one, as in the two forms of openb's pods.
     return max(fitting, key=lambda one: len(one.columns), default=None)
 
 
@@ -178,6 +179,7 @@ def read_mapping(texts: Iterable[str]) -> dict[str, Column]:
     mapping: dict[str, Column] = {}
     for text in texts:
         meaning, equals, rest = text.partition("=")
+        # From the right: names of columns may hold a colon, units do not.
         name, colon, unit = rest.rpartition(":")
         if not colon:
             name, unit = rest, ""
@@ -230,4 +232,5 @@ def amount(text: str, times: Decimal) -> int | None:
     # Checked before the conversion: `1e999999` would become an integer of a million digits.
     if value.adjusted() > _MOST_DIGITS or abs(value * times) > MAX_AMOUNT:
         raise ValueError(f"{abbreviate(text)} is out of range")
+    # Rounded up, as Kubernetes rounds a quantity: a pod never gets less than it asked for.
     return int((value * times).to_integral_value(ROUND_CEILING))

@@ -76,6 +76,7 @@ class OpenTrace:
                 line, row = next(self._rows)
             except StopIteration:
                 return
+            # A file that is cut off or damaged has no next row; a row with bad cells has one.
             except InputError as error:
                 yield error
                 return
@@ -189,6 +190,7 @@ def _pod(cells: _Cells, line: int, row: list[str]) -> TracePod:
         cpu=cells.require_number(line, row, "cpu"),
         memory=cells.require_number(line, row, "memory") if cells.has("memory") else 0,
         gpus=gpus,
+        # A share counts only with GPUs; some traces have one in rows without any.
         gpu_milli=(_WHOLE_GPU if share is None else share) if gpus else 0,
         models=tuple(filter(None, (model.strip() for model in models.split("|")))) if models else (),
         qos=cells.text(row, "qos"),
@@ -197,6 +199,7 @@ def _pod(cells: _Cells, line: int, row: list[str]) -> TracePod:
         arrival=arrival,
         end=end,
         scheduled=cells.number(line, row, "scheduled", least=_ANY),
+        # -1 stands for "no limit" in some traces, which is 0 here.
         max_per_node=max(cells.number(line, row, "maxPerNode", least=-1) or 0, 0),
         priority=cells.number(line, row, "priority", least=_ANY) or 0,
     )
@@ -208,6 +211,7 @@ def _times(cells: _Cells, line: int, row: list[str]) -> tuple[int | None, int | 
     end, meaning = cells.number(line, row, "end", least=_ANY), "end"
     duration = cells.number(line, row, "duration")
     if duration is not None and end is None:
+        # Without an arrival the pod ran when the trace began, at 0.
         end, meaning = (arrival or 0) + duration, "duration"
     if arrival is not None and end is not None and end < arrival:
         raise cells.make_error(line, meaning, "ends before it begins")

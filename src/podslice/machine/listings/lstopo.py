@@ -72,6 +72,7 @@ def from_lstopo(text: str, source: str = "") -> MachineFacts:
         source=source,
         program="lstopo",
         online=bits_of(threads),
+        # A level that only some CPUs have, as with --only or on hybrid machines, would group the others wrongly.
         places={level: found for level, found in places.items() if len(found) == len(threads)},
         nodes=dict(sorted(nodes.items())),
         totals=Totals(cpus=len(threads), memory=total.memory, unit=total.unit),
@@ -87,6 +88,7 @@ def _objects(text: str) -> list[_Object]:
         if not words:
             continue
         indent = len(line) - len(line.lstrip())
+        # An object contains the lines below it that are indented more than its own.
         while open_lines and open_lines[-1][0] >= indent:
             open_lines.pop()
         parent = open_lines[-1][1] if open_lines else -1
@@ -102,6 +104,7 @@ def _objects(text: str) -> list[_Object]:
 
 def _object(match: re.Match[str], parent: int) -> _Object:
     more = match["more"] or ""
+    # P# is the number that the kernel uses; L# only counts in the tree, and is all that some versions print.
     physical = match["plain"] or (found[1] if (found := _PHYSICAL.search(more)) else match["logical"] or "0")
     amount = _AMOUNT.search(more)
     unit = _UNITS[amount[2][0]] if amount else 1

@@ -46,6 +46,7 @@ class _MachineInfoReader:
 
     def number(self, data: Mapping[str, Any], key: str, path: str) -> int:
         value = data.get(key, 0)
+        # In Python a bool is an int; in JSON it is another type.
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._error(path, key, f"{value!r} is not a whole number")
         return value
@@ -129,6 +130,7 @@ def to_machineinfo(machine: Machine) -> Json:
         "num_sockets": machine.socket_count,
         "memory_capacity": machine.memory,
         "hugepages": _hugepages(machine.all_hugepages),
+        # Go writes an empty slice as null.
         "topology": [_node(node, machine.caches) for node in machine.nodes] or None,
     }
 
@@ -138,6 +140,7 @@ def _hugepages(pools: Iterable[HugePages]) -> list[Json] | None:
 
 
 def _node(node: NUMANode, caches: tuple[Cache, ...]) -> Json:
+    # cAdvisor lists a cache of all cores of a node there, and other shared ones as uncore caches of each core.
     members = bits_of(cpu for core in node.cores if not core.uncore_caches for cpu in core.threads)
     return {
         "node_id": node.id,
@@ -153,6 +156,7 @@ def _core(core: Core, caches: tuple[Cache, ...]) -> Json:
     first = core.threads[0]
     shared = [cache for _, cache in _of_level(caches, 3, 9) if first in cache.cpus]
     uncore = [
+        # Only the id is certain: the managers group cores by it, and size and type may be unknown.
         _cache(number, shared[place] if place < len(shared) else Cache(3, "Unified", 0, CPUSet()))
         for place, number in enumerate(core.uncore_caches)
     ]

@@ -59,6 +59,7 @@ class _Reader:
         level = self.tree.levels[depth]
         if level.attributes.indexes:
             return number_objects(self.tree, depth, level.attributes.indexes)
+        # Linux on x86: first threads of all cores, then second ones.
         if level.type == "pu" and (core := self.tree.depth_of("core")) is not None:
             return number_by_turns(self.tree, depth, [core])
         return list(range(self.tree.count(depth)))
@@ -97,6 +98,8 @@ class _Reader:
         ]
         found: dict[tuple[int, int], int] = {}
         ids = iter(self._attached_ids())
+        # By the last CPU: an inner object ends before the one around it, and of two that end together the inner one
+        # comes first (its depth is greater, so -depth is less).
         for _, depth, place in sorted(objects):
             for attached in self.tree.levels[-depth].attached:
                 number = next(ids)
@@ -115,6 +118,7 @@ class _Reader:
         if len(given) > 1:
             problem = f"attached NUMA nodes have indexes={given[0][:40]} and indexes={given[1][:40]}"
             raise InputError(problem, source=source, remedy="number all of them in one place")
+        # Numbering works on a tree, so the nodes of all levels are put into one of two levels.
         flat = Tree([Level("machine", (1,), Attributes(), []), Level("numa", (total,), Attributes(), [])], source)
         return number_objects(flat, 1, given[0])
 
@@ -171,6 +175,7 @@ def _assume_memory(levels: Sequence[Level]) -> Iterator[str]:
     attached = [one for level in levels for one in level.attached]
     if level is not None:
         if not level.attributes.memory:
+            # hwloc's own defaults, which differ between a level and attached nodes.
             yield f"1 GiB of memory on each NUMA node; say {level.word}(memory=64GiB) if not"
     elif attached and not any(one.memory for one in attached):
         yield "no memory on any NUMA node; say [numa(memory=64GiB)] if not"

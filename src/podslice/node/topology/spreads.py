@@ -38,6 +38,7 @@ class Spreads:
 
     def count_ways(self, size: int) -> int:
         """Return how many ways there are at most."""
+        # ways[n]: in how many ways the groups so far can give n nodes. Exchanges of twins are counted, too.
         ways = [1] + [0] * size
         for room in self.sizes:
             ways = [sum(ways[max(0, taken - room) : taken + 1]) for taken in range(size + 1)]
@@ -55,6 +56,7 @@ class Spreads:
             for index in range(start, len(self.sizes)):
                 if rooms[index] < missing:
                     return
+                # A twin gives no more than the one before it; if that gives none, it gives none either.
                 before = chosen[-1][1] if chosen and chosen[-1][0] == index - 1 else 0
                 most = min(self.sizes[index], missing, before if self._follows[index] else missing)
                 row, inner = self.cross[index], self.inner[index]
@@ -73,6 +75,7 @@ class Spreads:
         """Yield the ways with a distance sum up to `most`, closest first, without listing the others; within the search
         budget."""
         nearest = [self._nearest(group) for group in range(len(self.sizes))]
+        # Sums are doubled, because the bound takes half of the distances between missing nodes.
         start = tuple([2 * own for own in self.own])
         steps = _LEAST_STEPS + len(self.sizes) ** 2 // _GROUPS_SQUARED_PER_STEP
         heap: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = [(0, 0, (), start)]
@@ -167,6 +170,7 @@ def _group_twins(sizes: list[int], own: list[int], inner: list[int], cross: list
 
 def _arrangements(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield all distinct orders of some numbers."""
+    # Not itertools.permutations, which would yield equal orders again and again: twins often give equal numbers.
     if not counts:
         yield ()
         return
