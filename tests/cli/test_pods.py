@@ -66,6 +66,16 @@ def test_running_pods_are_read_the_same_way(file: str) -> None:
     assert "train-3 runs, but this node refuses it" in answer.stderr
 
 
+def test_many_workloads_are_one_line(file: str) -> None:
+    """Of a whole cluster's workloads not each has a line of its own."""
+    text = FILE.partition("---")[0]
+    Path(file).write_text("---\n".join(text.replace("train", f"t{number}") for number in range(5)), encoding="utf-8")
+    answer = podslice("admit", file, *NODE)
+    line = f"warning: {file}: 5 workloads ask for 30 pods (JobSet default/t0, JobSet default/t1, JobSet default/t2, …)"
+    assert answer.stderr.startswith(line)
+    assert answer.stderr.count(" ask for ") == 1
+
+
 def test_findings_have_the_lines_of_the_template(file: str) -> None:
     """lint leads into the operator's object."""
     Path(file).write_text(FILE.replace("cpu: 1,", "cpu: 1500m,"), encoding="utf-8")

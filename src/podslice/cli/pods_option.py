@@ -91,7 +91,7 @@ def read_pods(
         loaded = [one for one in loaded if id(one) not in over]
     warnings = [*notes, *(warning for one in loaded for warning in one.warnings)]
     if not replicas:
-        warnings += [_one_of_many(one) for one in loaded if one.replicas > 1]
+        warnings += _of_many([one for one in loaded if one.replicas > 1])
     if ended:
         warnings.append(_over(ended, "they are left out" if without_ended else "they are counted all the same"))
     return ReadPods(tuple(assign_names(loaded)), tuple(warnings), tuple(loaded), passed_over)
@@ -134,6 +134,21 @@ def _over(ended: list[LoadedPod], what: str) -> str:
     some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
     who = f"{plural(len(ended), 'pod')} {'has' if len(ended) == 1 else 'have'} ended"
     return f"{ended[0].source}: {who} ({some}): {what}"
+
+
+_MOST_LINES = 3
+
+
+def _of_many(loaded: list[LoadedPod]) -> list[str]:
+    """Return lines about workloads of which one pod is counted: a few by name, many together."""
+    if len(loaded) <= _MOST_LINES:
+        return [_one_of_many(one) for one in loaded]
+    total = sum(one.replicas for one in loaded)
+    names = ", ".join(
+        f"{one.kind} {one.pod.metadata.namespace}/{one.pod.metadata.name}" for one in loaded[:_MOST_LINES]
+    )
+    line = f"{len(loaded)} workloads ask for {total} pods ({names}, …), one of each is counted; --replicas counts all"
+    return [f"{loaded[0].source}: {line}" if len({one.source for one in loaded}) == 1 else line]
 
 
 def _one_of_many(loaded: LoadedPod) -> str:
