@@ -15,7 +15,7 @@ from podslice.node.node import Node
 from podslice.values.cpuset import format_bits
 from tests.conformance.beside import Beside, StreamingNodes, service_beside, streaming
 
-ONE = "pack:1 numa:1(memory=64GiB) core:4 pu:2"
+ONE = "pack:1 numa:1(memory=64GiB) core:4 pu:2(indexes=pu)"
 """Four cores of two threads, CPU n beside n + 1; CPU 0 is reserved."""
 Scene = Callable[[StreamingNodes, Pods], Awaitable[None]]
 
