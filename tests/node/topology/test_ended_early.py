@@ -85,7 +85,7 @@ def test_the_command_line_prints_it() -> None:
     decision = decide(40, 79)
     node = Node(machine(2), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
     with CliRunner().isolation() as (out, *_):
-        print_admissions(node, [decision], [], "podslice", wide=False, show_map=False)
+        print_admissions(node, [decision], [], wide=False, show_map=False)
         text = out.getvalue().decode()
     assert "x/p not proven to be the best there is: the best NUMA nodes for the pod's resources together" in text
 

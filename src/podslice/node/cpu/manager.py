@@ -228,6 +228,7 @@ class CPUManager:
         gone = reusable & self.state.offline
         if gone:
             reusable, count = reusable & ~gone, count - gone.bit_count()
+        self.context.check_listing("cpu", len(self.rules.topology.numa_nodes))
         if self.rules.picker.uneven:
             return cpu_hints_of_cores(self.topology, available, reusable, count)
         hints = cpu_topology_hints(

@@ -237,6 +237,8 @@ class MemoryManager:
         return dict.fromkeys(request, hints or [])
 
     def _find_hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
+        if request:
+            self.context.check_listing("memory", len(self.state.machine_state))
         return memory_hints(
             self.state.machine_state,
             request,
