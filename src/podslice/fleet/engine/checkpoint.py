@@ -93,6 +93,7 @@ def restore_checkpoint(data: bytes, queue: PodQueue, notes: Notes) -> None:
     """Restore a run that has not begun. Raises `msgspec.DecodeError`, `LookupError`, `TypeError` and others for bytes
     that `take_checkpoint` did not make."""
     found = msgspec.msgpack.decode(data)
+    # The queue was made from the same inputs, so everything that is not saved is there already.
     for part, saved in zip(_parts(queue, notes), found["parts"], strict=True):
         for name, value in saved.items():
             setattr(part, name, _decode(value))
@@ -100,6 +101,7 @@ def restore_checkpoint(data: bytes, queue: PodQueue, notes: Notes) -> None:
     clock.now, clock.reached = _decode_event(clock.now), _decode_event(clock.reached)
     live, pods = queue.live, queue.pods
     pods.holding = {pod: _decode_holding(cpus, blocks, devices) for pod, cpus, blocks, devices in found["holdings"]}
+    # Classes first: the states below belong to them.
     for node, kind in enumerate(found["kinds"]):
         if kind != live.kinds[node]:
             live.restart(node, kind)
@@ -232,6 +234,7 @@ def _decode(value: Any) -> Any:
     if kind == "a":
         return _decode_column(value[1])
     if kind == "v":
+        # Copied, because an array over a bytes object cannot be written.
         return np.frombuffer(value[3], dtype=value[1]).reshape(value[2]).copy()
     if kind == "d":
         return dict(zip(_decode_items(value[1]), _decode_items(value[2]), strict=True))

@@ -129,6 +129,7 @@ class PodDomains:
 
     def _count(self, key: str, counted: Sequence[int], nodes: Bools | None = None) -> DomainCount:
         """Return the counts of some shapes by domain, shared by all rules that ask for the same."""
+        # Hundreds of shapes often have the same few rules; each count is updated with every pod, so they are shared.
         name = key, tuple(counted), b"" if nodes is None else nodes.tobytes()
         if name not in self._counts:
             found = self._counts[name] = DomainCount(self._domains_of(key), nodes)
@@ -251,6 +252,7 @@ class PodDomains:
         rules = self._rules[shape]
         found: Bools = np.ones(len(self.present[rows]), dtype=np.bool_)
         for place, one in enumerate(rules.hard):
+            # The pod itself counts on the node where it would be, if its constraint selects it.
             skew = one.count.counts_on(rows) + one.own - self._global_minimum(one, (shape, place))
             found &= one.has_all[rows] & (skew <= one.constraint.max_skew)
         for count in rules.anti_affinity:
@@ -287,6 +289,7 @@ class PodDomains:
         total: Ints = np.zeros(len(nodes), dtype=np.int64)
         if rules.node_scores is not None and len(nodes):
             node_scores = rules.node_scores[nodes]
+            # Scaled to the best node that passed the filters, not to the best of the cluster, as upstream normalizes.
             total += _PLUGIN_WEIGHT * (node_scores * MAX_NODE_SCORE // max(int(node_scores.max()), 1))
         if rules.soft:
             total += _PLUGIN_WEIGHT * _spread_scores(rules.soft, nodes)
@@ -331,6 +334,7 @@ def _affinity_scores(scored: Sequence[tuple[int, DomainCount]], nodes: Ints) -> 
     for weight, count in scored:
         raw += weight * count.counts_on(nodes)
     least, most = int(raw.min()), int(raw.max())
+    # Equal sums say nothing about the nodes; upstream then gives all of them 0.
     if most <= least:
         return np.zeros(len(nodes), dtype=np.int64)
     return (MAX_NODE_SCORE * ((raw - least) / (most - least))).astype(np.int64)

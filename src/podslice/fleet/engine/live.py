@@ -49,6 +49,7 @@ class LiveNodes:
         self.kinds = [node.kind for node in fleet.nodes]
         pods = [shape.pod for shape in shapes]
         self.classes = [make_answers(one.rules, one.state, pods, numbers) for one in fleet.classes]
+        # A few answers even with little memory: an admission asks for one and then binds with it.
         room = max(16, memory // ANSWER_BYTES)
         self.answers = AnswerMemo(self.classes, max(1, len(shapes)), room=room, verify=verify)
         self.states: list[FleetState] = [
@@ -142,6 +143,7 @@ class LiveNodes:
 
     def set_state(self, node: int, state: FleetState) -> None:
         """Set the state of a node."""
+        # A refusal mostly leaves the state as it is; the write into the column is then saved.
         if state is not self.states[node]:
             self.states[node] = state
             self.columns.state[node] = state.number
@@ -177,6 +179,7 @@ class _Sums:
         rooms = self._every if every else self._less
         if not rooms:
             return ""
+        # The pod is not booked yet, so `used` is what the pods on the node request without it.
         used = columns.loads.used[columns.load[node]]
         asked = self._asked[shape]
         for number, name in enumerate(columns.loads.names):

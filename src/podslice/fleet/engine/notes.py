@@ -134,6 +134,7 @@ class Notes:
         # Each refused attempt of a replaced pod is one failed Pod object in the API server.
         replaced = np.sort(refused[bound >= 0])
         objects = int(refused.sum()) if self._options.retry == "owner" else 0
+        # A pod that was bound once counts as met, even if it was evicted and waits again at the end.
         unmet = [pod for pod in range(len(workload)) if pods.first_bound[pod] == NEVER]
         shapes = workload.shapes
         running, cpu, memory, gpu = queue.live.booked
@@ -249,6 +250,7 @@ class FragmentNotes:
             some = slice(at, at + _AT_ONCE)
             found = queue.fragmentation.amounts(cpus[some], gpus[some], queue.models[nodes[some]])
             amounts += found.tolist()
+        # Only differences are added up: a sample holds the nodes that changed, and the total carries the others.
         each, now, total, place = [0] * queue.live.columns.count, array("q"), 0, 0
         for changed in self._nodes:
             for node in changed.tolist():

@@ -68,6 +68,7 @@ class Loops:
         """Add a pod that was refused now and would be refused again."""
         self._pods[pod] = ParkedPod(shape, now)
         grid = self._grid.setdefault(shape, [])
+        # The first looping pod of a shape: nothing is scheduled, and all wait for a change. Later ones join them.
         if not grid:
             self._idle[shape] = None
         insort(grid, (now % self._delay, pod))
@@ -123,5 +124,6 @@ class Loops:
             if (EventKind.RETRY, grid[place][1]) > now[1:] and self._pods[grid[place][1]].since < now.at:
                 candidates.append((now.at, grid[place][1]))
                 break
+        # The first attempt of the next round, in case that none of this round is left.
         candidates.append((begin + delay + grid[0][0], grid[0][1]))
         return min(candidates)

@@ -60,6 +60,7 @@ class NRTView:
 
     def pass_time(self, now: int) -> None:
         """Let all states arrive that are due."""
+        # In order of time: every state is recorded with the same delay.
         while self.coming and self.coming[0][0] <= now:
             _, node, state = self.coming.popleft()
             self.seen[node] = state
@@ -75,6 +76,7 @@ class NRTView:
         key = (state.number, shape)
         found = self._known.get(key)
         if found is None:
+            # Dropped as a whole: finding the least used answer would cost more than computing it again.
             if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
             found = self._known[key] = _fits(_zones(self._classes[kind], state), *asked)

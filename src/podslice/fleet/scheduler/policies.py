@@ -50,6 +50,7 @@ class _LoadPolicy:
             return ()
         left = self.loads.gpus[load].tolist()
         fitting = [gpu for gpu, milli in enumerate(left) if milli >= demand.gpu_milli]
+        # A share goes where it just fits, which keeps whole GPUs free; of equal GPUs the lowest is taken.
         if demand.gpu_milli < WHOLE_GPU:
             fitting.sort(key=lambda gpu: (left[gpu], gpu))
         return fitting[: demand.gpus]
@@ -129,6 +130,7 @@ class GPUPacking(_LoadPolicy):
         score = np.where(
             needs_whole, np.maximum(50 - (demand.gpus - fitting), 33), np.maximum(100 - used_parts // 10, 50)
         )
+        # The bands of the published policy: partly taken GPUs above 50, partly taken nodes above 33, then empty nodes.
         return np.where(whole == count, np.maximum(33 - count, count), score)
 
 
@@ -170,6 +172,7 @@ class FGD(_LoadPolicy):
         gpus, models = self.loads.gpus[rows], self._models_of(rows)
         before = self._now(rows)
         cpus = self.cpu_left(rows) - demand.cpu_request
+        # Only for a single share the policy chooses the GPU itself, so only then each GPU has a score of its own.
         if not demand.gpus or demand.gpu_milli == WHOLE_GPU or demand.gpus > 1:
             return self._scores(before - self._fragmentation.amounts(cpus, self._gpus_without(gpus, shape), models))
         return self._scores_by_gpu(demand.gpu_milli, cpus, gpus, models, before).max(axis=1)
@@ -223,6 +226,7 @@ def _is_first_of_equals(gpus: Ints) -> np.ndarray:
 
 def _to_percent(share: np.ndarray) -> Ints:
     """Return shares as whole percent, truncated."""
+    # astype truncates towards zero, as a conversion in Go does.
     return (share * 100).astype(np.int64)
 
 

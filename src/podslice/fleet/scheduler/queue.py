@@ -53,6 +53,8 @@ class PodQueue:
         self.loops = Loops(options.delay_ms)
         self.waiting: dict[int, list[int]] = {}
         self.loop_ms = self.first_refused = 0
+        # Complete states differ between nodes that look alike, so what was found for one cannot be remembered for
+        # others.
         plain = all(one.start.named is None for one in self.live.classes)
         self._rooms = VictimFinder(self.live.columns, remembers=plain)
         self._budgets = BudgetIndex(options.budgets, workload.shapes)
@@ -153,6 +155,7 @@ class PodQueue:
                 self._evict(list(self._on_node[node]), FAILED)
             elif event.kind != NEVER:
                 self._restart(node, event.kind)
+        # Nodes that come, go or restart may change the answer for any shape, whatever it is watched for.
         self._requeue(self.loops.idle)
 
     def _restart(self, node: int, kind: int) -> None:
@@ -160,6 +163,7 @@ class PodQueue:
         the running pods again in the order of their binding; with the same configuration all pods keep their
         resources."""
         pods = self.pods
+        # All pods leave before the node changes its class, because a load belongs to a class.
         running = list(self._on_node[node])
         for pod in running:
             self._release(pod)
@@ -268,6 +272,7 @@ class PodQueue:
                 self.first_refused += 1
             pods.count_refusal(pod, self.live.kinds[node], answer.reason)
             self.refused_attempts += 1
+            # With upstream's defects a refused pod leaves state behind, which the next pod meets.
             self.live.apply_refusal(node, answer)
             return False
         self._bind(pod, shape, node, answer)
@@ -296,6 +301,8 @@ class PodQueue:
             return []
         pods, shape = self.pods, np.array(self.workload.shape, dtype=np.int64)
         verdict, ended = np.array(pods.verdict, dtype=np.int64), np.array(pods.ended, dtype=np.int64)
+        # A budget counts the pods that its owners want, whether they run or not: one that is down uses the allowance
+        # up.
         expected = np.isin(verdict, (RAN, PENDING, LOOPING)) & (ended == NEVER)
         count = len(self.workload.shapes)
         running = np.bincount(shape[list(pods.holding)], minlength=count)
@@ -420,6 +427,7 @@ class PodQueue:
         if not len(nodes):
             return False
         states = self.live.columns.state
+        # Nodes in the same state give the same answer, and most nodes of a large cluster share a few states.
         seen: set[int] = set()
         for node in nodes.tolist():
             state = int(states[node])
@@ -453,6 +461,7 @@ class PodQueue:
         """Let a pod wait that fits on no node."""
         self.pods.verdict[pod] = PENDING
         self.waiting_pods += 1
+        # Pods are numbered by arrival, so the list stays in the order "first come, first served".
         insort(self.waiting.setdefault(shape, []), pod)
 
     def _node_changed(self, node: int, *, room: bool) -> None:
@@ -462,6 +471,7 @@ class PodQueue:
         if self.loops.idle:
             self._requeue(self.watch.find_affected(self.loops.idle, node))
         if self.nrt is not None:
+            # The scheduler acts on the change only when it sees it, so the trial of waiting pods comes with the delay.
             self.nrt.record(now, node, self.live.states[node])
             self.clock.schedule(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
         if room and self.waiting:
@@ -497,6 +507,7 @@ class PodQueue:
         def order(shape: int) -> tuple[int, int]:
             return -shapes[shape].priority, self.waiting[shape][0]
 
+        # A pod that waits again blocks only its own shape: smaller ones behind it may still fit.
         for shape in sorted([one for one in columns.shapes_with_room(node) if one in self.waiting], key=order):
             while shape in self.waiting and self.scheduler.fits(shape, node):
                 pod = self._pop_waiting(shape)

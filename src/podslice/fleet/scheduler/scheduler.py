@@ -47,6 +47,7 @@ class ScoreTable:
         known = self._row_of(shape)
         scores = known[loads]
         if _LEAST(scores, initial=NO_FIT) == _UNKNOWN:
+            # np.unique sorts, which costs more than scoring a few loads twice.
             new = loads[scores == _UNKNOWN]
             self._compute(shape, np.unique(new) if len(new) > _FEW else new, known)
             scores = known[loads]
@@ -58,6 +59,7 @@ class ScoreTable:
     def _row_of(self, shape: int) -> Scores:
         """Return the scores of a shape by load, `_UNKNOWN` where they are not computed yet."""
         loads = self._columns.loads
+        # Loads may be numbered anew; the old numbers then mean other loads.
         if self._generation != loads.generation:
             self._generation = loads.generation
             self._scores.clear()
@@ -211,6 +213,7 @@ class FleetScheduler:
             ]
             if found:
                 return np.array(found, dtype=np.int64)
+            # Nodes further down in a state that has refused need not be asked.
             left = ~top & ~np.isin(states[nodes], np.array(sorted(refused), dtype=np.int64))
             nodes, scores = nodes[left], scores[left]
         return nodes
@@ -234,6 +237,7 @@ class FleetScheduler:
 
     def possible_ties(self, ties: Ints) -> Ints:
         """Return those of the best nodes that the tie rule could choose."""
+        # Only draws depend on the pod and its attempt; the other rules choose the same node for each.
         return ties if self._ties == "random" else np.array([self.choose(ties, 0, 0)], dtype=np.int64)
 
     def _window(self, shape: int) -> tuple[Ints, Scores]:
@@ -261,6 +265,7 @@ class FleetScheduler:
                 # Doubling parts: where few nodes are feasible a scan of the cluster takes few steps.
                 first, size = end, 2 * size
         nodes, best = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+        # A search that went round the whole cluster ends where it began, so the start stays.
         if not lacking:
             self.start = (int(nodes[-1]) + 1) % self.columns.count
         return nodes, best
