@@ -54,6 +54,7 @@ class Awaiting:
 
     def __call__(self, uid: str) -> Identity | None:
         """Return the pod with this UID if it is to run here, None also while the list is not current."""
+        # A list that is out of date may lack a pod that is to run: nothing is concluded from it.
         known = self._source.pods.get(uid) if self.current else None
         return _identity(known) if known is not None and self.counts(known) and not known.deleting else None
 
@@ -146,6 +147,7 @@ class Arriving:
             return
         yield from self._departures()
         for known in self._awaiting.known() if self._early else ():
+            # Steps await in between, and the runtime or the list may be lost meanwhile.
             if not self._may_decide():
                 return
             if not known.deleting and self._is_undecided(known):
@@ -165,6 +167,7 @@ class Arriving:
 
     def _departures(self) -> Iterator[tuple[Identity, Callable[[], None]]]:
         for uid, pod in list(self._owner.pods.items()):
+            # A pod with a sandbox is released when that stops, whatever the API server says.
             if not pod.sandboxes and self._awaiting.get(uid) is None:
                 yield pod.identity, partial(self._owner.leave, uid)
         for forgotten in (self._specs, self._last):
@@ -181,6 +184,7 @@ class Arriving:
 
     def _arrive(self, known: KnownPod) -> None:
         pod = self._owner.pods.get(known.uid)
+        # Another specification before the first sandbox is another pod to the managers: it is admitted anew.
         if pod is not None and not pod.sandboxes and self._specs.get(known.uid, known.spec) != known.spec:
             self._owner.leave(known.uid)
         self._specs[known.uid] = known.spec
@@ -216,6 +220,7 @@ class Arriving:
         refusal = pod.refusals[pod.identity.uid]
         leaving = self._leaving(but=pod)
         facts = refusal.moment, refusal.reason, refusal.message, *sorted(one.identity.uid for one in leaving)
+        # The look tries an admission without the leaving pods, so it is repeated only when these facts change.
         if self._last.get(pod.identity.uid) != facts:
             refusal = self._look(pod, refusal, leaving)
             self._last[pod.identity.uid] = facts
@@ -260,6 +265,7 @@ class Arriving:
         identity, known = pod.identity, self._awaiting.get(pod.identity.uid)
         if known is None or known.deleting or identity.static:
             return False
+        # The same UID under another name is a mirror or a mistake; its status is not ours to write.
         return not self._runs(identity.uid) and (known.namespace, known.name) == (identity.namespace, identity.name)
 
     def _runs(self, uid: str) -> bool:

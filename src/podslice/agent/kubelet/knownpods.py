@@ -52,6 +52,7 @@ class KnownPods:
         it."""
         claims = [self._pods[uid] for uid in self._mirrors.get(identity.uid, ())]
         claims = [one for one in claims if _same(one, identity)]
+        # Anyone who may create pods can write the mirror annotation, so two claims are no evidence for either.
         return claims[0] if len(claims) == 1 else None
 
     def replace(self, pods: Iterable[KnownPod]) -> None:
@@ -66,6 +67,7 @@ class KnownPods:
         """Add a pod, or replace its older version."""
         # Dropped first, so that the older version does not count against the bounds.
         self.drop(pod.uid)
+        # A kubelet runs a few hundred pods at most; such a list is an attack or a defect of its source.
         if len(self._pods) >= MOST_PODS:
             return
         if self._size + pod.size > MOST_BYTES:

@@ -98,6 +98,7 @@ class KubeletSource:
                 self._asked.clear()
                 self._take(await self._kubelet.pods())
                 back_off.reset()
+                # The gap first, whatever is asked for: many new pods at once need one reading.
                 await self._wait(never, _GAP)
                 await self._wait(self._asked, self._every)
                 continue
@@ -117,6 +118,7 @@ class KubeletSource:
         problems = {*page.problems, *(str(pod.problem) for pod in page.pods if pod.problem is not None)}
         for problem in sorted(problems - self._said)[:_SAID_OF_A_LIST]:
             self._trouble("kubeletPod", problem)
+        # A problem that was solved and comes back is reported again.
         self._said = problems
         self.ready = True
         self.cause = ""
@@ -138,6 +140,7 @@ class HTTPKubelet:
         self._options = {"sni_hostname": name} if name else {}
         try:
             verify = _context(settings)
+            # Without the environment: a proxy for the outside world must not get the token.
             self._client = httpx2.AsyncClient(verify=verify, timeout=REQUEST_SECONDS, trust_env=False)
         except OSError as error:
             raise InputError(

@@ -65,6 +65,7 @@ class KubeletResources:
             answer: api.GetPodResourcesResponse = await self._call(SERVICE, "Get", request, api.GetPodResourcesResponse)
             return answer.pod_resources
         except UpstreamError as error:
+            # With its gate off a kubelet answers with a plain error that says "disabled".
             if error.code is not grpc.StatusCode.UNIMPLEMENTED and "disabled" not in error.details:
                 raise
         for pod in (await self.list()).pod_resources:
@@ -113,6 +114,7 @@ def merge_pods(
         known.setdefault((pod.namespace, pod.name), []).append(pod)
     pods = []
     for pod in theirs:
+        # By name: the API has no UIDs. Pods of one name are matched in order, the newest first.
         same = known.get((pod.namespace, pod.name))
         pods.append(merge_pod(pod, same.pop(), own) if same else pod)
     return pods + [pod for rest in known.values() for pod in rest]
@@ -132,6 +134,7 @@ def merge_pod(theirs: api.PodResources, ours: api.PodResources, own: Ours) -> ap
 
 
 def _merge_into(theirs: Resources, ours: Resources, own: Ours) -> None:
+    # The kubelet's own CPU Manager is off, so whatever it lists here is no assignment.
     del theirs.cpu_ids[:]
     theirs.cpu_ids.extend(ours.cpu_ids)
     if own.memory:

@@ -78,6 +78,7 @@ class ObservedKubelet:
                 self._inventory, self._seen, self._node = inventory, None, None
             files = await asyncio.to_thread(read_state_directory, self._folder)
             found = files, dict(_list_pods(self._pods()))
+            # Files are compared as bytes: a kubelet writes them only when something changed.
             if found != self._seen:
                 self._report(self._as_seen(*found), found[1])
                 self._seen = found
@@ -108,6 +109,7 @@ class ObservedKubelet:
         node.resume([*started, *unknown])
         for uid in owners.keys() - there:
             node.remove(uid)
+        # The rules stay the object with which the journal was begun.
         return node if self._node is None else Node.of(self._node.rules, node.state)
 
     def _would_be_in_files(self, pod: Pod) -> bool:
@@ -142,6 +144,7 @@ class ObservedKubelet:
 def _list_pods(known: Iterable[KnownPod]) -> Iterator[tuple[str, Pod]]:
     """Yield the pods under the kubelet's UIDs. One that cannot be read becomes a stand-in if the files have it."""
     for one in known:
+        # State files have the UID of the static pod itself, the API server that of its mirror.
         uid = one.mirror_of or one.uid
         if not one.ended and one.problem is None:
             yield uid, with_uid(one.pod(), uid)

@@ -93,6 +93,7 @@ class PodResources:
                 grpc.method_handlers_generic_handler(OLD_SERVICE, {"List": old}),
             )
         )
+        # gRPC creates the socket; with a umask it is private from its first moment.
         with owner_only():
             self._server.add_insecure_port(f"unix://{path}")
         await self._server.start()
@@ -172,6 +173,7 @@ class PodResources:
         if self._kubelet is not None:
             theirs = await self._ask(_or_none(self._kubelet, *asked), context, "errors_get")
         ours = [uid for uid, pod in self._owner.pods.items() if (pod.identity.namespace, pod.identity.name) == asked]
+        # Of two pods of one name the later one counts: the earlier is being deleted.
         if theirs is not None and ours:
             return api.GetPodResourcesResponse(pod_resources=merge_pod(theirs, self._pod(ours[-1]), self._own()))
         if theirs is not None or ours:
@@ -233,6 +235,7 @@ class PodResources:
                 containers += list(container_resources(node.view, active))
                 known |= {container.name for container in active.containers}
         for container in self._owner.containers.values():
+            # Containers without a place in an admitted specification are listed too, without resources of their own.
             if container.pod_uid == uid and container.name not in known:
                 known.add(container.name)
                 containers.append(api.ContainerResources(name=container.name))
@@ -299,6 +302,7 @@ def allocatable_devices(devices: Mapping[str, tuple[Device, ...]]) -> Iterator[a
     for resource, listed in sorted(devices.items()):
         for device in listed:
             if device.healthy:
+                # -1 stands for a device that reports no topology; it is listed once, without a node.
                 nodes = (-1,) if device.numa is None else device.numa
                 yield from (_device(resource, device.id, node) for node in nodes)
 

@@ -89,6 +89,7 @@ class PodsApiSource:
         if identity.uid in self._denied:
             return False
         # Static pods are not waited for while a required API is not served: the cure may be one of them.
+        # Where the API is optional and no socket exists, nothing is waited for.
         if self._required:
             return not identity.static or (self.ready and not self.cause)
         return self._kubelet.there()
@@ -110,6 +111,7 @@ class PodsApiSource:
         back_off = back_off or BackOff(0.2, 30.0)
         while True:
             self._look.clear()
+            # A watch that lasted its time is begun anew at once; only a failure waits.
             try:
                 await self._follow(back_off)
                 continue
@@ -137,6 +139,7 @@ class PodsApiSource:
                         limit.reschedule(begun + RELIST_SECONDS)
                     else:
                         self._take(event, listed)
+                    # A list of many pods arrives in one piece; calls of the runtime are answered in between.
                     await asyncio.sleep(0)
         except TimeoutError:
             if listed is None:
@@ -240,6 +243,7 @@ class PodsApiSource:
             self._deny(identity)
 
     def _deny(self, identity: Identity) -> None:
+        # A dict keeps the order, so the oldest denial is dropped: its pod has long been given up.
         self._denied[identity.uid] = None
         if len(self._denied) > _MOST_DENIED:
             del self._denied[next(iter(self._denied))]

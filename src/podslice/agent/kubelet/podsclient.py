@@ -35,6 +35,7 @@ class GRPCPodsApi:
 
     async def watch(self) -> AsyncIterator[api.WatchPodsEvent]:
         """Yield the events of a watch. Raises `ApiError`, `NotServedError`."""
+        # A kubelet serves one version of the API, and which one can only be found by trying.
         for service in self._services():
             began = False
             try:
@@ -112,6 +113,7 @@ async def _ask(channel: Any, service: str, uid: str) -> bytes:
             answer: api.GetPodResponse = await call(api.GetPodRequest(podUID=uid))
             return answer.pod
         except grpc.aio.AioRpcError as error:
+            # Repeated within the caller's timeout only: after a burst of new pods the kubelet takes calls again soon.
             if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                 raise
             await asyncio.sleep(_LIMITED_SECONDS)

@@ -183,11 +183,13 @@ class Sources:
         finally:
             for wait in waits:
                 wait.cancel()
+        # Cleared after the wait, and every caller looks again before it waits anew: no change is missed.
         for source in self.sources:
             source.changed.clear()
 
 
 def _rename(pod: Pod, identity: Identity) -> Pod:
+    # A static pod's manifest and the runtime may both have annotations; the runtime's are those of the running pod.
     annotations = policy_annotations(pod.metadata.annotations or {}) | policy_annotations(identity.annotations)
     metadata = msgspec.structs.replace(
         pod.metadata,
@@ -212,6 +214,7 @@ def read_annotation(identity: Identity) -> dict[str, Any] | None:
     if text is None:
         return None
     place = f"metadata.annotations[{RESOURCES_ANNOTATION}]"
+    # Checked before it is parsed: the annotation comes from the author of the pod.
     if len(text.encode()) > LARGEST_ANNOTATION:
         raise InputError(f"is longer than {LARGEST_ANNOTATION} bytes", path=place)
     try:
@@ -296,6 +299,7 @@ def _pod(identity: Identity, spec: dict[str, Any]) -> Pod:
 
 def qos_of_parent(cgroup_parent: str) -> str:
     """Return the QoS class by the cgroup that a kubelet puts the pod into; empty where no kubelet made the parent."""
+    # A Guaranteed pod's cgroup is directly below kubepods; the other classes have a level of their own.
     if "besteffort" in cgroup_parent:
         return "BestEffort"
     if "burstable" in cgroup_parent:
@@ -321,6 +325,7 @@ def pod_from_container(identity: Identity, container: nri.Container) -> Pod | No
         return None
     amounts = {"cpu": f"{milli}m", "memory": str(memory.limit.value)}
     for limit in container.linux.resources.hugepage_limits:
+        # The runtime names sizes as the kernel does, 2MB; the resource is hugepages-2Mi.
         if limit.limit and limit.page_size.endswith("B"):
             amounts[f"hugepages-{limit.page_size[:-1]}i"] = str(limit.limit)
     one = {"name": container.name, "resources": {"requests": amounts, "limits": amounts}}

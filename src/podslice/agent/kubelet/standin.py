@@ -61,6 +61,7 @@ class StandIn:
         if is_served(self.place) or not is_served(self.kept):
             mode = self.place.stat().st_mode & 0o777
             _put(self.place, self.kept)
+            # Clients reach ours with the rights that they had on the kubelet's.
             self.own.chmod(mode)
 
     def leave(self) -> None:
@@ -86,6 +87,7 @@ class StandIn:
 
 def _put(source: Path, target: Path) -> None:
     """Give a socket another name, replacing the file that has it, in one step. Raises `OSError`."""
+    # A hard link keeps the socket that the process listens on, and a rename replaces in one step; a link alone cannot.
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     os.link(source, beside)
