@@ -296,6 +296,16 @@ def test_fields_of_an_operators_own_containers() -> None:
     assert [field.path for field in one.unknown_fields] == ["spec.containers[0].resources.limit"]
 
 
+def test_placeholders_in_metadata() -> None:
+    """An object that is itself a template names its pods by placeholders, which somebody fills in."""
+    meta = {"name": "${NAME}", "labels": {"app": "{{.Name}}"}}
+    template = {"metadata": {"labels": meta["labels"]}, "spec": POD_SPEC}
+    spec = {"replicas": 2, "template": template}
+    inner = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+    (one,) = read(thing("template.openshift.io/v1", "Template", objects=[inner]), strict=True).pods
+    assert (one.pod.metadata.name, one.pod.metadata.labels, one.replicas) == ("name", {"app": "name"}, 2)
+
+
 def test_templates_that_an_operator_completes() -> None:
     """Elastic's templates name a container to change it: what the operator adds is not known, and said so."""
     partial = {"spec": {"containers": [{"name": "elasticsearch", "resources": RESOURCES}]}}

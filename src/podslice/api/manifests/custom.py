@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from podslice.api.manifests.builtin import find_builtin_pod, has_builtin_pod
 from podslice.api.manifests.counts import MAX_COUNT, count_template
+from podslice.api.manifests.fields import fill_placeholders
 from podslice.api.manifests.found import FoundPod, Maker, Others, PassedOver, name_roles
 from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.operators.argo import workflow_pods
@@ -69,7 +70,9 @@ def find_custom_pods(found: ManifestObject, others: Others, depth: int = 0) -> I
             yield one
         else:
             # Objects inside this one have names of their own.
-            yield (next(named) if one.object is found else one)._replace(is_custom=True)
+            pod = next(named) if one.object is found else one
+            metadata = fill_placeholders(pod.data.get("metadata"))
+            yield pod._replace(is_custom=True, data={**pod.data, "metadata": metadata})
 
 
 def _by_shape(found: ManifestObject, others: Others, depth: int) -> Iterator[FoundPod | PassedOver]:

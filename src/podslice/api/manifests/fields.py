@@ -48,3 +48,17 @@ def jvm_mebibytes(text: Any, path: str) -> int:
         raise InputError(f"{text!r} is no amount of memory as the JVM writes it", path=path, remedy="write 512m or 4g")
     unit = match[2].lower()
     return int(match[1]) >> 20 if unit == "b" else int(match[1]) * _KIBIBYTES[unit] >> 10
+
+
+_PLACEHOLDER = re.compile(r"\$\{[^{}]{1,200}\}|\{\{[^{}]{1,200}\}\}")
+_UNFIT = re.compile(r"[^a-z0-9]+")
+
+
+def fill_placeholders(metadata: Any) -> Any:
+    """Return metadata in which a placeholder (`${NAME}`, `{{.Name}}`) is its own name: whoever fills it in makes it one
+    that the API server takes."""
+    if isinstance(metadata, str):
+        return _PLACEHOLDER.sub(lambda match: _UNFIT.sub("-", match[0].lower()).strip("-") or "x", metadata)
+    if isinstance(metadata, dict):
+        return {key: fill_placeholders(value) for key, value in metadata.items()}
+    return [fill_placeholders(value) for value in metadata] if isinstance(metadata, list) else metadata

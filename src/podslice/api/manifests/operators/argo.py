@@ -19,7 +19,7 @@ _NOTE = (
     "how many steps run at a time is not known: one pod of each template is counted, with Argo's containers init and "
     "wait, which have no resources by default"
 )
-_KEPT = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "volumes")
+_KEPT = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "resourceClaims", "volumes")
 
 
 def workflow_pods(found: ManifestObject, others: Others) -> Iterator[FoundPod | PassedOver]:
