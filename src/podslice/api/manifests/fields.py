@@ -55,8 +55,8 @@ _UNFIT = re.compile(r"[^a-z0-9]+")
 
 
 def fill_placeholders(metadata: Any) -> Any:
-    """Return metadata in which a placeholder (`${NAME}`, `{{.Name}}`) is its own name: whoever fills it in makes it one
-    that the API server takes."""
+    """Return metadata in which a placeholder (`${NAME}`, `{{.Name}}`) is its own name. Who fills it in makes it a
+    name that the API server takes."""
     if isinstance(metadata, str):
         return _PLACEHOLDER.sub(lambda match: _UNFIT.sub("-", match[0].lower()).strip("-") or "x", metadata)
     if isinstance(metadata, dict):
