@@ -174,7 +174,7 @@ ERRORS = [
     pytest.param("sockets: 2\ncoresPerNuma: 1\nnodeIds: [1, 1]", "nodeIds: 1 ids for 2", id="same ids"),
     pytest.param("sockets: 1\ncoresPerNuma: 1\nmemoryOnlyNodes: [{ids: 0}]", "node 0 is listed twice", id="node twice"),
     pytest.param("sockets: 1\ncoresPerNuma: 1\nmemoryOnlyNodes: [{ids: x}]", "memoryOnlyNodes[0].ids", id="node list"),
-    pytest.param("nodes: 5", "nodes: is not a list", id="nodes"),
+    pytest.param("nodes: 5", "nodes: 5 is not a list", id="nodes"),
     pytest.param("nodes: [{id: 0, core: []}]", "nodes[0].core: unknown field", id="unknown in a node"),
     pytest.param("nodes: [{id: 0, cores: [{socket: 0}]}]", "nodes[0].cores[0]", id="incomplete core"),
     pytest.param(

@@ -26,6 +26,8 @@ _CAPTURE = "capture the node: podslice topology --capture there, or deploy/captu
 _REMEDY = "are both of the same machine, and of the same boot?"
 
 
+WHOLE = "give the whole output as the program printed it"
+"""Remedy for a text that was cut, or changed by hand."""
 _NUMBER = re.compile(r"[0-9]{1,6}")
 """No id or count of a machine has more digits."""
 
@@ -39,7 +41,7 @@ def parse_cpu(text: str, source: str) -> int:
     """Return the id of a CPU. Raises `InputError`: a CPU that cannot be read is not left out."""
     number = parse_number(text)
     if number is None:
-        raise InputError(f"{text[:20]!r} is not the id of a CPU", source=source)
+        raise InputError(f"{text[:20]!r} is not the id of a CPU", source=source, remedy=WHOLE)
     return number
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Totals, parse_cpu, parse_number
+from podslice.machine.listings.facts import WHOLE, Level, MachineFacts, NodeFacts, Totals, parse_cpu, parse_number
 from podslice.machine.model import group_cpus
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, parse_bits
 from podslice.values.errors import InputError
@@ -50,7 +50,7 @@ def _from_json(text: str, source: str) -> MachineFacts:
     try:
         data = json.loads(_NO_VALUE.sub(": null", text))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"breaks off, or is not lscpu's JSON: {error}", source=source) from None
+        raise InputError(f"breaks off, or is not lscpu's JSON: {error}", source=source, remedy=WHOLE) from None
     if isinstance(data.get("cpus"), list):
         rows = [
             {str(key).lower(): _cell(value) for key, value in one.items()}
@@ -184,4 +184,5 @@ def _cpu_list(text: str, source: str) -> Bits:
     try:
         return parse_bits(text)
     except CPUSetError as error:
-        raise InputError(f"has a list of CPUs that cannot be read: {error.problem}", source=source) from None
+        problem = f"{text[:20]!r} is no list of CPUs: {error.problem}"
+        raise InputError(problem, source=source, remedy=WHOLE) from None

@@ -6,6 +6,7 @@ import re
 
 from podslice.machine.build import MAX_NODES
 from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.machine.listings.facts import WHOLE
 from podslice.values.cpuset import CPUSetError, ids_of, parse_bits
 from podslice.values.errors import InputError
 
@@ -50,7 +51,9 @@ def _numa_nodes(text: str, source: str) -> tuple[int, ...] | None:
     try:
         nodes = parse_bits(text)
     except CPUSetError as error:
-        raise InputError(f"{text[:20]!r} is no list of NUMA nodes: {error.problem}", source=source) from None
+        problem = f"{text[:20]!r} is no list of NUMA nodes: {error.problem}"
+        raise InputError(problem, source=source, remedy=WHOLE) from None
     if nodes >> MAX_NODES:
-        raise InputError(f"{text[:20]!r} has NUMA nodes that Linux does not support", source=source)
+        problem = f"{text[:20]!r} has NUMA nodes that Linux does not support"
+        raise InputError(problem, source=source, remedy=f"ids below {MAX_NODES}")
     return tuple(ids_of(nodes))

@@ -17,7 +17,7 @@ from podslice.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.machine.readers.form_sizes import parse_bytes, parse_pools
 from podslice.machine.readers.short_form import ShortForm, expand_short_form
 from podslice.values.cpuset import CPUSet, CPUSetError
-from podslice.values.decoding import MAP_KEY, decoding_problem
+from podslice.values.decoding import MAP_KEY, abbreviate, decoding_problem
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
 from podslice.values.quantity import BINARY_SI, Quantity
@@ -86,7 +86,8 @@ def _from_full(data: Json) -> Machine:
 
 def _list(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise InputError("is not a list of mappings", path=path)
+        problem = f"{abbreviate(value)} is not a list of mappings"
+        raise InputError(problem, path=path, remedy="docs/machines.md shows the full form")
     return value
 
 
