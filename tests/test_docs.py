@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -158,6 +159,15 @@ def test_changelog_names_the_version() -> None:
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert version is not None
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_contradictions_are_documented() -> None:
+    """docs/evidence.md has every code of a contradiction, and no others."""
+    from podslice.evidence.contradiction import Code
+
+    text = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)
+    assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == set(get_args(Code))
 
 
 def test_explain_codes_are_documented() -> None:

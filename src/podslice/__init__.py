@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         TopologyRules,
     )
     from podslice.config.reservation import NodeResources
+    from podslice.evidence.said import KubeletStatus
     from podslice.host.boot import Boot
     from podslice.host.discover import discover_host
     from podslice.host.machine_files import load_machine
@@ -240,6 +241,7 @@ __all__ = [
     "InterferenceGuards",
     "KernelNode",
     "KubeletConfig",
+    "KubeletStatus",
     "Leave",
     "LinuxResources",
     "LoadedConfig",
@@ -420,6 +422,7 @@ _ON_USE = {
     "InputErrors": "podslice.values.errors",
     "KernelNode": "podslice.machine.model",
     "KubeletConfig": "podslice.config.kubelet",
+    "KubeletStatus": "podslice.evidence.said",
     "LinuxResources": "podslice.node.effects.container_cgroup",
     "LoadedConfig": "podslice.config.kubelet_file",
     "LoadedPod": "podslice.api.manifests.loaded",

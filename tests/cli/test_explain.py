@@ -156,7 +156,7 @@ def test_pods_as_kubectl_lists_them(tmp_path: Path) -> None:
     listed.write_text("apiVersion: v1\nkind: List\nitems:\n" + pod("a", "Running", "n1") + pod("b", "Pending", "n2"))
     result = run(*arguments)
     assert "--pods names 2 nodes (n1, n2); all its pods count as running on this one" in result.stderr
-    assert "default/b runs, but this node refuses it" in result.stderr
+    assert "Contradiction: default/b runs, but this node refuses it with " in result.stdout
 
 
 def test_a_pod_that_runs_already_is_one_more(tmp_path: Path) -> None:

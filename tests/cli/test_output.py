@@ -72,7 +72,7 @@ def test_explanations_are_printed_as_they_come(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(SystemExit):
         explain.main(["examples/pods.yaml", *NODE], standalone_mode=False)
     assert len(outputs) == 4
-    assert all(" is " in text and ("was admitted" in text or "was refused" in text) for text in outputs)
+    assert all(" is " in text and ("would be admitted" in text or "would be refused" in text) for text in outputs)
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_only_refused_pods() -> None:
     assert result.returncode == 1
     assert json.loads(result.stdout)["items"] == [pod for pod in whole["items"] if not pod["admitted"]]
     text = run("explain", "examples/pods.yaml", *NODE, "--only-refused").stdout
-    assert "was admitted" not in text
+    assert "would be admitted" not in text
     assert text.index("What makes it fit") < text.index("Candidates for")
     admitted = json.loads(run("admit", "examples/pods.yaml", *NODE, "--only-refused", "-o", "json").stdout)
     assert [pod["admitted"] for pod in admitted["pods"]] == [False]

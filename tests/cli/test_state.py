@@ -19,7 +19,7 @@ from tests.read_documents import read_document
 from tests.state_files import samples
 from tests.state_files.test_crash import CONFIG, MACHINE
 
-_MACHINE = ["--from", f"numa:2(memory={16 * samples.GIB}) core:4 pu:2"]
+_MACHINE = ["--from", f"numa:2(memory={16 * samples.GIB}) core:4 pu:2(indexes=pu)"]
 
 
 def _run(*arguments: object) -> Result:

@@ -159,7 +159,7 @@ def test_a_pod_whose_agent_is_gone(plugin: Plugin, node: FakeAPI) -> None:
 def test_explain(plugin: Plugin, node: FakeAPI, tmp_path: Path) -> None:
     """A pod that fits exits 0, one that does not exits 1 with what would help; nothing is created."""
     file = tmp_path / "pod.yaml"
-    for cpus, code, part in (("16", 0, "was admitted"), ("17", 1, "Ask for 16 instead of 17 CPUs")):
+    for cpus, code, part in (("16", 0, "would be admitted"), ("17", 1, "Ask for 16 instead of 17 CPUs")):
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **_complete(api_pod("new", cpus))}))
         answer = plugin("explain", "-f", str(file), "--node", NODE)
         assert (answer.code, part in answer.out) == (code, True)

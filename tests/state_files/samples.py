@@ -19,7 +19,7 @@ CONTAINERS = {"id-a": ("pod-a", "app"), "id-b": ("pod-b", "one"), "id-c": ("pod-
 
 def machine() -> Machine:
     """16 CPUs on two NUMA nodes of 16 GiB."""
-    return from_synthetic(f"numa:2(memory={16 * GIB}) core:4 pu:2")
+    return from_synthetic(f"numa:2(memory={16 * GIB}) core:4 pu:2(indexes=pu)")
 
 
 def cpu() -> CPUCheckpoint:

@@ -26,7 +26,9 @@ from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.draw.command import picture_form, write_picture
-from podslice.evidence.provenance import provenance_line
+from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.provenance import provenance_lines
+from podslice.evidence.said import check_status
 from podslice.node.decision import ContainerDecision, Decision
 from podslice.node.node import Node
 from podslice.render.ansi import echo, style
@@ -103,7 +105,13 @@ def admit(
     read = asked.beside(set(node.pods))
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
-    decisions = [_decide(node, pod) for pod in allocate_claims(claims, read.pods, answers, node.rules.gates)]
+    there, decisions, contradictions = set(node.pods), list[Decision](), list[Contradiction]()
+    for pod in allocate_claims(claims, read.pods, answers, node.rules.gates):
+        decisions.append(_decide(node, pod))
+        # A pod that runs there already is asked about as one more such pod, which has no status.
+        if pod.metadata.uid not in there:
+            reason = None if decisions[-1].admitted else decisions[-1].reason
+            contradictions += filter(None, [check_status(pod, reason)])
     # Resizes come after all pods, as on a node where the pods run already.
     resizes = [_resize(node, one) for one in read_resizes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
@@ -112,10 +120,10 @@ def admit(
     if only_refused:
         decisions = [decision for decision in decisions if not decision.admitted]
     if out is not None:
-        basis = provenance_line(provenance)
+        basis = provenance_lines(provenance)
         write_picture(out, [("", picture_of(node.view, before=before, basis=basis))], form)
     provenance = asked.tell(provenance)
-    print_provenance(provenance, output)
+    print_provenance(provenance, output, contradictions)
     if output in ("table", "wide"):
         if claims is not None:
             from podslice.dra.commands.table import print_answers
@@ -129,7 +137,7 @@ def admit(
 
         print_data(node_topology(node), "yaml")
     else:
-        emit(_report(node, decisions, resizes, answers, provenance), output)
+        emit(_report(node, decisions, resizes, answers, provenance, contradictions), output)
     if not all_admitted:
         sys.exit(1)
 
@@ -163,11 +171,19 @@ def _report(
     resizes: list[Resized],
     answers: list[ClaimAnswer],
     provenance: Provenance,
+    contradictions: list[Contradiction],
 ) -> AdmissionReport:
     cpus = NodeCPUs(node.reserved_cpus, node.shared_cpus, node.assignable_cpus)
     profile = provenance.profile
     return AdmissionReport(
-        node.machine.name, profile, tuple(decisions), cpus, tuple(resizes), tuple(answers), provenance
+        node.machine.name,
+        profile,
+        tuple(decisions),
+        cpus,
+        tuple(resizes),
+        tuple(answers),
+        provenance,
+        tuple(contradictions),
     )
 
 

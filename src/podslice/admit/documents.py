@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import Provenance
 from podslice.node.decision import Decision, ResizeDecision
 from podslice.values.cpuset import CPUSet
@@ -89,7 +90,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
 
 class AdmissionReport(msgspec.Struct, frozen=True):
     """Verdicts in the order in which the pods were admitted and then resized, the node after them, and what they rest
-    on."""
+    on. `contradictions` are pods whose status says otherwise."""
 
     machine: str
     profile: str
@@ -98,3 +99,4 @@ class AdmissionReport(msgspec.Struct, frozen=True):
     resizes: tuple[Resized, ...] = ()
     claims: tuple[ClaimAnswer, ...] = ()
     provenance: Provenance = Provenance()
+    contradictions: tuple[Contradiction, ...] = ()

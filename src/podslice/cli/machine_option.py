@@ -79,14 +79,14 @@ def resolve_node(machine: str | None, sysfs: str | None, source: Sources) -> Des
     if sysfs is not None:
         from podslice.host.discover import discover_snapshot
 
-        return DescribedNode(discover_snapshot(sysfs))
+        return DescribedNode(discover_snapshot(sysfs), measured=True)
     if source is not None:
         from podslice.host.machine_files import load_described
 
         return load_described(*source)
     from podslice.host.discover import discover_host
 
-    return DescribedNode(discover_host())
+    return DescribedNode(discover_host(), measured=True)
 
 
 def load_named_machine(name: str, option: str) -> Machine:

@@ -13,6 +13,7 @@ import msgspec
 from podslice.api.pod.spec import Pod
 from podslice.cli.completion import complete_setting
 from podslice.cli.config_option import ConfigSource, config_options, read_source
+from podslice.cli.cross_check import check_files, check_started, labels_of, read_contents
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
@@ -20,12 +21,13 @@ from podslice.cli.provenance import assumptions, configuration_origin, machine_o
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.validation import validate
+from podslice.evidence.contradiction import Contradiction, doubt_node
 from podslice.evidence.listed import find_node_name, sort_listed
 from podslice.evidence.provenance import CountedPods, LeftOut, Provenance
+from podslice.evidence.state_check import StateFacts
 from podslice.machine.devices import DeviceInventory
 from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MANAGER_STATE_FILES
 from podslice.node.container import STATE_FILE_OF_STAGE
-from podslice.node.decision import Decision
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError, StartError, raise_all
@@ -113,13 +115,14 @@ def running_options(command: F) -> F:
 
 
 class Running(NamedTuple):
-    """Pods and state that a node has already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`, the
-    listed pods that are `left_out`, the state files of `--state` by name (empty without it), the UIDs of pods that the
-    kubelet `knows` (None: unknown), warnings for the user, and lines about objects of the list that were passed
-    over."""
+    """Pods and state that a node has already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`,
+    those that run `elsewhere`, all listed pods that are `left_out`, the state files of `--state` by name (empty without
+    it), the UIDs of pods that the kubelet `knows` (None: unknown), warnings for the user, and lines about objects of
+    the list that were passed over."""
 
     listed: tuple[Pod, ...]
     ended: frozenset[str]
+    elsewhere: tuple[Pod, ...]
     left_out: tuple[LeftOut, ...]
     files: dict[str, bytes]
     knows: frozenset[str] | None
@@ -132,10 +135,6 @@ class Running(NamedTuple):
 
     def _may_be_there(self, uid: str) -> bool:
         return uid not in self.ended and (self.knows is None or uid in self.knows)
-
-    def refused(self, decisions: Iterable[Decision]) -> tuple[str, ...]:
-        """Return warnings about running pods that the node refuses."""
-        return tuple(f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions)
 
 
 def read_running(
@@ -165,10 +164,12 @@ def read_running(
     if state_path is not None and (own := read_agent_pods(state_path)) is not None:
         named = {pod.metadata.uid for pod in listed} | ended
         listed = (*(pod for uid, pod in own.items() if uid not in named), *listed)
-        return Running(listed, ended, found.left_out, files, frozenset(own), warnings, given.passed_over)
+        return Running(
+            listed, ended, found.elsewhere, found.left_out, files, frozenset(own), warnings, given.passed_over
+        )
     # A kubelet keeps no specifications, so its owners become stand-ins (`owners`); an agent's folder has them.
     knows = find_known_pods(state_path, files) if state_path else None
-    return Running(listed, ended, found.left_out, files, knows, warnings, given.passed_over)
+    return Running(listed, ended, found.elsewhere, found.left_out, files, knows, warnings, given.passed_over)
 
 
 class StartedNode(NamedTuple):
@@ -222,7 +223,19 @@ def start_node(
         asked=asked,
         machine_name=chosen.name,
     )
-    with stating(assumed):
+    # A command for people who try settings on a node; its files date from before.
+    facts = StateFacts(
+        read_contents(there.files),
+        chosen,
+        described.measured,
+        config,
+        changed=bool(overrides) or config_path is None,
+        devices=devices,
+        labels=labels_of(there.listed),
+    )
+    found = check_files(facts, there.elsewhere)
+    # Where options are missing the error asks for them first.
+    with stating((*(f"assumed: {line}" for line in assumed), *(() if unnamed else map(str, found)))):
         node = start_or_explain(
             lambda: Node(
                 chosen,
@@ -234,7 +247,7 @@ def start_node(
                 policy=policy,
             ),
             config,
-            state=None if state_path is None else GivenState(state_path, there.files, unnamed),
+            state=None if state_path is None else GivenState(state_path, there.files, unnamed, facts, found),
         )
         pods = (*there.listed, *there.owners())
         # With state files the pods get what these say; without, they are admitted in the order of the list.
@@ -249,9 +262,13 @@ def start_node(
         pods=CountedPods(len(running), there.left_out),
         assumptions=assumed,
         passed_over=there.passed_over,
+        contradictions=(
+            *found,
+            *check_started(node, described, facts, listed=there.listed, refused=refused),
+        ),
     )
     notes = _idle_notes(there.files, frozenset(pod.metadata.uid for pod in pods))
-    return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)), provenance, notes)
+    return StartedNode(node, running, (*warnings, *there.warnings), provenance, notes)
 
 
 def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[str, ...]:
@@ -436,11 +453,14 @@ def load_policy(path: str | None, profile: str) -> PodslicePolicy:
 
 
 class GivenState(NamedTuple):
-    """The folder and the files of `--state`; `unnamed` is `describe_missing_options` of the other options."""
+    """The folder and the files of `--state`; `unnamed` is `describe_missing_options` of the other options, `facts` are
+    the files beside the node that is given for them, `contradictions` what is known to speak against it."""
 
     directory: Path
     files: Mapping[str, bytes]
-    unnamed: str = ""
+    unnamed: str
+    facts: StateFacts
+    contradictions: tuple[Contradiction, ...] = ()
 
 
 def describe_missing_options(*, configured: bool, machine: bool) -> str:
@@ -469,14 +489,25 @@ def _unusable_state(error: StartError, state: GivenState, config: KubeletConfig)
     """Return the error for an unusable state file, with our own remedy.
 
     The kubelet's message says to delete its own file; the given one may be a copy, and can be repaired. An intact file
-    of a kubelet whose options are missing needs no repair, which would drop what its pods hold.
+    of a kubelet whose options are missing needs no repair, which would drop what its pods hold. Nor does the file of
+    another machine: the machine may be the one that is wrong.
     """
+    from podslice.evidence.state_check import check_memory_totals
+
     name = STATE_FILE_OF_STAGE[error.stage]
-    return InputError(
+    amounts = check_memory_totals(state.facts)
+    doubt = doubt_node((*state.contradictions, *amounts))
+    whose = (
+        "" if doubt is None else f"is the {doubt.about} that you name the one of these files? the notes compare them"
+    )
+    unusable = InputError(
         f"a kubelet would not start with it: {error.facts.get('problem', error.message)}",
         source=str(state.directory / name),
-        remedy=_whose(state, name, config) or error.remedy,
+        remedy=_whose(state, name, config) or whose or error.remedy,
     )
+    for one in amounts:
+        unusable.add_note(str(one))
+    return unusable
 
 
 def _whose(state: GivenState, name: str, config: KubeletConfig) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from podslice.cli.config_option import ConfigSource
 from podslice.cli.machine_option import Sources
 from podslice.cli.output import print_warnings, prose_width
 from podslice.config.kubelet_file import LoadedConfig
+from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import (
     DEFAULTS,
     HERE,
@@ -18,7 +21,7 @@ from podslice.evidence.provenance import (
     Provenance,
     describe_configuration,
     describe_machine,
-    provenance_line,
+    provenance_lines,
 )
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -66,30 +69,33 @@ def assumptions(
     return (*about_node, *(() if loaded is None else loaded.assumed))
 
 
-def print_provenance(provenance: Provenance, output: str) -> None:
-    """Print the provenance above an answer for people. A document has it as a field; with any other output its
-    assumptions are warnings."""
+def print_provenance(provenance: Provenance, output: str, more: Iterable[Contradiction] = ()) -> None:
+    """Print the provenance above an answer for people, with `more` contradictions. A document has them as fields; with
+    any other output assumptions and contradictions are warnings."""
+    found = (*provenance.contradictions, *more)
     if output in _FOR_PEOPLE:
-        echo(provenance_text(provenance, prose_width()) + "\n")
+        whole = msgspec.structs.replace(provenance, contradictions=found)
+        echo(provenance_text(whole, prose_width()) + "\n")
     elif output not in _DOCUMENTS:
-        print_warnings(tuple(f"assumed: {line}" for line in provenance.assumptions))
+        print_warnings((*(f"assumed: {line}" for line in provenance.assumptions), *map(str, found)))
 
 
 def provenance_text(provenance: Provenance, width: int | None) -> str:
-    """Return the provenance for a terminal, broken at `width` columns, if given."""
+    """Return the provenance for a terminal, and what contradicts it, broken at `width` columns, if given."""
     from podslice.render.prose import wrap_lines
 
-    return style(wrap_lines(visible(provenance_line(provenance)), width), dim=True)
+    first, *others = (wrap_lines(visible(line), width) for line in provenance_lines(provenance))
+    return "\n".join([style(first, dim=True), *(style(line, fg="yellow") for line in others)])
 
 
 @contextmanager
 def stating(lines: Iterable[str]) -> Iterator[None]:
-    """Add what is assumed of the machine to every error of the block, which may well follow from it."""
+    """Add what the node rests on to every error of the block, which may well follow from it."""
     try:
         yield
     except PodsliceError as error:
         for line in lines:
-            error.add_note(f"assumed: {line}")
+            error.add_note(line)
         raise
 
 

@@ -15,7 +15,7 @@ from podslice.cli.node_option import StartedNode, node_options, resize_option, r
 from podslice.cli.output import print_warnings, prose_width, use_colours, write_text
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.resize_option import RequestedResize, read_resizes
-from podslice.evidence.provenance import provenance_line
+from podslice.evidence.provenance import provenance_lines
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.node import Node
 from podslice.render.ansi import echo, style, to_terminal, visible
@@ -85,7 +85,7 @@ def draw(
     read = asked.beside(set(started.node.pods))
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
     resizes = read_resizes(resize_paths, **options)
-    basis = provenance_line(started.provenance)
+    basis = provenance_lines(started.provenance)
     pictures = _pictures(started, [one.pod for one in read.pods], evicted, resizes, basis)
     if out is None:
         echo(_render(pictures, form))
@@ -103,7 +103,11 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(
-    started: StartedNode, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[RequestedResize], basis: str
+    started: StartedNode,
+    pods: Sequence[Pod],
+    evicted: tuple[str, ...],
+    resizes: Sequence[RequestedResize],
+    basis: Sequence[str],
 ) -> list[tuple[str, Picture]]:
     node = started.node
     before = picture_of(node.view, basis=basis)
@@ -153,7 +157,7 @@ def _render(pictures: list[tuple[str, Picture]], form: str) -> str:
         heading, picture = pictures[-1]
         return to_svg(picture._replace(details=(*picture.details, heading)) if heading else picture)
     return "\n\n".join(
-        _terminal(heading, picture._replace(basis="") if place else picture)
+        _terminal(heading, picture._replace(basis=()) if place else picture)
         for place, (heading, picture) in enumerate(pictures)
     )
 
@@ -168,11 +172,11 @@ def _terminal(heading: str, picture: Picture) -> str:
     from podslice.render.prose import wrap_lines
     from podslice.render.terminal import to_text
 
-    basis = wrap_lines(visible(picture.basis), prose_width()) + "\n\n" if picture.basis else ""
+    basis = "".join(wrap_lines(visible(line), prose_width()) + "\n" for line in picture.basis)
     title = style(heading, bold=True) + "\n" if heading else ""
     width = shutil.get_terminal_size((120, 24)).columns
-    headline = "" if basis else wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
-    return basis + title + headline + to_text(picture, width=width)
+    headline = "\n" if basis else wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
+    return basis + (headline + title if basis else title + headline) + to_text(picture, width=width)
 
 
 # Watching
@@ -196,7 +200,7 @@ def current_text(options: dict[str, Any]) -> str:
     """Return the picture of a state directory now, or the error in its place."""
     try:
         started = start_node(**options)
-        picture = picture_of(started.node.view, basis=provenance_line(started.provenance))
+        picture = picture_of(started.node.view, basis=provenance_lines(started.provenance))
         return _terminal("", picture._replace(notes=(*picture.notes, *started.notes)))
     except PodsliceError as error:
         return style(f"podslice: {error}", fg="red")

@@ -1,1 +1,1 @@
-"""The facts that an answer rests on: sources of machine, configuration and pods, and assumptions."""
+"""The evidence of an answer: its sources, what is assumed, and what contradicts it."""

@@ -1,4 +1,4 @@
-"""Which pods of a list run on the node of an answer."""
+"""Pods of a list that run on the node of an answer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _PENDING = "Pending"
 
 
 class ListedPods(NamedTuple):
-    """Pods of a list: those that run on the node, those that have ended, and all that are left out by reason."""
+    """Pods of a list: those that run on the node, those that have ended, those of other nodes, and all that are left
+    out by reason."""
 
     running: tuple[Pod, ...]
     ended: tuple[Pod, ...]
+    elsewhere: tuple[Pod, ...]
     left_out: tuple[LeftOut, ...]
 
 
@@ -30,7 +32,7 @@ def sort_listed(pods: Iterable[Pod], node: str = "") -> ListedPods:
     left_out = tuple(
         LeftOut(reason, tuple(map(pod_label, some))) for reason, some in found.items() if reason is not None and some
     )
-    return ListedPods(tuple(found[None]), tuple(found["ended"]), left_out)
+    return ListedPods(tuple(found[None]), tuple(found["ended"]), tuple(found["other-node"]), left_out)
 
 
 def _reason_to_leave_out(pod: Pod, node: str) -> Reason | None:

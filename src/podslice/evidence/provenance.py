@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from podslice.config.kubelet import KubeletConfig
+from podslice.evidence.contradiction import Contradiction
 from podslice.machine.model import Machine
 
 RELEASE = "1.36"
@@ -55,7 +56,8 @@ class Provenance(msgspec.Struct, frozen=True, rename="camel"):
     """The facts that an answer rests on. `release` is the Kubernetes release whose decisions are taken, `profile` names
     the deviations from it; `state` is the folder of the state files, empty without one. `pods` is null where no pod has
     to run on the node. `assumptions` are facts of machine and configuration that nothing gives, `passed_over` names
-    objects of the input of which no pod can be read."""
+    objects of the input of which no pod can be read, `contradictions` are the evidence that speaks against what is
+    given."""
 
     machine: Origin = Origin()
     configuration: Origin = Origin()
@@ -65,6 +67,7 @@ class Provenance(msgspec.Struct, frozen=True, rename="camel"):
     pods: CountedPods | None = None
     assumptions: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
 
 
 def describe_machine(machine: Machine) -> str:
@@ -102,6 +105,16 @@ def provenance_line(provenance: Provenance) -> str:
         *([f"assumed: {'; '.join(provenance.assumptions)}"] if provenance.assumptions else []),
     ]
     return " · ".join(filter(None, parts))
+
+
+def provenance_lines(provenance: Provenance) -> tuple[str, ...]:
+    """Return the line, and one for each contradiction."""
+    return provenance_line(provenance), *map(contradiction_line, provenance.contradictions)
+
+
+def contradiction_line(found: Contradiction) -> str:
+    """Return a contradiction in one line, for people."""
+    return f"Contradiction: {found}"
 
 
 def _origin_text(title: str, origin: Origin) -> str:

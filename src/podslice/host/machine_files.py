@@ -178,12 +178,12 @@ def _is_text(source: str) -> bool:
 
 def _load_path(path: Path, format: Format) -> Evidence:
     if path.is_dir():
-        return NodeEvidence(str(path), DescribedNode(discover_snapshot(path)), whole=True)
+        return NodeEvidence(str(path), DescribedNode(discover_snapshot(path), measured=True), whole=True)
     try:
         with path.open("rb") as file:
             start = file.read(_USTAR_OFFSET + len(_USTAR))
             if format == "snapshot" or start.startswith(_ARCHIVE_MAGIC) or start.endswith(_USTAR):
-                return NodeEvidence(str(path), DescribedNode(discover_snapshot(path)), whole=True)
+                return NodeEvidence(str(path), DescribedNode(discover_snapshot(path), measured=True), whole=True)
             content = start + read_stream(file, str(path), MAX_TEXT_BYTES, text=True)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=_REMEDY) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from podslice.evidence.reported import ReportedNode
 from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, assume_threads, build_nodes, check_machine
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import HugePages, Machine
@@ -23,13 +24,16 @@ SYSTEM_MEMORY = 100 << 20
 
 class DescribedNode(NamedTuple):
     """A machine, fields of a KubeletConfiguration, and devices. `assumed` are lines about facts of the machine that no
-    object gives, `settled` about fields of the configuration that none gives."""
+    object gives, `settled` about fields of the configuration that none gives. `measured`: the machine was read from the
+    system of a node, not from a description. `reported` is the status of its Node object, None without one."""
 
     machine: Machine
     fields: Mapping[str, Any] = {}
     devices: DeviceInventory | None = None
     assumed: tuple[str, ...] = ()
     settled: tuple[str, ...] = ()
+    measured: bool = False
+    reported: ReportedNode | None = None
 
 
 class Zone(NamedTuple):

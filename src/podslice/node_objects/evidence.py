@@ -111,7 +111,13 @@ def _with_amounts(node: DescribedNode, amounts: NodeEvidence | None, devices: De
     if devices is None and amounts.node.devices:
         assumed += [line for line in amounts.node.assumed if line.startswith("devices of ")]
     return DescribedNode(
-        machine, amounts.node.fields, devices or amounts.node.devices, tuple(assumed), amounts.node.settled
+        machine,
+        amounts.node.fields,
+        devices or amounts.node.devices,
+        tuple(assumed),
+        amounts.node.settled,
+        node.measured,
+        amounts.node.reported,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from podslice.evidence.reported import ReportedNode
 from podslice.machine.devices import DeviceInventory, inventory_from_data, is_extended_resource_name
 from podslice.node_objects.described import (
     HUGE_PAGES,
@@ -19,6 +20,7 @@ from podslice.node_objects.described import (
     require_mapping,
 )
 from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity
 
 _MULTITHREADING = "feature.node.kubernetes.io/cpu-hardware_multithreading"
 _NUMA = "feature.node.kubernetes.io/memory-numa"
@@ -50,9 +52,20 @@ def from_node(data: Mapping[Any, Any]) -> DescribedNode:
     assumed = [numa_line, threads_line]
     assumed += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
     assumed += [f"devices of {named} near no NUMA node"] if named else []
+    reported = ReportedNode(_amounts(capacity), _amounts(allocatable), str(info.get("kubeletVersion") or ""))
     return DescribedNode(
-        machine, _config_fields(capacity, allocatable), devices, tuple(filter(None, assumed)), (_POLICIES,)
+        machine,
+        _config_fields(capacity, allocatable),
+        devices,
+        tuple(filter(None, assumed)),
+        (_POLICIES,),
+        reported=reported,
     )
+
+
+def _amounts(listed: Mapping[str, Any]) -> dict[str, Quantity]:
+    names = [name for name in listed if name in ("cpu", "memory") or name.startswith(HUGE_PAGES)]
+    return {name: parse_quantity(listed[name], f"status[{name}]") for name in names}
 
 
 def _check_amounts(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:

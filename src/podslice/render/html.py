@@ -27,6 +27,7 @@ th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);v
 tr[data-o]:hover,tr[data-o]:focus{background:var(--hover);outline:none}
 tr[data-o]:focus-visible{outline:2px solid var(--link);outline-offset:-2px}
 svg.swatch{width:15px;height:15px;margin-right:.5em;vertical-align:-.15em;background:none}
+.problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
 code{font-family:ui-monospace,monospace;font-size:12px;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
 """
@@ -59,7 +60,7 @@ def _once(pictures: Sequence[tuple[str, Picture]]) -> Iterator[tuple[str, Pictur
             heading,
             picture._replace(
                 distances=() if picture.distances in shown else picture.distances,
-                basis="" if picture.basis in shown else picture.basis,
+                basis=() if picture.basis in shown else picture.basis,
             ),
         )
         shown |= {picture.distances, picture.basis}
@@ -83,10 +84,16 @@ def section(heading: str, picture: Picture, prefix: str) -> h.Element:
     """Return a drawing with its table of owners."""
     return h.section(".picture")[
         heading and h.h2[heading],
-        h.p(".dim")[picture.basis] if picture.basis else None,
-        h.div(".scroll")[svg_element(picture._replace(basis=""), prefix=prefix)],
+        basis_lines(picture.basis),
+        h.div(".scroll")[svg_element(picture._replace(basis=()), prefix=prefix)],
         _owners(picture, prefix),
     ]
+
+
+def basis_lines(lines: Sequence[str]) -> Iterator[h.Element]:
+    """Yield what a picture or an answer rests on: the first line small, what contradicts it below in full."""
+    for place, line in enumerate(lines):
+        yield h.p(".problem" if place else ".dim")[line]
 
 
 def _owners(picture: Picture, prefix: str) -> h.Element | None:

@@ -6,7 +6,7 @@ or the reserved pool; owners are containers, and the shared rest of the pod CPUs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -135,8 +135,8 @@ class Picture(NamedTuple):
     loose_devices: tuple[DeviceBox, ...]
     classes: tuple[tuple[str, Bits], ...] = ()
     """CPU classes of the policy."""
-    basis: str = ""
-    """The facts that the picture rests on, in one line."""
+    basis: tuple[str, ...] = ()
+    """The facts that the picture rests on, in lines."""
     notes: tuple[str, ...] = ()
     """Sentences about CPUs that are neither used nor free."""
 
@@ -157,7 +157,7 @@ class Picture(NamedTuple):
                         yield from core.cpus
 
 
-def picture_of(view: NodeView, *, before: Picture | None = None, title: str = "", basis: str = "") -> Picture:
+def picture_of(view: NodeView, *, before: Picture | None = None, title: str = "", basis: Sequence[str] = ()) -> Picture:
     """Return the picture of a node; with `before`, CPUs whose owner changed since then are marked. `basis` is what it
     rests on."""
     pods, owners = _owners(view)
@@ -186,7 +186,7 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
         distances=_distances(view.machine),
         loose_devices=tuple(_devices(view, None)),
         classes=classes,
-        basis=basis,
+        basis=tuple(basis),
         notes=tuple(idle_notes(view)),
     )
 

@@ -85,7 +85,8 @@ def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
 
 def _basis(picture: Picture, layout: Layout, y: float) -> tuple[list[htpy.Element], float]:
     """Return the lines that say what the picture rests on, and where they end."""
-    lines = fold(picture.basis, int((layout.width - 2 * PAD) / _CHARACTER)) if picture.basis else []
+    room = int((layout.width - 2 * PAD) / _CHARACTER)
+    lines = [line for text in picture.basis for line in fold(text, room)]
     return [_words(PAD, y + 16 * (place + 1), line, "d") for place, line in enumerate(lines)], y + 16 * len(lines)
 
 

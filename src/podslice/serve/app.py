@@ -15,6 +15,7 @@ from podslice.advise.explain.page import ShownExplanation, answer_fragment
 from podslice.api.manifests.loaded import assign_names
 from podslice.api.manifests.manifest import read_text_manifests
 from podslice.api.manifests.pipeline import ReadOptions
+from podslice.evidence.contradiction import doubt_node
 from podslice.evidence.provenance import Provenance
 from podslice.node.node import Node
 from podslice.serve.pages import node_fragment, problem_fragment, shell
@@ -101,7 +102,10 @@ class App:
             if containers > MOST_CONTAINERS:
                 raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
             warnings = [*notes, *(warning for one in pods for warning in one.warnings)]
-            answers = [ShownExplanation.of(one) for one in explain_each(node, [one.pod for one in pods])]
+            # What makes it fit would rest on the machine or the configuration.
+            fixes = doubt_node(provenance.contradictions) is None
+            explained = explain_each(node, [one.pod for one in pods], fixes=fixes)
+            answers = [ShownExplanation.of(one) for one in explained]
             fragment = answer_fragment(answers, warnings, provenance)
             return html(200, fragment)
         except UnicodeDecodeError:

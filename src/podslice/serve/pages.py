@@ -6,7 +6,7 @@ import htpy as h
 from markupsafe import Markup
 
 from podslice.advise.explain.page import ANSWER_STYLE
-from podslice.evidence.provenance import Provenance, provenance_line
+from podslice.evidence.provenance import Provenance, provenance_lines
 from podslice.node.node import Node
 from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, section
 from podslice.render.picture import picture_of
@@ -72,7 +72,7 @@ def shell(nonce: str) -> str:
 
 def node_fragment(node: Node, provenance: Provenance) -> str:
     """Return the node as it is now, with what it rests on."""
-    picture = picture_of(node.view, basis=provenance_line(provenance))
+    picture = picture_of(node.view, basis=provenance_lines(provenance))
     pods = len(node.pods)
     return str(section(f"The node now: {pods} pod{'s' if pods != 1 else ''}", picture, "n"))
 

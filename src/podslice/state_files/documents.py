@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from podslice.api.pod.spec import PodAllocation, ResourceList, ResourceRequirements
+from podslice.evidence.contradiction import Contradiction
 from podslice.node.checkpoints.claims import ClaimCheckpoint, PreparedClaim
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.guard_state import GuardContent
@@ -265,10 +266,12 @@ class OtherFile(msgspec.Struct, frozen=True):
 
 
 class StateVerificationList(msgspec.Struct, frozen=True, rename="camel"):
-    """A verification for each file, and the other entries of the folder."""
+    """A verification for each file, the other entries of the folder, and what in the files contradicts the machine and
+    the configuration."""
 
     items: tuple[StateVerification, ...]
     not_checked: tuple[OtherFile, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
 
 
 class StateChange(msgspec.Struct, frozen=True):

@@ -272,7 +272,7 @@ def test_looking_for_fixes_can_be_given_up() -> None:
     pod = make_pod("p", ("c", "9"))
     answer = Explainer(Trial.of(node), asked).explain(pod)
     assert (asked.times, answer.fixes) == (4, ())
-    assert answer.story[-1].startswith("The search for changes that make it fit was stopped")
+    assert answer.unsearched.startswith("The search for changes that make it fit was stopped")
     assert Explainer(Trial.of(node)).explain(pod).fixes
 
 

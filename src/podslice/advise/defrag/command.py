@@ -31,6 +31,7 @@ from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
+from podslice.evidence.contradiction import doubt_node
 from podslice.evidence.provenance import Provenance, from_agent
 from podslice.machine.model import CPUTopology
 from podslice.node.holding import digest
@@ -132,6 +133,9 @@ def defrag(
     asked = read_pods(files, **options)
     started = _start_from_agent(socket) if live else start_node(asked=asked.pods, **options)
     node = started.node
+    doubt = doubt_node(started.provenance.contradictions)
+    if doubt is not None:
+        raise InputError(f"no plan: it would rest on the {doubt.about}, which is in doubt. {doubt}")
     read = asked.beside(set(node.pods))
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     pods = [one.pod for one in read.pods]

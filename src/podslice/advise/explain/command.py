@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
@@ -25,6 +26,8 @@ from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
+from podslice.evidence.contradiction import Contradiction, doubt_node
+from podslice.evidence.said import check_status
 from podslice.node.node import Node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError, UpstreamDefectError
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from podslice.admit.documents import ClaimAnswer
     from podslice.advise.explain.explain import Explained, Explanation
     from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
+    from podslice.evidence.provenance import Provenance
 
 
 @click.command()
@@ -97,7 +101,7 @@ def explain(
     answers: list[ClaimAnswer] = []
     pods = list(allocate_claims(claims, read.pods, answers, node.rules.gates))
     resizes = read_resizes(resize_paths, **options)
-    shown: list[Explained] = []
+    shown: list[tuple[Explained, Contradiction | None]] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
     provenance = asked.tell(provenance)
     print_provenance(provenance, output)
@@ -106,27 +110,54 @@ def explain(
 
         print_answers([answer for answer in answers if not (only_refused and answer.allocated)])
         echo("")
-    for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):
+    doubt = doubt_node(provenance.contradictions)
+    searched = fixes and doubt is None
+    running = set(node.pods)
+    for one, written in zip(
+        progress(explain_each(node, pods, fixes=searched), total=len(pods), what="pods explained"), pods, strict=True
+    ):
+        one = one._replace(explanation=_without_doubtful_fixes(one.explanation, provenance, asked=fixes))
         admitted = one.explanation.trace.admitted
         all_granted = all_granted and admitted
         if not (only_refused and admitted):
-            printer.show(one.explanation)
+            # A pod that runs there already is asked about as one more such pod, which has no status.
+            refusal = None if admitted else one.explanation.trace.reason
+            contradiction = None if written.metadata.uid in running else check_status(written, refusal)
+            printer.show(one.explanation, contradiction)
             # Only a page draws the views; without one they would keep every node of the run alive.
-            shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
-    results = _explain_resizes(node, pods, resizes, fixes=fixes)
+            kept = one if out is not None else one._replace(before=node.view, after=node.view)
+            shown.append((kept, contradiction))
+    results = _explain_resizes(node, pods, resizes, fixes=searched)
     all_granted = all_granted and all(one.explanation.granted for one in results)
     results = [one for one in results if not (only_refused and one.explanation.granted)]
     resized = [one.explanation for one in results]
     for resize in resized:
         printer.show(resize)
     if out is not None:
-        explained, changed = [ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in results]
+        explained, changed = [ShownExplanation.of(*one) for one in shown], [ShownResize.of(one) for one in results]
         write_text(out, answer_page(explained, changed, provenance))
     if output not in ("table", "wide"):
-        items = tuple(pod_document(one.explanation) for one in shown)
+        items = tuple(pod_document(one.explanation, contradiction) for one, contradiction in shown)
         shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
         emit(ExplanationList(items, tuple(map(resize_document, resized)), shown_claims, provenance), output)
     sys.exit(0 if all_granted else 1)
+
+
+def _without_doubtful_fixes(explanation: Explanation, provenance: Provenance, *, asked: bool) -> Explanation:
+    """Return the explanation without the changes that rest on contradicted evidence: none at all where the machine or
+    the configuration is in doubt, and none that concerns a pod that is. `asked`: changes were asked for."""
+    if explanation.trace.admitted or not asked:
+        return explanation
+    doubt = doubt_node(provenance.contradictions)
+    if doubt is not None:
+        text = f"No change is proposed: it would rest on the {doubt.about}, which is in doubt (see above)."
+        return msgspec.structs.replace(explanation, fixes=(), unsearched=text)
+    doubtful = {uid for one in provenance.contradictions for uid in one.pods}
+    kept = tuple(fix for fix in explanation.fixes if not doubtful & set(getattr(fix.change, "uids", ())))
+    if len(kept) == len(explanation.fixes):
+        return explanation
+    text = "Changes that concern pods whose evidence is contradicted are left out (see above)."
+    return msgspec.structs.replace(explanation, fixes=kept, unsearched=text)
 
 
 def _explain_resizes(node: Node, pods: list[Pod], resizes: list[RequestedResize], *, fixes: bool) -> list[ResizeResult]:
@@ -159,7 +190,7 @@ class _Printer:
         self._output = output
         self._printed = False
 
-    def show(self, explanation: Explanation | ResizeExplanation) -> None:
+    def show(self, explanation: Explanation | ResizeExplanation, contradiction: Contradiction | None = None) -> None:
         """Print an explanation; nothing for `-o json` and `-o yaml`, which print one document in the end."""
         from podslice.advise.explain.resize import ResizeExplanation
         from podslice.advise.explain.table import resize_text, to_text
@@ -169,7 +200,7 @@ class _Printer:
             if isinstance(explanation, ResizeExplanation):
                 text = resize_text(explanation, wide=wide, width=width)
             else:
-                text = to_text(explanation, wide=wide, width=width)
+                text = to_text(explanation, wide=wide, width=width, contradiction=contradiction)
             echo(f"\n{text}" if self._printed else text)
             sys.stdout.flush()
             self._printed = True

@@ -9,7 +9,9 @@ from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import Edit, Fix
 from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
 from podslice.advise.explain.trace import Trace
+from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import Provenance
+from podslice.evidence.said import KubeletStatus
 
 
 class ShownFix(msgspec.Struct, frozen=True):
@@ -28,10 +30,16 @@ class ShownFix(msgspec.Struct, frozen=True):
 
 
 class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
-    """Everything about one decision, its story in sentences, and the changes that would make a refused pod fit."""
+    """Everything about one decision, its story in sentences, and the changes that would make a refused pod fit;
+    `unsearched` is the reason why there are none, or not all, though some change might help. `said` is the pod's status
+    as the kubelet wrote it, null without one; `reason` and `message` are what is expected of it. `contradiction` is how
+    the two differ, null where they do not."""
 
     story: tuple[str, ...]
     fixes: tuple[ShownFix, ...]
+    unsearched: str = ""
+    said: KubeletStatus | None = None
+    contradiction: Contradiction | None = None
 
 
 class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,6 +55,7 @@ class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[ResizedContainer, ...]
     story: tuple[str, ...]
     fixes: tuple[ShownFix, ...]
+    unsearched: str = ""
 
 
 class ExplanationList(msgspec.Struct, frozen=True):
@@ -60,11 +69,19 @@ class ExplanationList(msgspec.Struct, frozen=True):
     provenance: Provenance = Provenance()
 
 
-def pod_document(explanation: Explanation) -> ExplainedPod:
-    """Return the document of one pod's explanation; a fix names what it changes, not whole pods."""
+def pod_document(explanation: Explanation, contradiction: Contradiction | None = None) -> ExplainedPod:
+    """Return the document of one pod's explanation, and of how it contradicts the pod's status; a fix names what it
+    changes, not whole pods."""
     fixes = tuple(map(_fix_document, explanation.fixes))
     facts = msgspec.structs.asdict(explanation.trace)
-    return ExplainedPod(**facts, story=explanation.story, fixes=fixes)
+    return ExplainedPod(
+        **facts,
+        story=explanation.story,
+        fixes=fixes,
+        unsearched=explanation.unsearched,
+        said=explanation.said,
+        contradiction=contradiction,
+    )
 
 
 def resize_document(explanation: ResizeExplanation) -> ExplainedResize:

@@ -20,6 +20,7 @@ from podslice.advise.explain.trace import Trace, trace
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
+from podslice.evidence.said import KubeletStatus, status_said
 from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
 from podslice.node.view import NodeView
@@ -29,16 +30,21 @@ from podslice.values.reasons import UPSTREAM_DEFECT
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
 _MOST_IDLE = 3
+NOT_SEARCHED = "Changes that would make it fit were not searched for."
 _GIVEN_UP = "The search for changes that make it fit was stopped: it takes too long."
 _DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The answer for one pod. `story` are sentences; `fixes`, best first, all admit the pod when applied."""
+    """The answer for one pod. `story` are sentences; `fixes`, best first, all admit the pod when applied. `unsearched`
+    is the reason why there are none, or not all, though some change might help; empty where all were searched. `said`
+    is the pod's status as the kubelet wrote it, None without one."""
 
     trace: Trace
     story: tuple[str, ...]
     fixes: tuple[Fix, ...]
+    unsearched: str = ""
+    said: KubeletStatus | None = None
 
 
 def _idle_sentences(view: NodeView) -> Iterator[str]:
@@ -67,15 +73,16 @@ class Explainer:
         # Replicas of one Deployment differ only in name and UID: the first one's explanation serves all.
         known = self._known.get(key)
         if known is None:
-            decision = self._trace(pod)
+            decision, said = self._trace(pod), status_said(pod)
             try:
                 found = self.find_fixes(pod) if fixes and not decision.admitted else []
             except GivenUpError:
-                return _for_pod(Explanation(decision, (*story(decision), _GIVEN_UP), ()), pod)
+                return _for_pod(Explanation(decision, tuple(story(decision)), (), _GIVEN_UP, said), pod)
             *sentences, ending = story(decision)
             idle = () if decision.admitted else _idle_sentences(self._nodes.view)
+            unsearched = "" if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
-            known = Explanation(decision, (*sentences, *idle, ending), tuple(found))
+            known = Explanation(decision, (*sentences, *idle, ending), tuple(found), unsearched, said)
             if not decision.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()
@@ -174,4 +181,4 @@ def _for_pod(known: Explanation, pod: Pod) -> Explanation:
         replace(fix, change=EditPod(_with_name_of(fix.change.pod, pod))) if isinstance(fix.change, EditPod) else fix
         for fix in known.fixes
     )
-    return Explanation(decision, tuple(story(decision)), fixes)
+    return Explanation(decision, tuple(story(decision)), fixes, known.unsearched, known.said)

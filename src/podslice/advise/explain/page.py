@@ -13,8 +13,9 @@ from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.table import losses_text
 from podslice.advise.explain.trace import MergeStep
-from podslice.evidence.provenance import Provenance, provenance_line
-from podslice.render.html import page, section
+from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.provenance import Provenance, contradiction_line, provenance_lines
+from podslice.render.html import basis_lines, page, section
 from podslice.render.picture import Picture, picture_of
 
 _MOST_ROWS = 16
@@ -26,7 +27,6 @@ color:var(--ink);cursor:pointer}button:focus-visible,textarea:focus-visible,a:fo
 outline:2px solid var(--link);outline-offset:1px}.row{display:flex;gap:1rem;align-items:center;margin:.5rem 0;
 flex-wrap:wrap}.drop textarea{border-style:dashed;border-color:var(--link)}.yes{color:#1a7f37}.no{color:#c1320b}
 @media (prefers-color-scheme:dark){.yes{color:#3fb950}.no{color:#ff8f6b}}
-.problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
 #answer:not(:empty){padding:.5rem 1rem;border-radius:6px}#answer:focus{outline:1px solid var(--line)}
 .skip{position:absolute;left:-99rem}.skip:focus{position:static}kbd{border:1px solid var(--line);border-radius:3px;
 padding:0 .3em;font-size:12px}article+article{border-top:1px solid var(--line);margin-top:1rem}
@@ -34,23 +34,25 @@ padding:0 .3em;font-size:12px}article+article{border-top:1px solid var(--line);m
 
 
 class ShownExplanation(NamedTuple):
-    """An explanation, and for an admitted pod the picture of the node with it."""
+    """An explanation, for an admitted pod the picture of the node with it, and how it contradicts the pod's status."""
 
     explanation: Explanation
     picture: Picture | None
+    contradiction: Contradiction | None = None
 
     @classmethod
-    def of(cls, one: Explained) -> ShownExplanation:
+    def of(cls, one: Explained, contradiction: Contradiction | None = None) -> ShownExplanation:
         """Return the explanation, with a picture of the node where the pod was admitted."""
         admitted = one.explanation.trace.admitted
-        return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if admitted else None)
+        picture = picture_of(one.after, before=picture_of(one.before)) if admitted else None
+        return cls(one.explanation, picture, contradiction)
 
 
 def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str], provenance: Provenance) -> str:
     """Return verdict, story, table and fixes of each pod, and the picture with it, under what they rest on."""
     notes = (h.p(".problem", role="alert")[f"warning: {warning}"] for warning in warnings)
-    articles = (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))
-    return str(h.div[_basis(provenance), notes, articles])
+    articles = (_answer(answer, prefix=f"a{i}-") for i, answer in enumerate(answers))
+    return str(h.div[basis_lines(provenance_lines(provenance)), notes, articles])
 
 
 class ShownResize(NamedTuple):
@@ -69,17 +71,13 @@ class ShownResize(NamedTuple):
 def answer_page(answers: Sequence[ShownExplanation], resizes: Sequence[ShownResize], provenance: Provenance) -> str:
     """Return the answers as a page of its own, for a file; those about resizes after those about pods, under what
     they rest on."""
-    names = [explanation.trace.name for explanation, _ in answers]
+    names = [answer.explanation.trace.name for answer in answers]
     names += [f"{explanation.name} resized" for explanation, _ in resizes]
-    articles = [_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]
+    articles = [_answer(answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]
     articles += [_resize(*resize, prefix=f"r{i}-") for i, resize in enumerate(resizes)]
     title = f"Explained: {', '.join(names)}"
     heading = h.h1["What this node does with each pod"]
-    return page(title, [heading, _basis(provenance), articles], style=ANSWER_STYLE)
-
-
-def _basis(provenance: Provenance) -> h.Element:
-    return h.p(".dim")[provenance_line(provenance)]
+    return page(title, [heading, basis_lines(provenance_lines(provenance)), articles], style=ANSWER_STYLE)
 
 
 def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: str) -> h.Element:
@@ -88,18 +86,25 @@ def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: 
     return h.article[
         h.h2[f"{explanation.namespace}/{explanation.name} ", h.span(".yes" if granted else ".no")[verdict]],
         h.details(open=not granted)[h.summary["The story"], h.ul[(h.li[one] for one in explanation.story[1:])]],
-        None if granted else _fix_list(explanation.fixes, "What lets it in, smallest change first (each was tried)"),
+        None
+        if granted
+        else _fix_list(
+            explanation.fixes, explanation.unsearched, "What lets it in, smallest change first (each was tried)"
+        ),
         section("After the resize (changed CPUs are framed)", picture._replace(distances=()), prefix)
         if picture is not None
         else None,
     ]
 
 
-def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -> h.Element:
-    trace = explanation.trace
+def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
+    explanation, picture, contradiction = answer
+    trace, said = explanation.trace, explanation.said
     verdict = "would be admitted" if trace.admitted else f"would be refused: {trace.reason}"
     return h.article[
         h.h2[f"{trace.namespace}/{trace.name} ", h.span(".yes" if trace.admitted else ".no")[verdict]],
+        h.p(".problem")[contradiction_line(contradiction)] if contradiction is not None else None,
+        h.p[f"The kubelet said (status in the file): {said}"] if said is not None else None,
         h.details(open=not trace.admitted)[
             h.summary["The story"],
             h.ul[(h.li[sentence.strip()] for sentence in explanation.story[1:])],
@@ -115,12 +120,13 @@ def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -
 def _fixes(explanation: Explanation) -> h.Element | None:
     if explanation.trace.admitted:
         return None
-    return _fix_list(explanation.fixes, "What makes it fit, smallest change first (each was tried)")
+    title = "What makes it fit, smallest change first (each was tried)"
+    return _fix_list(explanation.fixes, explanation.unsearched, title)
 
 
-def _fix_list(fixes: Sequence[Fix], title: str) -> h.Element:
+def _fix_list(fixes: Sequence[Fix], unsearched: str, title: str) -> h.Element:
     if not fixes:
-        return h.p["No change in the searched classes helps."]
+        return h.p[unsearched or "No change in the searched classes helps."]
     return h.div[
         h.h3[title],
         h.ol[
@@ -135,6 +141,7 @@ def _fix_list(fixes: Sequence[Fix], title: str) -> h.Element:
                 for fix in fixes
             )
         ],
+        unsearched and h.p[unsearched],
     ]
 
 

@@ -23,6 +23,7 @@ from podslice.node.view import NodeView
 from podslice.values.cpuset import CPUSet
 
 _GRANTED = ("Allocated", "Unchanged")
+NOT_SEARCHED = "Changes that would let it in were not searched for."
 _FINAL = {
     "topology": "It would not fit if no other pod were here either.",
     "cpus": "The node has too few CPUs for it.",
@@ -43,7 +44,7 @@ class ResizedContainer(msgspec.Struct, frozen=True, rename="camel"):
 
 class ResizeExplanation(msgspec.Struct, frozen=True):
     """The answer for one resize. `outcome`, `message` and `detail` are those of the decision; `story` are sentences;
-    with each of `fixes`, best first, the resize is granted."""
+    with each of `fixes`, best first, the resize is granted. `unsearched` is the reason why none were searched for."""
 
     name: str
     namespace: str
@@ -54,6 +55,7 @@ class ResizeExplanation(msgspec.Struct, frozen=True):
     containers: tuple[ResizedContainer, ...]
     story: tuple[str, ...]
     fixes: tuple[Fix, ...] = ()
+    unsearched: str = ""
 
     @property
     def granted(self) -> bool:
@@ -93,7 +95,10 @@ def explain_resizes(
         found: tuple[Fix, ...] = ()
         if fixes and verdict.outcome not in _GRANTED:
             found = tuple(ResizeFixes(copy, pod, verdict, moves).find())
-        yield ResizeResult(_explanation(before, trial.view, pod, verdict, found), before, trial.view)
+        explanation = _explanation(before, trial.view, pod, verdict, found)
+        if not fixes and not explanation.granted:
+            explanation = msgspec.structs.replace(explanation, unsearched=NOT_SEARCHED)
+        yield ResizeResult(explanation, before, trial.view)
 
 
 def _explanation(

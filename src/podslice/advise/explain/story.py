@@ -36,7 +36,7 @@ def amount_text(resource: str, amount: int) -> str:
 
 def _opening(trace: Trace) -> str:
     verdict = "admitted" if trace.admitted else "refused"
-    return f"{trace.namespace}/{trace.name} is {trace.qos} and was {verdict}."
+    return f"{trace.namespace}/{trace.name} is {trace.qos} and would be {verdict}."
 
 
 def _container(facts: ContainerFacts) -> str:
@@ -142,4 +142,5 @@ def _picks(trace: Trace) -> Iterator[str]:
 def _ending(trace: Trace) -> Iterator[str]:
     if trace.failed:
         yield f"Allocation failed in {trace.failed}."
-    yield f"Refused with {trace.reason} ({trace.code}): {REFUSALS[trace.code]}. The pod's status says: {trace.message}"
+    why = f"{trace.reason} ({trace.code}): {REFUSALS[trace.code]}"
+    yield f"Refused with {why}. The kubelet's message would be: {trace.message}"

@@ -13,6 +13,8 @@ from podslice.advise.explain.resize import ResizeExplanation
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.config.policy_options import SINGLE_NUMA_NODE
+from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.provenance import contradiction_line
 from podslice.node.topology.scored import MILLION
 from podslice.render.ansi import style
 from podslice.render.prose import plural, wrap_lines
@@ -23,14 +25,24 @@ _FITS = "What makes it fit, smallest change first (each one was tried):"
 _LETS_IN = "What lets it in, smallest change first (each one was tried):"
 
 
-def to_text(explanation: Explanation, *, wide: bool = False, width: int | None = None) -> str:
-    """Return the whole explanation of one pod; of a refused one the reason and the fixes come first. `wide` shows every
+def to_text(
+    explanation: Explanation,
+    *,
+    wide: bool = False,
+    width: int | None = None,
+    contradiction: Contradiction | None = None,
+) -> str:
+    """Return the whole explanation of one pod: how it contradicts the pod's status comes first, then of a refused one
+    the reason and the fixes. `wide` shows every
     candidate and the edits of every fix. Sentences are broken at `width` columns, if given."""
     refused = not explanation.trace.admitted
     story = list(_story(explanation))
-    parts = [wrap_lines("\n".join([story[0], story.pop()] if refused else story), width)]
+    said = [] if explanation.said is None else [f"The kubelet said (status in the file): {explanation.said}"]
+    parts = [wrap_lines("\n".join([story[0], story.pop(), *said] if refused else [story[0], *said, *story[1:]]), width)]
+    if contradiction is not None:
+        parts.insert(0, style(wrap_lines(contradiction_line(contradiction), width), fg="yellow"))
     if refused:
-        parts.append(wrap_lines(fixes_text(explanation.fixes, wide=wide), width))
+        parts.append(wrap_lines(fixes_text(explanation.fixes, explanation.unsearched, wide=wide), width))
         parts.append(wrap_lines("\n".join(story[1:]), width))
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
@@ -48,7 +60,8 @@ def resize_text(explanation: ResizeExplanation, *, wide: bool = False, width: in
     colour = "green" if explanation.granted else "red"
     parts = [wrap_lines("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
     if not explanation.granted:
-        parts.append(wrap_lines(fixes_text(explanation.fixes, wide=wide, title=_LETS_IN), width))
+        text = fixes_text(explanation.fixes, explanation.unsearched, wide=wide, title=_LETS_IN)
+        parts.append(wrap_lines(text, width))
     return "\n\n".join(parts)
 
 
@@ -122,10 +135,11 @@ def losses_text(fix: Fix) -> str:
     return "; ".join(LOSSES[name] for name in fix.losses)
 
 
-def fixes_text(fixes: tuple[Fix, ...], *, wide: bool, title: str = _FITS) -> str:
-    """Return the fixes as a numbered list, those that give up a guarantee last."""
+def fixes_text(fixes: tuple[Fix, ...], unsearched: str = "", *, wide: bool, title: str = _FITS) -> str:
+    """Return the fixes as a numbered list, those that give up a guarantee last; `unsearched` is the reason why there
+    are none, or not all."""
     if not fixes:
-        return "No change in the searched classes makes it fit (docs/explain.md lists them)."
+        return unsearched or "No change in the searched classes makes it fit (docs/explain.md lists them)."
     lines = [style(title, bold=True)]
     for place, fix in enumerate(fixes, 1):
         if fix.losses and (place == 1 or not fixes[place - 2].losses):
@@ -134,4 +148,6 @@ def fixes_text(fixes: tuple[Fix, ...], *, wide: bool, title: str = _FITS) -> str
         lines.append(f"{place:>3}. {fix.text}.{lost}")
         if wide:
             lines += [f"       {e.path}: {e.before or '(nothing)'} → {e.after or '(nothing)'}" for e in fix.edits]
+    if unsearched:
+        lines.append(unsearched)
     return "\n".join(lines)

@@ -213,7 +213,7 @@ def _node(
 ) -> Node | None:
     if machine is None:
         return None
-    with stating(assumed):
+    with stating(f"assumed: {line}" for line in assumed):
         return start_or_explain(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
 
 

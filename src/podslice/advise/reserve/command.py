@@ -116,7 +116,7 @@ def reserve(
         found=_load_measured(measured_path),
     )
     inventory = load_devices(devices_path) or node.devices or _discover_devices(node, machine, sysfs, source)
-    with stating(provenance.assumptions):
+    with stating(f"assumed: {line}" for line in provenance.assumptions):
         advice = _advice(node.machine, config, inventory, request)
     advice = msgspec.structs.replace(advice, provenance=provenance)
     print_provenance(provenance, output)

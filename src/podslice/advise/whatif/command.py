@@ -16,8 +16,10 @@ from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
 from podslice.cli.config_option import ConfigSource
+from podslice.cli.cross_check import check_files, labels_of, read_contents
 from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
+    Running,
     describe_missing_options,
     load_config_and_gates,
     load_devices,
@@ -33,6 +35,7 @@ from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
 from podslice.evidence.provenance import CountedPods, Origin, Provenance
+from podslice.evidence.state_check import StateFacts
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
@@ -146,7 +149,7 @@ def whatif(
         pods=CountedPods(len(running), there.left_out),
         passed_over=(*there.passed_over, *asked.passed_over),
     )
-    scenarios, provenance, warnings = _scenarios(nodes, configs, overrides, devices_path, base, options)
+    scenarios, provenance, warnings = _scenarios(nodes, there, configs, overrides, devices_path, base, options)
     steps = tuple(_steps(files, workload_path, resize_paths, options))
     later = tuple(load_named_machine(name, "--machine-then") for name in then)
     scenarios = [
@@ -251,6 +254,7 @@ class _NamedNode(NamedTuple):
 
 def _scenarios(
     nodes: Sequence[_NamedNode],
+    there: Running,
     configs: tuple[str, ...],
     overrides: tuple[str, ...],
     devices_path: str | None,
@@ -260,6 +264,7 @@ def _scenarios(
     """Return every machine with every configuration, what each of them rests on, and warnings."""
     devices = load_devices(devices_path)
     scenarios, provenance, warnings = list[Scenario](), list[Provenance](), list[str]()
+    contents = read_contents(there.files)
     for name, node, machine in nodes:
         for path in configs or (None,):
             given = None if path is None else ConfigSource(path)
@@ -268,7 +273,17 @@ def _scenarios(
             label = Path(path).stem if path else "defaults"
             configuration = configuration_origin(loaded, given, overrides, node.fields)
             assumed = assumptions(node, loaded, configured=bool(configs))
-            provenance.append(replace(base, machine=machine, configuration=configuration, assumptions=assumed))
+            facts = StateFacts(
+                contents,
+                node.machine,
+                node.measured,
+                loaded.config,
+                changed=bool(overrides) or path is None or len(configs) > 1,
+                devices=devices or node.devices,
+                labels=labels_of(there.listed),
+            )
+            rests_on = replace(base, machine=machine, configuration=configuration, assumptions=assumed)
+            provenance.append(replace(rests_on, contradictions=check_files(facts, there.elsewhere)))
             scenarios.append(
                 Scenario(
                     name if len(configs) < 2 else f"{name} / {label}",

@@ -8,7 +8,7 @@ import htpy as h
 
 from podslice.advise.explain.fixes.losses import LOSSES
 from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
-from podslice.evidence.provenance import Provenance, provenance_line
+from podslice.evidence.provenance import Provenance, provenance_lines
 from podslice.render.ansi import style
 from podslice.render.picture import Picture
 from podslice.render.prose import fold, plural
@@ -192,7 +192,7 @@ def comparison_page(
 ) -> str:
     """Return a self-contained page: what it rests on, bar chart, matrix, winners, and pictures of some scenarios under
     their names."""
-    from podslice.render.html import page, section
+    from podslice.render.html import basis_lines, page, section
 
     names = headings(outcomes)
     winners = [
@@ -204,7 +204,7 @@ def comparison_page(
         best += f" (it gives up: {'; '.join(LOSSES[name] for name in ranking.outcomes[0].losses)})"
     body = [
         h.h1[f"{plural(pods, 'pod')}, {plural(len(outcomes), 'scenario')}"],
-        (h.p(".dim")[provenance_line(one)] for one in provenance),
+        (basis_lines(provenance_lines(one)) for one in provenance),
         h.p[h.strong["Recommended: "], best] if recommend or len(outcomes) > 1 else None,
         h.ul[winners],
         h.div(".scroll")[_chart(outcomes, pods)],

@@ -14,6 +14,7 @@ from podslice.cli.config_option import ConfigSource
 from podslice.cli.node_option import node_options, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.evidence.contradiction import doubt_node
 from podslice.evidence.provenance import RELEASE, Provenance
 from podslice.host.bundle.layout import EVENTS
 from podslice.render.ansi import echo
@@ -121,9 +122,12 @@ def answer_why(
         name=asked.pod.metadata.name, namespace=asked.pod.metadata.namespace or "default"
     )
     others = [read_reported(one.data) for one in listed]
-    certain = bool(provenance.state) and not provenance.assumptions
+    doubt = doubt_node(provenance.contradictions)
+    certain = bool(provenance.state) and not provenance.assumptions and doubt is None
     foreign = () if node is None else unknown_devices((asked,), node.view.devices)
-    diagnosis = diagnose(node, Asked(asked.pod, reported, others, certain and not foreign), fixes=fixes)
+    about = Asked(asked.pod, reported, others, certain and not foreign)
+    # What helps on another machine is no advice.
+    diagnosis = diagnose(node, about, fixes=fixes and doubt is None)
     document = diagnosis_document(reported, diagnosis, events, (*unknown, *foreign), provenance)
     if output in ("table", "wide"):
         echo(why_text(document, diagnosis, wide=output == "wide", width=prose_width()))

@@ -8,7 +8,8 @@ from podslice.advise.explain.table import fixes_text, to_text
 from podslice.advise.why.diagnosis import ENDED, RUNS, WAITING, Diagnosis
 from podslice.advise.why.documents import PodDiagnosis
 from podslice.advise.why.reported import PodEventLine
-from podslice.evidence.provenance import provenance_line
+from podslice.evidence.contradiction import doubt_node
+from podslice.evidence.provenance import contradiction_line, provenance_line
 from podslice.render.ansi import style
 from podslice.render.prose import wrap_lines
 from podslice.render.table import format_table
@@ -17,15 +18,21 @@ _MOST_EVENTS = 8
 
 
 def why_text(document: PodDiagnosis, diagnosis: Diagnosis, *, wide: bool, width: int | None) -> str:
-    """Return the answer. The first line is the cause; `wide` adds the whole explanation."""
+    """Return the answer. The first line is the cause, unless the node that is given is in doubt, which comes before it;
+    `wide` adds the whole explanation."""
     colour = {RUNS: "green", ENDED: None, WAITING: "yellow"}.get(diagnosis.code, "red")
     first = "\n".join([style(diagnosis.cause, fg=colour, bold=True), *diagnosis.evidence])
     parts = [wrap_lines(first, width)]
+    found = document.provenance.contradictions
+    if doubt_node(found) is not None:
+        doubts = "\n".join(style(contradiction_line(one), fg="yellow") for one in found)
+        parts.insert(0, wrap_lines(doubts, width))
     if diagnosis.advice:
         lines = [style("What to do:", bold=True), *(f"  {line}" for line in diagnosis.advice)]
         parts.append(wrap_lines("\n".join(lines), width))
     if diagnosis.now is not None and not diagnosis.now.trace.admitted:
-        parts.append(wrap_lines(fixes_text(diagnosis.now.fixes, wide=wide), width))
+        fixes = fixes_text(diagnosis.now.fixes, diagnosis.now.unsearched, wide=wide)
+        parts.append(wrap_lines(fixes, width))
     if document.events:
         parts.append(events_text(document.events if wide else document.events[-_MOST_EVENTS:]))
     parts.append(wrap_lines("\n".join(_rests_on(document)), width))
@@ -38,6 +45,9 @@ def why_text(document: PodDiagnosis, diagnosis: Diagnosis, *, wide: bool, width:
 def _rests_on(document: PodDiagnosis) -> Iterator[str]:
     yield style("It rests on:", bold=True)
     yield f"  {provenance_line(document.provenance)}"
+    found = document.provenance.contradictions
+    if doubt_node(found) is None:
+        yield from (f"  {contradiction_line(one)}" for one in found)
     for line in document.missing:
         yield f"  not known: {line}"
 

@@ -144,6 +144,8 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     qos_class: str = ""
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

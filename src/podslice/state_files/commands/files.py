@@ -28,6 +28,7 @@ from podslice.node.checkpoints.releases import FileKind, Release
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.state_files.consequence import NodeFacts
 from podslice.state_files.convert import Rewritten, convert
+from podslice.state_files.differences import differences
 from podslice.state_files.guards import repair_guards
 from podslice.state_files.promises import carry_promises, kubelet_promises, repair_promises
 from podslice.state_files.repair import RunningPods, repair_cpu
@@ -198,7 +199,10 @@ def repair_files(
         if file.kind in ("cpu", "memory"):
             make = repair_cpu if file.kind == "cpu" else repair_memory
             with _name_in_errors(file):
-                changes.append((file, make(file.data, target, facts, running)))
+                change = make(file.data, target, facts, running)
+            # A repair that changes the file says so, even where it drops nothing.
+            remarks = [*change.remarks, *differences(file.data, change.data)]
+            changes.append((file, change._replace(remarks=remarks)))
         elif file.kind == "guard":
             changes.append((file, repair_guards(file.data)))
     # Last: promises are checked against the CPUs that containers have after the repair of the CPU Manager's file.

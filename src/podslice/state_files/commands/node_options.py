@@ -20,6 +20,7 @@ from podslice.cli.node_option import (
 from podslice.cli.output import print_warnings, with_options
 from podslice.cli.provenance import assumptions
 from podslice.config.kubelet import KubeletConfig
+from podslice.evidence.contradiction import Contradiction
 from podslice.machine.model import Machine
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node_objects.described import DescribedNode
@@ -48,12 +49,28 @@ def state_node_options(command: F) -> F:
 
 
 class NodeOptions(NamedTuple):
-    """A node as the options describe it. `settled`: they give a configuration, and with it the managers' policies."""
+    """A node as the options describe it. `settled`: they give a configuration, and with it the managers' policies;
+    `measured`: the machine was read from a node's own system."""
 
     options: Mapping[str, Any]
     machine: Machine | None
     config: KubeletConfig | None
     settled: bool = True
+    measured: bool = False
+
+    def contradictions(self, files: list[StateFile]) -> tuple[Contradiction, ...]:
+        """Return where the files contradict the machine and the configuration; nothing without a machine."""
+        from podslice.cli.cross_check import read_contents
+        from podslice.evidence.state_check import StateFacts, check_memory_totals, check_state
+
+        if self.machine is None:
+            return ()
+        contents = read_contents({file.path.name: file.data for file in files})
+        config = KubeletConfig() if self.config is None else self.config
+        changed = self.options["config_path"] is None or bool(self.options["overrides"])
+        facts = StateFacts(contents, self.machine, self.measured, config, changed=changed)
+        # On the node's own machine `drift` among the findings says it.
+        return (*check_state(facts), *(() if self.measured else check_memory_totals(facts)))
 
     def reader(self, version: str, *, pod_level: bool) -> Release:
         """Return the kubelet that is to read the files; its gate is on when the flag or the configuration says so."""
@@ -125,17 +142,18 @@ def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> Nod
     if described is None and options["here"]:
         described = resolve_node(None, None, None)
     machine = described.machine if described else None
+    measured = described is not None and described.measured
     settled = options["config_path"] is not None or bool(options["overrides"])
     implied = dict(described.fields) if described else {}
     if not settled and (not implied or _reserves(options)):
         if described:
             print_warnings(tuple(f"assumed: {line}" for line in assumptions(described, configured=True)))
-        return NodeOptions(options, machine, None)
+        return NodeOptions(options, machine, None, measured=measured)
     if implied and not settled:
         implied["cpuManagerPolicy"] = cpu_policy(files) or implied.get("cpuManagerPolicy", "none")
     loaded = load_config(options["config_path"], options["overrides"], defaults=implied)
     print_warnings((*_warnings_about(described, loaded.config, options), *loaded.provenance, *loaded.warnings))
-    return NodeOptions(options, machine, loaded.config, settled)
+    return NodeOptions(options, machine, loaded.config, settled, measured)
 
 
 def _warnings_about(

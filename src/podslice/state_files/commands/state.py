@@ -16,6 +16,7 @@ from podslice.cli.node_option import find_known_pods, read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, write_bytes
 from podslice.cli.pods_option import read_pods
 from podslice.evidence.listed import ENDED
+from podslice.evidence.provenance import contradiction_line
 from podslice.host.state.statefile import replace_with_backups
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.releases import Release, release
@@ -201,6 +202,7 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
     reader = node.reader(version, pod_level=pod_level)
     print_warnings(node.warn_of_other_gate(files, reader))
     facts = node.facts(reader.minor)
+    found = node.contradictions(files)
     results = []
     for file in files:
         content, findings = verify_file(file.data, facts, cpus_beside(file, files))
@@ -212,14 +214,16 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
         results.append(_Verdict(file, content, findings, start))
     others = passed_over(other_entries(path, files))
     if output in ("table", "wide"):
+        for one in found:
+            echo(style(contradiction_line(one), fg="yellow"))
         for result in results:
             _print_verdict(result, wide=output == "wide")
         if others:
             echo(passed_over_text(others))
     else:
         not_checked = tuple(OtherFile(one.name, one.what) for one in others)
-        emit(StateVerificationList(tuple(map(_verification, results)), not_checked), output)
-    sys.exit(1 if any(result.bad for result in results) else 0)
+        emit(StateVerificationList(tuple(map(_verification, results)), not_checked, found), output)
+    sys.exit(1 if found or any(result.bad for result in results) else 0)
 
 
 def _fits_name(file: StateFile, content: Content) -> bool:
@@ -342,7 +346,8 @@ def repair(
     """Make consistent files from damaged ones. Without --write, only show what would be done.
 
     Where the checksum does not fit, an owner in the file may be wrong without anyone noticing: give the running pods
-    with their CPUs (crictl inspect shows them) to be sure.
+    with their CPUs (crictl inspect shows them) to be sure. Files that contradict a described machine are not written:
+    the machine may be the wrong one.
 
     \b
     Examples:
@@ -358,6 +363,14 @@ def repair(
     facts, target = node.facts(), node.reader(version, pod_level=pod_level)
     print_warnings(node.warn_of_other_gate(files, target))
     running = load_running_pods(pods) if pods else _agents_running(path)
+    found = node.contradictions(files)
+    print_warnings(tuple(map(str, found)))
+    if (write or out) and any(one.about == "machine" for one in found):
+        raise InputError(
+            "nothing is written, because the machine that you name may not be the one of these files",
+            source=str(path),
+            remedy="see the warnings; --here on the node, or its snapshot with --sysfs, is sure",
+        )
     changes = repair_files(files, target, facts, running)
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"

@@ -1,0 +1,65 @@
+"""Evidence about a node against the machine and the configuration that the options give for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.listed import pod_label
+from podslice.evidence.reported import check_reported
+from podslice.evidence.said import AGREEMENT, REMEDY
+from podslice.node_objects.described import DescribedNode
+
+if TYPE_CHECKING:
+    from podslice.api.pod.spec import Pod
+    from podslice.evidence.state_check import StateFacts
+    from podslice.node.checkpoints.content import Content
+    from podslice.node.decision import Decision
+    from podslice.node.node import Node
+
+
+def read_contents(files: Mapping[str, bytes]) -> dict[str, Content]:
+    """Read the state files that can be read; what is wrong with the others is said where they are used."""
+    from podslice.node.checkpoints.content import read_content
+    from podslice.values.go.gojson import CheckpointError
+
+    found = {}
+    for name, data in files.items():
+        try:
+            found[name] = read_content(data)
+        except CheckpointError:
+            continue
+    return found
+
+
+def labels_of(pods: Iterable[Pod]) -> dict[str, str]:
+    """Return the names of pods by UID."""
+    return {pod.metadata.uid: pod_label(pod) for pod in pods}
+
+
+def check_files(facts: StateFacts, elsewhere: Iterable[Pod]) -> tuple[Contradiction, ...]:
+    """Return where state files contradict the machine, the configuration or the list of pods."""
+    from podslice.evidence.pods_check import check_elsewhere
+    from podslice.evidence.state_check import check_state
+
+    if not facts.contents:
+        return ()
+    return (*check_state(facts), *check_elsewhere(facts.contents, elsewhere))
+
+
+def check_started(
+    node: Node, described: DescribedNode, facts: StateFacts, *, listed: Iterable[Pod], refused: Iterable[Decision]
+) -> Iterator[Contradiction]:
+    """Yield what contradicts a node after it has started. `listed` are the running pods of a list, `refused` those that
+    the node does not take; the Node object is compared only with a configuration that is given for it."""
+    from podslice.evidence.pods_check import check_owners
+
+    if described.reported is not None:
+        reserved = {} if facts.changed else node.view.reservation
+        yield from check_reported(described.reported, reserved)
+    for one in refused:
+        text = f"{one.namespace}/{one.name} runs, but this node refuses it with {one.reason}: {AGREEMENT}"
+        yield Contradiction("runs-but-refused", "pods", text, REMEDY, (one.uid,))
+    if facts.contents:
+        yield from check_owners(facts.contents, map(node.view.admission, listed))

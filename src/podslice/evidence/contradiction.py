@@ -1,0 +1,49 @@
+"""Facts about one node that cannot all be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+About = Literal["machine", "configuration", "state", "devices", "pods", "release"]
+Code = Literal[
+    "allocatable-differs",
+    "cpus-differ",
+    "devices-elsewhere",
+    "memory-differs",
+    "nodes-differ",
+    "owners-elsewhere",
+    "owners-misplaced",
+    "owners-missing",
+    "owners-resized",
+    "owners-scattered",
+    "refused-but-admitted",
+    "refused-otherwise",
+    "release-differs",
+    "reserved-owned",
+    "runs-but-refused",
+]
+
+
+class Contradiction(msgspec.Struct, frozen=True):
+    """Evidence that contradicts the machine, the configuration or other evidence. `code` is stable, `about` names what
+    is in doubt, `text` says what contradicts what, and `remedy` what would settle it. `pods` are the UIDs of the pods
+    that it is about."""
+
+    code: Code
+    about: About
+    text: str
+    remedy: str = ""
+    pods: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        end = "" if self.remedy.endswith("?") else "."
+        return f"{self.text}. {self.remedy}{end}" if self.remedy else f"{self.text}."
+
+
+def doubt_node(found: Iterable[Contradiction]) -> Contradiction | None:
+    """Return the first contradiction that leaves it open which machine or configuration the node has. What is computed
+    about the node's free CPUs and memory rests on it."""
+    return next((one for one in found if one.about in ("machine", "configuration")), None)
