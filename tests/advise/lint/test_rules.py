@@ -488,6 +488,24 @@ CASES = [
         "warning",
         node("pack:1 core:8 pu:2(indexes=pu)"),
     ),
+    Case(
+        "PS503",
+        pod(both("2", "1Gi"), init=(both("6", "1Gi"),)),
+        pod(both("2", "1Gi"), init=(both("1500m", "1Gi"),)),
+        "spec.initContainers[0].resources.requests[cpu]",
+        "init container i0 owns 6 CPUs, and the others own 2: 4 CPUs idle until the pod ends",
+        "warning",
+        node("pack:1 core:8 pu:2(indexes=pu)"),
+    ),
+    Case(
+        "PS503",
+        pod(both("2", "1Gi"), init=(both("1", "1Gi"),)),
+        pod(both("2", "1Gi"), init=(both("2", "1Gi"),)),
+        "spec.initContainers[0].resources.requests[cpu]",
+        "on the empty node no other takes all of them over: 1 CPU idle until the pod ends",
+        "info",
+        node("pack:1 core:8 pu:2(indexes=pu)", reserved_system_cpus="0"),
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ from podslice.advise.lint.subject import PodSubject
 from podslice.api.pod.memory_demand import container_memory, pod_memory
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.node.decision import Decision
+from podslice.node.idle_cpus import idle_cpus
 from podslice.node.node import with_default_uid
 from podslice.node.view import NodeView
 from podslice.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
@@ -64,6 +65,32 @@ def _takes_all(subject: PodSubject) -> Iterator[Problem]:
             "spec",
             f"the pod takes all {before} CPUs that can be exclusive; every other pod {rest}",
             "leave some CPUs to the shared pool, or keep other pods off this node",
+        )
+
+
+def _idle_after_init(subject: PodSubject) -> Iterator[Problem]:
+    containers = subject.admission.containers
+    if subject.node is None or subject.node.view is None or not any(one.plain_init for one in containers):
+        return
+    node = subject.node.new_node()
+    try:
+        decision = node.admit(subject.written)
+    except UpstreamDefectError:
+        return
+    if not decision.admitted:
+        return
+    paths = {one.name: place.path for place, one in zip(subject.places, containers, strict=True)}
+    inits = {one.name: one.exclusive_cpus for one in containers if one.plain_init}
+    others = sum(one.exclusive_cpus for one in containers if not one.plain_init)
+    for idle in idle_cpus(node.view):
+        got, left = inits[idle.container], count_cpus(idle.cpus.bit_count())
+        more = got > others
+        why = f"the others own {others}" if more else "on the empty node no other takes all of them over"
+        yield Problem(
+            f"{paths[idle.container]}.resources.requests[cpu]",
+            f"init container {idle.container} owns {count_cpus(got)}, and {why}: {left} idle until the pod ends",
+            "ask for a fraction there, such as 900m: the init container then runs in the shared pool",
+            WARNING if more else INFO,
         )
 
 
@@ -168,5 +195,18 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "CPUs, where system daemons run as well.",
         _takes_all,
         MACHINE,
+    ),
+    Rule(
+        "PS503",
+        "idle-after-init",
+        WARNING,
+        "CPUs stay with an init container that has ended",
+        "An init container with whole CPUs owns them. Containers after it take them over as far as they own CPUs "
+        "themselves and the picker chooses these; the rest is idle until the pod ends, under every profile "
+        "(kubernetes/kubernetes#112228). A warning where the init container has more CPUs than all others together, an "
+        "information where it happens on the empty node.",
+        _idle_after_init,
+        MACHINE,
+        others=(INFO,),
     ),
 )
