@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from podslice.node.checkpoints.names import DEVICE_DIRECTORY
 from podslice.values.golang import quote
 
 _KNOWN: Mapping[str, str] = {
@@ -23,7 +24,7 @@ _KNOWN: Mapping[str, str] = {
     "pki": "certificates",
     "plugins": "folders of drivers",
     "plugins_registry": "sockets of drivers",
-    "device-plugins": "sockets of device plugins",
+    DEVICE_DIRECTORY: "sockets of device plugins",
     "pod-resources": "a socket of the kubelet",
     "checkpoints": "checkpoints of containers",
     "seccomp": "seccomp profiles",
