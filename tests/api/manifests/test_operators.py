@@ -296,6 +296,15 @@ def test_fields_of_an_operators_own_containers() -> None:
     assert [field.path for field in one.unknown_fields] == ["spec.containers[0].resources.limit"]
 
 
+@pytest.mark.parametrize("version", ["v1", None])
+def test_kinds_without_a_group(version: str | None) -> None:
+    """Older OpenShift writes v1, and some authors nothing: a template counts, and without one nothing is said."""
+    config = {**thing("", "DeploymentConfig", spec={"replicas": 3, "template": TEMPLATE}), "apiVersion": version}
+    service = {**thing("", "Service", spec={"ports": []}), "apiVersion": version}
+    found = read(config, service, strict=True)
+    assert ([one.replicas for one in found.pods], found.notes) == ([3], ())
+
+
 def test_placeholders_in_metadata() -> None:
     """An object that is itself a template names its pods by placeholders, which somebody fills in."""
     meta = {"name": "${NAME}", "labels": {"app": "{{.Name}}"}}

@@ -54,7 +54,9 @@ MAKERS: Mapping[tuple[str, str], Maker] = {
 
 def find_custom_pods(found: ManifestObject, others: Others, depth: int = 0) -> Iterator[FoundPod | PassedOver]:
     """Yield the pods of an object of another group, or the object itself where it has none that can be read."""
-    if has_no_pods(found):
+    # Older OpenShift has its kinds in v1 too, and a version may be forgotten: a template counts, its lack says nothing.
+    is_core = not found.group
+    if has_no_pods(found) and not is_core:
         return
     maker = MAKERS.get((found.group, found.kind))
     try:
@@ -62,7 +64,7 @@ def find_custom_pods(found: ManifestObject, others: Others, depth: int = 0) -> I
     except InputError as error:
         yield PassedOver(found, str(error))
         return
-    if not pods and maker is None and not found.kind.endswith(SETTINGS):
+    if not pods and maker is None and not is_core and not found.kind.endswith(SETTINGS):
         yield PassedOver(found, NO_TEMPLATE)
     named = iter(name_roles(one for one in pods if isinstance(one, FoundPod) and one.object is found))
     for one in pods:
