@@ -63,7 +63,7 @@ def test_running_pods_are_read_the_same_way(file: str) -> None:
     """Also those that run already, of which --replicas counts all."""
     answer = podslice("admit", "examples/small.yaml", *NODE, "--pods", file, "--replicas")
     assert f"warning: {file}: {LINE}" in answer.stderr
-    assert "train-3 runs, but this node refuses it" in answer.stderr
+    assert "train-3 runs, but this node refuses it" in answer.stdout + answer.stderr
 
 
 def test_many_workloads_are_one_line(file: str) -> None:
