@@ -119,3 +119,21 @@ def write(path: Path, **which: bool) -> Path:
     """Write the bundle of the node as an archive."""
     path.write_bytes(parts(**which).archive(Manifest(node=NAME, captured="2026-11-27T10:00:00Z", by="a test")))
     return path
+
+
+def sysfs_of(text: str) -> dict[str, bytes]:
+    """The files of sysfs of a machine."""
+    files = {"proc/cpuinfo": b"model name : Test CPU\nflags : fpu lm\n", "sys/devices/system/cpu/online": b"0-15\n"}
+    for node in parse_machine(text).nodes:
+        files[f"sys/devices/system/node/node{node.id}/meminfo"] = f"Node {node.id} MemTotal: {32 << 20} kB\n".encode()
+        files[f"sys/devices/system/node/node{node.id}/cpulist"] = b""
+        cpus = sum(1 << cpu for core in node.cores for cpu in core.threads)
+        files[f"sys/devices/system/node/node{node.id}/cpumap"] = f"{cpus:x}\n".encode()
+        for number, core in enumerate(node.cores):
+            for cpu in core.threads:
+                base = f"sys/devices/system/cpu/cpu{cpu}/topology"
+                files[f"{base}/core_id"] = f"{number}\n".encode()
+                files[f"{base}/physical_package_id"] = f"{core.socket}\n".encode()
+                files[f"{base}/core_cpus"] = f"{sum(1 << one for one in core.threads):x}\n".encode()
+                files[f"sys/devices/system/node/node{node.id}/cpu{cpu}/online"] = b"1\n"
+    return files

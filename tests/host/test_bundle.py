@@ -326,6 +326,7 @@ def test_devices_of_a_bundle_count(tmp_path: Path, big: Path) -> None:
     answer = run("admit", big, "--node", path, "--no-predicates", "-o", "json")
     assert answer.returncode in (0, 1), answer.stderr
     assert "not known: the NUMA nodes of 1 of 2 nvidia.com/gpu (--devices names them)" in answer.stderr
+    assert json.loads(answer.stdout)["provenance"]["assumptions"] == []
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     devices = open_bundle(path, scratch).devices

@@ -208,28 +208,8 @@ def log_of(data: bytes) -> bytes:
 def node_archive() -> bytes:
     """What the script sends: a machine, and the state files of the node."""
     made = bundles.parts(machine=False, api=False)
-    made.files |= sysfs_of(bundles.MACHINE_TEXT)
+    made.files |= bundles.sysfs_of(bundles.MACHINE_TEXT)
     return made.archive(Manifest(node=NAME, by="capture.sh"))
-
-
-def sysfs_of(text: str) -> dict[str, bytes]:
-    """The files of sysfs of a machine."""
-    from podslice.host.machine_files import parse_machine
-
-    files = {"proc/cpuinfo": b"model name : Test CPU\nflags : fpu lm\n", "sys/devices/system/cpu/online": b"0-15\n"}
-    for node in parse_machine(text).nodes:
-        files[f"sys/devices/system/node/node{node.id}/meminfo"] = f"Node {node.id} MemTotal: {32 << 20} kB\n".encode()
-        files[f"sys/devices/system/node/node{node.id}/cpulist"] = b""
-        cpus = sum(1 << cpu for core in node.cores for cpu in core.threads)
-        files[f"sys/devices/system/node/node{node.id}/cpumap"] = f"{cpus:x}\n".encode()
-        for number, core in enumerate(node.cores):
-            for cpu in core.threads:
-                base = f"sys/devices/system/cpu/cpu{cpu}/topology"
-                files[f"{base}/core_id"] = f"{number}\n".encode()
-                files[f"{base}/physical_package_id"] = f"{core.socket}\n".encode()
-                files[f"{base}/core_cpus"] = f"{sum(1 << one for one in core.threads):x}\n".encode()
-                files[f"sys/devices/system/node/node{node.id}/cpu{cpu}/online"] = b"1\n"
-    return files
 
 
 @pytest.mark.usefixtures("quick")
@@ -268,7 +248,7 @@ def test_command_of_the_pod_runs(tmp_path: Path) -> None:
     pod = new_pod(CapturePlan(NAME, "busybox"))
     (container,) = pod["spec"]["containers"]
     root = tmp_path / "host"
-    for name, data in sysfs_of(bundles.MACHINE_TEXT).items():
+    for name, data in bundles.sysfs_of(bundles.MACHINE_TEXT).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     environment = {one["name"]: one["value"] for one in container["env"]} | {"PODSLICE_ROOT": str(root)}

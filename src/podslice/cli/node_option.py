@@ -204,6 +204,8 @@ def start_node(
     """Start the node that the options describe, with its running pods. Pods `asked` about that are bound to a node say
     which of the listed pods run there. Raises `InputError`, with what is assumed of the machine in its notes."""
     described = resolve_node(machine, sysfs, source)
+    if devices_path is not None:
+        described = described.without_devices()
     chosen = described.machine
     loaded, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=described.fields)
     config = loaded.config

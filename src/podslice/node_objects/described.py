@@ -18,6 +18,8 @@ from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
 HUGE_PAGES = "hugepages-"
+DEVICES_OF = "devices of "
+"""How a line about devices begins."""
 SYSTEM_MEMORY = 100 << 20
 """Bytes that a kubelet keeps by its default `evictionHard`."""
 
@@ -34,6 +36,16 @@ class DescribedNode(NamedTuple):
     settled: tuple[str, ...] = ()
     measured: bool = False
     reported: ReportedNode | None = None
+
+    @property
+    def assumed_of_devices(self) -> tuple[str, ...]:
+        """The lines about devices."""
+        return tuple(line for line in self.assumed if line.startswith(DEVICES_OF))
+
+    def without_devices(self) -> DescribedNode:
+        """Return the node without its devices and what is assumed of them, for a user who names the devices."""
+        kept = tuple(line for line in self.assumed if line not in self.assumed_of_devices)
+        return self._replace(devices=None, assumed=kept)
 
 
 class Zone(NamedTuple):

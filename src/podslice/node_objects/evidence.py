@@ -109,7 +109,7 @@ def _with_amounts(node: DescribedNode, amounts: NodeEvidence | None, devices: De
         if len(machine.nodes) > 1:
             assumed.append("huge pages are the same on every NUMA node, because a Node has only their sum")
     if devices is None and amounts.node.devices:
-        assumed += [line for line in amounts.node.assumed if line.startswith("devices of ")]
+        assumed += amounts.node.assumed_of_devices
     return DescribedNode(
         machine,
         amounts.node.fields,

@@ -8,6 +8,7 @@ from typing import Any
 from podslice.evidence.reported import ReportedNode
 from podslice.machine.devices import DeviceInventory, inventory_from_data, is_extended_resource_name
 from podslice.node_objects.described import (
+    DEVICES_OF,
     HUGE_PAGES,
     SYSTEM_MEMORY,
     DescribedNode,
@@ -51,7 +52,7 @@ def from_node(data: Mapping[Any, Any]) -> DescribedNode:
     named = ", ".join(resource.resource for resource in devices.resources)
     assumed = [numa_line, threads_line]
     assumed += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
-    assumed += [f"devices of {named} near no NUMA node"] if named else []
+    assumed += [f"{DEVICES_OF}{named} near no NUMA node"] if named else []
     reported = ReportedNode(_amounts(capacity), _amounts(allocatable), str(info.get("kubeletVersion") or ""))
     return DescribedNode(
         machine,

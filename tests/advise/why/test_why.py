@@ -12,6 +12,7 @@ from podslice.advise.why.diagnosis import CODES
 from podslice.advise.why.reported import read_events, read_reported
 from podslice.host.bundle.layout import EVENTS, MACHINE, NODE, PODS, Manifest, Missing
 from podslice.host.bundle.redact import redact_pod
+from podslice.node.devices.checkpoint import PodDevicesEntry, encode
 from tests.host import bundles
 from tests.host.bundles import Json
 from tests.read_documents import read_document
@@ -102,15 +103,46 @@ def test_check_that_is_not_repeated(tmp_path: Path, reason: str) -> None:
 
 def test_device_that_the_node_is_not_known_to_have(tmp_path: Path) -> None:
     """An admission without the device says nothing, and no advice rests on it."""
-    wants = {**bundles.REFUSED, "spec": bundles.pod("big", 2)["spec"]}
-    for amounts in wants["spec"]["containers"][0]["resources"].values():
-        amounts["nvidia.com/gpu"] = "1"
+    wants = with_gpus({**bundles.REFUSED, "spec": bundles.pod("big", 2)["spec"]}, 1)
     found = ask(write(tmp_path / "g.tar.gz", *bundles.RUNNING, wants), "big")
     assert found["code"] == "unexplained"
     assert found["advice"] == [
         "Look on the node: kubectl podslice why --capture, or podslice capture there; what is not known stands below."
     ]
     assert any(line.startswith("nvidia.com/gpu, which shop/big asks for, is no device") for line in found["missing"])
+
+
+def with_gpus(pod: Json, count: int) -> Json:
+    """The pod with GPUs in its container."""
+    for amounts in pod["spec"]["containers"][0]["resources"].values():
+        amounts["nvidia.com/gpu"] = str(count)
+    return pod
+
+
+def test_gpu_on_the_other_numa_node(tmp_path: Path) -> None:
+    """Four GPUs by PCI, the two of NUMA 1 held by the state file: the pod's CPUs fit where no GPU is free."""
+    made = bundles.parts(machine=False)
+    made.files |= bundles.sysfs_of(bundles.MACHINE_TEXT)
+    for number, numa in enumerate((0, 0, 1, 1)):
+        folder = f"sys/bus/pci/devices/0000:{number:02x}:00.0"
+        made.files |= {f"{folder}/class": b"0x030200\n", f"{folder}/vendor": b"0x10de\n"}
+        made.files[f"{folder}/numa_node"] = f"{numa}\n".encode()
+    status = bundles.NODE_OBJECT["status"]
+    amounts = {name: {**status[name], "nvidia.com/gpu": "4"} for name in ("capacity", "allocatable")}
+    made.put(NODE, {**bundles.NODE_OBJECT, "status": {**status, **amounts}})
+    held = PodDevicesEntry("uid-web", "main", "nvidia.com/gpu", {1: ["c", "d"]}, None)
+    made.files["kubelet/device-plugins/kubelet_internal_checkpoint"] = encode(
+        [held], {"nvidia.com/gpu": ["a", "b", "c", "d"]}
+    )
+    refused = with_gpus({**bundles.REFUSED, "spec": bundles.pod("big", 4)["spec"]}, 1)
+    pods = [bundles.pod("db", 3), with_gpus(bundles.pod("web", 4), 2), refused]
+    made.put(PODS, {"apiVersion": "v1", "kind": "List", "items": list(map(redact_pod, pods))})
+    path = tmp_path / "gpu.tar.gz"
+    path.write_bytes(made.archive(Manifest()))
+    found = ask(path, "big", "--no-fixes")
+    assert found["code"] == "refused"
+    assert "(NUMA 0: cpu needs 4, 3 free; NUMA 1: nvidia.com/gpu needs 1, 0 free)" in found["cause"]
+    assert found["provenance"]["assumptions"] == []
 
 
 def test_pod_that_ended_since(tmp_path: Path) -> None:
