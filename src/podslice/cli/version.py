@@ -11,6 +11,7 @@ from podslice.cli.output import OUTPUT, emit
 from podslice.render.ansi import echo
 from podslice.version import running_version
 
+# The patch release whose source the profile was compared with, which need not be the newest of 1.36.
 KUBERNETES = "1.36.2"
 
 

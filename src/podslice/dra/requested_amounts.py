@@ -11,6 +11,7 @@ from podslice.dra.names import DRIVER, capacity_resource
 from podslice.dra.objects import DeviceClaim, DeviceSubRequest
 from podslice.values.quantity import ZERO, Quantity
 
+# Prefixes, since huge pages have a resource for each size.
 _NATIVE = ("cpu", "memory", HUGEPAGES_PREFIX)
 
 
@@ -30,6 +31,7 @@ def requested_amounts(devices: DeviceClaim) -> ResourceList:
 def _form_amounts(form: DeviceSubRequest) -> ResourceList:
     found: ResourceList = {}
     for name, amount in form.capacity.requests.items():
+        # A name without a domain belongs to the driver of the device.
         domain, _, short = name.rpartition("/")
         resource = capacity_resource(short)
         if domain in ("", DRIVER) and resource.startswith(_NATIVE):

@@ -26,11 +26,14 @@ def run(case: dict[str, Any], quirks: Quirks, release: Release = DEFAULT) -> dic
     topology = CPUTopology(msgspec.convert(case["machine"], Machine))
     gates = FeatureGates.from_overrides(case.get("featureGates") or {}, release=release)
     try:
+        # An empty map of Go is null in JSON, so null is the same as absent.
         options = parse_cpu_policy_options(case.get("options") or {}, gates, release)
     except OptionError as error:
+        # The kubelet goes over a map of options, whose order is random, so with several errors any may be the first.
         return result | failure(str(error), list(map(str, option_errors(case.get("options") or {}, gates, release))))
     try:
         pick = Picker(topology, options, quirks, release).take(parse_bits(case["available"]), case["n"])
+        # In the form of the kubelet's cpuset.String: results are compared as text.
         result["cpus"] = format_bits(pick.cpus)
     except AdmissionError as error:
         result["error"] = error.message

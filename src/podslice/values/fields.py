@@ -13,6 +13,7 @@ def known_fields(kind: type, path: str) -> list[str]:
     """Return the names of the fields of the object at `path` in a value of type `kind`; none where it may have any."""
     kinds: list[inspect.Type] = [inspect.type_info(kind)]
     for step in _STEP.finditer(path):
+        # Every alternative of a union is followed: which of them a document means is not known before it is decoded.
         kinds = [below for one in kinds for below in _element_types(one, step[2])]
     return [field.encode_name for one in kinds for each in _structs(one) for field in each.fields]
 
@@ -25,6 +26,7 @@ def _element_types(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
     if name is None and isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
         return [kind.item_type]
     if isinstance(kind, inspect.DictType):
+        # Keys of a mapping are free, so each name has the same type below it.
         return [kind.value_type]
     if isinstance(kind, inspect.StructType):
         return [field.type for field in kind.fields if field.encode_name == name]

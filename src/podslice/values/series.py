@@ -13,6 +13,7 @@ import msgspec
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
+# Series are the keys of every counter, so their hash is computed once.
 class Series(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """A time series. `labels` are sorted by name; the function `series` makes one."""
 

@@ -25,6 +25,7 @@ class Locator:
         place, path = FieldPlace(document), finding.path
         if places is not None:
             place, path = places.find(finding.path)
+        # Files that are no YAML have lines and no columns; their reader has noted the line already.
         line, column = (place.line, 1) if place.line else self._find(place.below(path))
         return msgspec.structs.replace(finding, source=self.source, document=place.document, line=line, column=column)
 
@@ -33,5 +34,6 @@ class Locator:
             self._positions = Positions(self._text)
         if not place.text:
             return self._positions.find(place.document, place.path)
+        # A kubelet's configuration in a ConfigMap is YAML inside a YAML string: a position in each, put together.
         inside = Positions(place.text).find(place.inner, place.within)
         return self._positions.find_inside(place.document, place.path, inside)

@@ -84,6 +84,7 @@ def _content(claim: PreparedClaim, held: Iterable[Pinning]) -> dict[str, object]
     devices = [
         {
             "name": f"{claim.uid}-{index}",
+            # Only the variable's name is read back; its value is for people and programs in the container.
             "containerEdits": {"env": [f"{variable(claim.uid, index)}=cpus={one.cpu_list};mems={one.mem_list}"]},
         }
         for index, one in enumerate(held)

@@ -43,12 +43,15 @@ class ClaimFiles:
         """Return the claims by UID, oldest first, and a line about every file that cannot be read. Raises `OSError`."""
         claims: dict[str, PreparedClaim] = {}
         problems = []
+        # By time, which is the order of preparing: a start restores the claims in it.
         paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         for path in paths:
             try:
+                # Only this agent writes these files; a damaged one must not exhaust its memory.
                 if path.stat().st_size > _LARGEST:
                     raise ValueError("is too large")
                 claim = msgspec.json.decode(path.read_bytes(), type=PreparedClaim)
+                # A file that was copied would make a second holder of the same CPUs.
                 if claim.uid != path.stem or not is_uid(claim.uid):
                     raise ValueError(f"is about claim {claim.uid[:80]}")
                 claims[claim.uid] = claim

@@ -65,6 +65,7 @@ class ClaimLedger:
         claims, problems = self._files.load()
         for problem in problems:
             self._reporter.trouble("claims", problem)
+        # The node may start more than once in one process, so what an earlier start found is dropped.
         self.claims.clear()
         self._short.clear()
         for claim in claims.values():
@@ -98,11 +99,13 @@ class ClaimLedger:
             raise ClaimError(f"claim {claim} has a UID that is none")
         known = self.claims.get(claim.uid)
         if known is not None and known.devices == claim.devices:
+            # The kubelet may repeat any call, and containers may run on these very CPUs by then.
             return self._prepare_again(known, claim)
         if known is not None:
             # The same UID with other devices: the old CPUs must be free of containers before they are given away.
             self._check_unused(known, f"claim {claim} is allocated anew while")
             self.unprepare(claim.uid)
+        # The order is the promise of this module: record, state, CDI file, answer.
         self._check_room(claim)
         self._keep(claim)
         try:
@@ -119,6 +122,7 @@ class ClaimLedger:
     def _prepare_again(self, known: PreparedClaim, claim: PreparedClaim) -> PreparedClaim:
         """Prepare a known claim again: another pod may use it by now."""
         try:
+            # Nothing is held anew: the CPUs are the claim's, and only the pod that may use them is another one.
             if claim.pods and claim.pods != known.pods:
                 self._files.keep(claim)
                 self._put(claim)
@@ -130,6 +134,8 @@ class ClaimLedger:
 
     def _check_room(self, claim: PreparedClaim) -> None:
         policy = self._admitting.policy.claims
+        # A policy without claims stays so until it is changed; safe mode passes. Only the first goes into the claim's
+        # status.
         if self._admitting.store is not None and policy is None:
             raise ImpossibleClaimError("NotOffered", f"claim {claim}: the policy of this node has nothing for claims")
         if self._admitting.store is None or policy is None:
@@ -145,6 +151,7 @@ class ClaimLedger:
 
     def _hold(self, claim: PreparedClaim) -> None:
         pod = claim.holder_pod()
+        # A claim of memory alone holds no CPUs, so the state has no pod for it.
         if pod is None:
             return
         before = self._shared_pool()
@@ -239,6 +246,7 @@ class ClaimLedger:
     def _pass_on(self, claim: PreparedClaim, pod: str) -> bool:
         """Give a claim to the next pod that may use it, which the kubelet does not report for a claim that it keeps
         prepared. Return whether the pod may use it."""
+        # Two pods at once would share CPUs that each takes for its own.
         if self.in_use(claim.uid) or pod not in self._users(claim.uid):
             return False
         self._attempt(f"claim {claim}", partial(self._prepare_again, claim, replace(claim, pods=(pod,))))
@@ -263,6 +271,7 @@ class ClaimLedger:
     def limits(self, pod: Pod | None, container: str, devices: Iterable[ClaimedDevice]) -> ClaimedLimits | None:
         """Return the limits that a container gets with these devices; none where the kubelet adds them itself, None
         while its version is not known."""
+        # Adding on top of a kubelet that adds would double the limit, so an unknown version adds nothing.
         if self.kubelet_adds is not False:
             return NOTHING if self.kubelet_adds else None
         known = [(self.claim_of(one.claim), one.index) for one in devices]
@@ -291,6 +300,7 @@ class ClaimLedger:
         self._cdi.write(claim, self.device_pinnings(claim))
 
     def _remove_files(self, uid: str) -> None:
+        # The reverse order of preparing here too: a CDI file must never outlive its record.
         def both() -> None:
             self._cdi.remove(uid)
             self._files.drop(uid)

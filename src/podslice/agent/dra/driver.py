@@ -58,6 +58,7 @@ def numa_order(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[int, 
     if order == "numaNode":
         return ()
     free = {numa: (cpus & claimable & view.shared).bit_count() for numa, cpus in view.topology.numa_nodes.items()}
+    # Full NUMA nodes come last in both orders: nothing fits there. The id breaks ties, so that slices stay the same.
     sign = 1 if order == "leastFree" else -1
     return tuple(sorted(free, key=lambda numa: (not free[numa], sign * free[numa], numa)))
 
@@ -145,6 +146,7 @@ class Driver:
         node = self._owner.node
         if node is None:
             return None
+        # The publisher and the health service ask every second, and building slices goes over all CPUs.
         known, classes, order = self._offer, node.view.cpu_classes, self.settings.order
         first = () if classes is None else numa_order(node.view, classes.claimable, order)
         if known is None or (known.node, known.rules, known.first) != (node, node.rules, first):
@@ -158,6 +160,8 @@ class Driver:
         return None if offer is None else offer.slices
 
     def _own_devices(self) -> NodeDevices:
+        # In safe mode, too: a claim that was allocated before must be recognised, so that the refusal can say the
+        # reason.
         numa_nodes = [numa.id for numa in self._owner.machine.nodes]
         node = self._owner.node
         classes = None if node is None else node.view.cpu_classes
@@ -169,6 +173,7 @@ class Driver:
         offer, pool = self._current_offer(), pool_name(self._node)
         if offer is None:
             problem = self._owner.safe_mode or "the runtime has not reported what runs yet"
+            # Unhealthy, and still listed: a device that is not repeated has unknown health, which hides the problem.
             for numa in self._owner.machine.nodes:
                 yield pool, device_name(numa_part(numa.id)), problem
             return
@@ -197,6 +202,7 @@ class Driver:
                 self.service.look()
 
     def _on_registered(self) -> None:
+        # A kubelet that starts deletes the slices of all drivers.
         self.publisher.look()
         self._new_kubelet.set()
 
@@ -226,10 +232,12 @@ class Driver:
         """Unprepare claims that the kubelet has not prepared and no container has used for ten minutes; none where the
         kubelet's checkpoint cannot be read."""
         known = read_kubelet_claims(Path(self.settings.kubelet_state))
+        # The checkpoint and the ledger are read at different moments, so a claim may be in one only for a while.
         stale = set() if known is None else {uid for uid in self.ledger.claims if uid not in known}
         # A container may run on after its claim was deleted by force, and still uses the CPUs.
         stale -= {uid for uid in stale if self.ledger.in_use(uid)}
         now = self._now()
+        # Rebuilt each time, so a claim that the kubelet knows again starts from zero.
         self._unknown_since = {uid: self._unknown_since.get(uid, now) for uid in stale}
         for uid, since in list(self._unknown_since.items()):
             if now - since >= STALE_SECONDS:

@@ -96,6 +96,7 @@ class Publisher:
 
         async def watch(version: str) -> AsyncIterator[SliceChange]:
             await self._look_for_another_server()
+            # A generator that is left to the garbage collector would keep its connection open.
             async with contextlib.aclosing(self._api.watch_slices(self._node, DRIVER, version)) as changes:
                 async for change in changes:
                     yield change
@@ -108,6 +109,7 @@ class Publisher:
             await self._probe()
         found, version = await self._api.list_slices(self._node, DRIVER)
         self._slices = {one["metadata"]["name"]: one for one in found}
+        # Another server may answer from now on, which may keep the fields.
         self._unserved = None
         self._listed.set()
         self.look()
@@ -134,6 +136,7 @@ class Publisher:
             self._fail(f"what form of accounting the API server knows cannot be read (dra.accounting): {error}")
             self._unanswered.set()
             return
+        # Read, whatever the answer is: a schema without the field is an answer, and is not asked for again.
         self._unanswered.clear()
         if not self._field:
             self._fail(
@@ -150,6 +153,7 @@ class Publisher:
                 back_off.reset()
 
     def _take(self, change: SliceChange) -> None:
+        # Bookmarks have a version and no name.
         name = change.slice.get("metadata", {}).get("name", "")
         if not name:
             return
@@ -167,6 +171,7 @@ class Publisher:
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Write the slices that differ, for ever; waits grow after failures."""
+        # The first list also finds out which form of accounting the server knows; slices written before would lack it.
         back_off = back_off or BackOff(1.0, 60.0)
         await self._listed.wait()
         while True:
@@ -177,6 +182,7 @@ class Publisher:
             if self._last is not None and wanted == self._last:
                 # Nothing of ours has changed, so a foreign change woke us; more of them may follow.
                 await self._sleep(SETTLE_SECONDS)
+            # Before the writes, so that a change which arrives during them makes another round.
             self._due.clear()
             try:
                 await self.publish(wanted)
@@ -213,7 +219,10 @@ class Publisher:
         plan = plan_writes(wanted, found, name, lambda index, spec: self._is_stored(index, wanted[index], spec))
         if not plan:
             return
+        # The Node owns the slices, so they go with it. Its UID is read once, as the agent's pod goes with the Node,
+        # too.
         self._uid = self._uid or await self._api.node_uid(self._node)
+        # Deletes come first, so that the pool never has more slices of a generation than it announces.
         for one in plan.deletes:
             await self._api.delete_slice(one)
             self._slices.pop(one["metadata"]["name"], None)
@@ -228,6 +237,7 @@ class Publisher:
             if index is not None:
                 self._stored[index] = wanted[index], _plain(one["spec"])
                 dropped |= _missing(_plain(wanted[index]), _plain(one["spec"]), "")
+        # A round that wrote nothing has learned nothing about the server's fields.
         if replaced or created:
             self._say_dropped(tuple(sorted(dropped)))
 
@@ -235,6 +245,7 @@ class Publisher:
         """Whether the server has our spec, or what it stored when we wrote that."""
         if _plain(spec) == _plain(wanted):
             return True
+        # Servers fill in defaults and drop fields; comparing with what we sent would write such a slice for ever.
         sent, stored = self._stored.get(index, ({}, {}))
         return sent == wanted and stored == _plain(spec)
 
@@ -245,6 +256,7 @@ class Publisher:
 
     def _whole(self, one: Json) -> Json:
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._uid, "controller": True}
+        # With its version the server refuses a write over a newer object; managedFields are the server's own.
         kept = ("name", "generateName", "uid", "resourceVersion")
         metadata = {key: value for key, value in one["metadata"].items() if key in kept} | {"ownerReferences": [owner]}
         return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": one["spec"]}
@@ -252,6 +264,7 @@ class Publisher:
 
 def _version(one: Json) -> int:
     text = str(one.get("metadata", {}).get("resourceVersion", ""))
+    # Until release 1.35 the API promised no order of versions; those of etcd have always counted up.
     return int(text) if text.isdecimal() else 0
 
 

@@ -41,6 +41,7 @@ def read_kubelet_claims(path: Path) -> dict[str, frozenset[str]] | None:
         if path.stat().st_size > _LARGEST_CHECKPOINT:
             return None
         file = msgspec.json.decode(path.read_bytes(), type=_CheckpointFile)
+        # JSON in JSON: the kubelet stores its data as a string beside the checksum of that string.
         data = msgspec.json.decode(file.data, type=_ClaimList)
     except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
@@ -74,6 +75,7 @@ class Reservations:
     def find_pods(self, claim: str) -> frozenset[str]:
         """Return the UIDs of the pods that may use the claim of this UID, by the kubelet's checkpoint; where that
         cannot be read, by the last read of the claim, which is then read again for the runtime's next try."""
+        # The runtime waits for the answer, so the API server is not asked here: its answer serves the next try.
         known = read_kubelet_claims(self._checkpoint)
         if known is not None:
             return known.get(claim, frozenset())
@@ -91,6 +93,7 @@ class Reservations:
             await self._sleep(LOOK_SECONDS)
 
     async def _read(self, uid: str) -> None:
+        # Reservations of claims that were given back in the meantime are dropped.
         self._reserved = {one: pods for one, pods in self._reserved.items() if one in self._claims}
         known = self._claims.get(uid)
         if known is None:
@@ -100,5 +103,6 @@ class Reservations:
         except ApiError as error:
             self._trouble("claims", f"claim {known} cannot be read: {error}")
             return
+        # A claim of the same name and another UID has its own pods.
         found = claim is not None and claim.metadata.uid == uid
         self._reserved[uid] = reserved_pods(claim) if found and claim is not None else frozenset()

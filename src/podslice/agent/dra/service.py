@@ -95,6 +95,7 @@ class DRAService:
         watch = grpc.unary_stream_rpc_method_handler(
             self.watch, request_deserializer=api.NodeWatchResourcesRequest.FromString, response_serializer=_bytes
         )
+        # The services listen before the registration socket exists: the kubelet watches its folder and calls at once.
         await self._serve(endpoint, services | {HEALTH: {"NodeWatchResources": watch}})
         self._endpoint = str(endpoint)
         calls = {"GetInfo": _unary(self._info, api.InfoRequest),
@@ -104,12 +105,14 @@ class DRAService:
     async def _serve(self, path: Path, services: dict[str, dict[str, Any]]) -> None:
         file = SocketFile(path)
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        # A killed agent leaves its socket file behind, and binding to an existing one fails.
         file.clear()
         server = create_local_server()
         server.add_generic_rpc_handlers(
             tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
         )
         with owner_only():
+            # The mode of the file is set by the umask while it is bound; a chmod afterwards would leave a gap.
             server.add_insecure_port(f"unix://{path}")
         await server.start()
         file.bound()
@@ -117,6 +120,7 @@ class DRAService:
 
     async def close(self) -> None:
         """Stop serving, the registration first; calls in flight may end."""
+        # Registration was served last and is removed first, so that the kubelet does not call sockets that are going.
         for file, server in reversed(self._servers):
             file.remove()
             with contextlib.suppress(Exception):
@@ -142,6 +146,7 @@ class DRAService:
     async def prepare(self, request: api.NodePrepareResourcesRequest, context: Any) -> api.NodePrepareResourcesResponse:
         """Prepare the claims of a request, at once. The answer must have every claim of the request."""
         asked = list(request.claims)[:_MOST]
+        # The kubelet takes a claim without an answer for an error of the whole call, so errors are answers, too.
         answers = await asyncio.gather(*(self._prepare(one) for one in asked))
         return api.NodePrepareResourcesResponse(claims={one.uid: got for one, got in zip(asked, answers, strict=True)})
 
@@ -173,11 +178,13 @@ class DRAService:
         try:
             claim = await self._claims.read_claim(asked.namespace, asked.name)
         except ApiError as error:
+            # The record has all that was allocated, and a repeated call must not fail because the API server is away.
             if known is not None:
                 return self._ledger.prepare(known)
             raise ClaimError(f"{who} cannot be read: {error}") from None
         if claim is None:
             raise ClaimError(f"{who} is not there")
+        # The kubelet does not say for which pod it calls; the claim may be reserved for several.
         users = () if known is None else known.pods
         try:
             wanted = prepare(claim, uid=asked.uid, node=self._node, devices=self._own(), users=users)
@@ -211,6 +218,7 @@ class DRAService:
     async def watch(self, request: Any, context: Any) -> AsyncIterator[api.NodeWatchResourcesResponse]:
         """Yield the health of all devices at intervals: the kubelet forgets a device that is not repeated."""
         while True:
+            # Before the answer is made: a change while it is sent then makes another one.
             self._changed.clear()
             yield self._health()
             with contextlib.suppress(TimeoutError):

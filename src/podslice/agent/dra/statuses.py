@@ -85,9 +85,11 @@ class ClaimStatuses:
         """Queue the condition of a claim as it was read: prepared, or with a problem that stays."""
         uid = claim.metadata.uid
         report = _Report(claim, problem, uid in self._reported)
+        # Only the newest report of a claim counts; it goes to the end, behind claims that have waited longer.
         self._waiting.pop(uid, None)
         if not self._patch(report) or len(self._waiting) >= _MOST or self._clock() < self._left_alone_until:
             return
+        # A bound on memory: a claim forgotten here keeps its condition if its last read did not show it yet.
         if len(self._reported) >= _MOST:
             self._reported.clear()
         if problem is None:
@@ -118,6 +120,7 @@ class ClaimStatuses:
         """Write the condition that has waited longest. Return False where it must be tried again."""
         uid, report = next(iter(self._waiting.items()))
         again = await self._write(report)
+        # While the write was under way, `queue` may have replaced the report or given it up.
         if self._waiting.get(uid) is report:
             del self._waiting[uid]
             if again is not None:
@@ -136,6 +139,7 @@ class ClaimStatuses:
                 self._leave_alone(str(error))
             elif error.code in _CHANGED:
                 return await self._read_again(report, str(error))
+            # 404: the claim was deleted, and its status with it.
             elif error.code != 404:
                 return self._retry(report, str(error))
         except ApiError as error:
@@ -149,6 +153,7 @@ class ClaimStatuses:
             claim = await self._api.read_claim(where.namespace, where.name)
         except ApiError:
             return self._retry(report, why)
+        # Another UID: the name was deleted and created again, which is no claim that anyone reported.
         if claim is None or claim.metadata.uid != where.uid:
             return None
         # Unchanged since it was read, so it is no conflict: the server refuses the devices.

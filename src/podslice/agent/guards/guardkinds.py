@@ -54,6 +54,7 @@ class GuardScene(NamedTuple):
     def free(self) -> Bits:
         """CPUs for everything else: the housekeeping CPUs of the policy without an owner, or all CPUs without an
         owner."""
+        # `&` binds before `or`: all CPUs without an owner where no housekeeping CPU is among them.
         return self.unowned & parse_bits_or_empty(self.rules.housekeeping_cpus) or self.unowned
 
 
@@ -97,6 +98,7 @@ class InterruptGuard(NodeGuard):
 
 def _claimed_cpus(file: GuardedFile, claims: Mapping[str, Bits], scene: GuardScene) -> Bits:
     """Return the CPUs of the containers that claim this interrupt, 0 for none."""
+    # proc/irq/<number>/smp_affinity_list; files of queues and workqueues have no number there, and no claimant.
     number = file.path.split("/")[2]
     if not claims or not number.isdecimal():
         return 0
@@ -128,6 +130,7 @@ class PartitionGuard(NodeGuard):
         """Yield pod, name, cgroup path and applied CPUs of the running containers."""
         for record in scene.owner.containers.values():
             path = cgroup_path(record.cgroups_path)
+            # Before the start the cgroup has no process, and the runtime has yet to write its cpuset.
             if path is not None and record.started:
                 yield record.unit, record.member, path, record.applied.cpus
 
@@ -171,6 +174,7 @@ class KernelThreadGuard(NodeGuard):
             return
         for path in scene.files.kernel_threads():
             if path is None:
+                # A process that is no movable kernel thread: a large machine has thousands, each read by itself.
                 yield None
                 continue
             for text in scene.files.texts([path]).values():
@@ -229,6 +233,7 @@ class CacheGuard(NodeGuard):
             scene.lacks(text)
         yield from groups.files
         if monitors:
+            # Monitoring groups need RMIDs, of which every new control group takes one as well.
             made = {one.path for one in groups.files if not scene.is_paused(one.path)}
             known = read_monitors(scene.files, scene.saved)
             more = sum(one.path.endswith("/") for one in groups.files) - len(facts.groups)

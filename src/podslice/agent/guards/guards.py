@@ -98,6 +98,7 @@ class FileGuard:
         Raises `OSError` where old values cannot be stored; then no file has been written.
         """
         now = self._clock()
+        # A file that is gone (a CPU offline, a container ended) took its old value with it.
         there = {file.path for file in found}
         self._saved = {path: one for path, one in self._saved.items() if path in there}
         looked = [file for file in found if self._paused.get(file.path, now) <= now]
@@ -151,6 +152,7 @@ class FileGuard:
             self._paused[one.path] = now + _PAUSE_SECONDS
             after.pop(one.path, None)
             known = plan.saved.get(one.path)
+            # A refused value may have been taken in part, so the old one is written back, and remembered if that fails.
             if known is not None and (one.restores or not self._undo(known)):
                 after[one.path] = known
         if after != self._stored:

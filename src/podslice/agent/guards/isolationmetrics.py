@@ -66,8 +66,10 @@ class IsolationMetrics:
         rules = self._rules()
         owned = list(self._owned()) if rules is not None and rules.metrics != "off" else []
         if not owned:
+            # Without a last sample the next one only begins: differences over a gap would be charged to no one.
             self._last, self._series, self._grades = None, {}, {}
             return
+        # Reading /proc/interrupts takes milliseconds on a machine with hundreds of CPUs, hence a thread.
         cpus = await asyncio.to_thread(read_cpus, self._sources.proc)
         counting = counting_groups(self._sources.sys)
         containers: dict[Who, OwnedSample] = {}

@@ -72,6 +72,7 @@ class NodeGuards:
 
     async def look(self) -> None:
         """Make a pass; the agent's other work goes on in between."""
+        # Passes come from the loop and from containers that wait for guards, and each yields the event loop in between.
         async with self._one_at_a_time:
             try:
                 await self._look()
@@ -84,6 +85,7 @@ class NodeGuards:
         if node is None or self._owner.safe_mode:
             return
         rules = node.view.policy.guards
+        # A policy that has lost its guards still needs passes, until the old values are back.
         if not self._load() or (rules is None and not self._guard.changed):
             return
         scene = None if rules is None else self._scene(rules, node.view)
@@ -93,11 +95,13 @@ class NodeGuards:
         online = node.view.topology.all_cpus & ~node.view.offline
         if not self._observe:
             files = [one for one in found if rules is not None and enforces(rules, one.guard, self._kernel)]
+            # Saved files that no guard wants any more have no wanted value, so they are restored by the same pass.
             known = {file.path for file in files}
             files += [file for file in self._files.read_saved(self._guard.saved.values()) if file.path not in known]
             self._run(files, online)
         for guard in self._guards:
             mine = [one._replace(text=self._text(one)) for one in found if one.guard == guard]
+            # Read again after the writes, since the kernel may take a value and keep less of it.
             still = [one for one in mine if is_open(one, self._guard.saved, online)]
             self._metrics.guard_open.labels(guard).set(len(still))
             if still and rules is not None and enforces(rules, guard, self._kernel):
@@ -183,6 +187,7 @@ class NodeGuards:
         self._say.trouble("guard", text)
 
     def _once(self, text: str, about: str = "") -> None:
+        # About one process a process id is enough: its text changes with the guarded CPUs.
         if (about or text) not in self._said and len(self._said) < _MOST_SAID:
             self._said.add(about or text)
             self._say.trouble("guard", text)

@@ -21,9 +21,11 @@ def copy_for_trial(node: Node) -> Node:
     device = state.device
     for resource, pool in device.pools.items():
         if pool.plugin is not None:
+            # A plugin without preferred allocations is not asked for one on the copy either, so the choice is the same.
             prefers = pool.plugin.options.get_preferred_allocation_available
             plugin = SimulatedPlugin(preferred_allocation=prefers)
             device = device.with_pool(resource, replace(pool, plugin=plugin))
+    # A copy shares the node's state, which is never changed in place: only a pool with a plugin needs another one.
     if device is not state.device:
         copy.state = replace(state, device=device)
     return copy

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+# A scheduler waits for its extender at every pod; this bounds what a page adds to that, unless a step takes longer.
 SLICE_SECONDS = 0.005
 
 
@@ -31,7 +32,9 @@ class Slices:
     async def turn(self) -> None:
         """End a step; let other work run where the slice is over."""
         took = self._clock() - self._began
+        # A step is never cut, so the longest slice may be longer than `seconds`.
         self.longest = max(self.longest, took)
         if took >= self._seconds:
             await self._pause()
+            # The next slice begins after the pause, so that time which others took is not counted.
             self._began = self._clock()

@@ -30,6 +30,7 @@ def compare(*, runs: tuple[Path, ...], by: str, output: str) -> None:
 
     Exit codes: 0 compared, 2 bad input.
     """
+    # Before any run is read: a wrong name of a figure is reported at once.
     criteria = criteria_with(by)
     summary = summarize([RunStore(folder) for folder in runs], criteria)
     if output in ("table", "wide"):

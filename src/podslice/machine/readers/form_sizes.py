@@ -13,6 +13,7 @@ from podslice.values.quantity import Quantity, QuantityError
 
 def parse_bytes(value: object, path: str) -> int:
     """Return the bytes of a quantity such as `64Gi`. Raises `InputError`."""
+    # `true` of a YAML file is an int in Python, too.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -32,6 +33,7 @@ def parse_pools(pages: Mapping[Any, Any], path: str) -> Iterator[HugePages]:
     for size, count in pages.items():
         where = f"{path}[{size}]"
         in_bytes = parse_bytes(str(size), where)
+        # The kernel names its pools in KiB (hugepages-2048kB), so no other size exists.
         if in_bytes < 1024 or in_bytes % 1024:
             raise InputError(f"{size} is not a page size", path=where, remedy="write whole KiB, such as 2Mi or 1Gi")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
