@@ -131,6 +131,18 @@ COUNTED = [
         ]}}), {"x-prefill": 6, "x-decode": 2}, id="numbers above each other multiply",
     ),
     pytest.param(
+        thing("grove.io/v1alpha1", "PodCliqueSet", spec={"replicas": 1, "template": {
+            "cliques": [{"name": "w", "spec": {"replicas": 3, "podSpec": POD_SPEC}},
+                        {"name": "router", "spec": {"replicas": 2, "podSpec": POD_SPEC}}],
+            "podCliqueScalingGroups": [{"name": "g", "cliqueNames": ["w"], "replicas": 2}],
+        }}), {"x-w": 6, "x-router": 2}, id="a scaling group repeats its cliques",
+    ),
+    pytest.param(
+        thing("serving.kserve.io/v1beta1", "InferenceService", spec={"predictor": {
+            "minReplicas": 2, **POD_SPEC, "workerSpec": {"pipelineParallelSize": 3, **POD_SPEC}}}),
+        {"x-predictor": 2, "x-worker": 4}, id="KServe on several nodes",
+    ),
+    pytest.param(
         thing("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime", spec={"template": {"spec": {
             "replicatedJobs": [{"name": "node", "template": {"spec": {"template": TEMPLATE}}}]}}}), {"x": 1},
         id="TrainingRuntime",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from podslice.api.manifests.fields import number_of, part_of
+from podslice.api.manifests.fields import number_of, objects_of, part_of
 from podslice.api.manifests.objects import ManifestObject
 
 Steps = tuple[str | int, ...]
@@ -134,6 +134,28 @@ def _count_mini_cluster(data: Mapping[str, Any], _: Steps) -> Count:
     return Count(number_of(part_of(data, "spec"), "size"))
 
 
+def _count_cliques(data: Mapping[str, Any], steps: Steps) -> Count:
+    """Grove repeats the cliques of a scaling group as often as the group says."""
+    count = _count_generic(data, steps)
+    cliques = [part for part, _ in _ancestors(data, steps) if "podSpec" in part_of(part, "spec")]
+    name = cliques[-1].get("name") if cliques else None
+    for _, group in objects_of(part_of(data, "spec", "template"), "podCliqueScalingGroups"):
+        names = group.get("cliqueNames")
+        times = number_of(group, "replicas")
+        if count.number is not None and times is not None and isinstance(names, list) and name in names:
+            count = count._replace(number=count.number * times)
+    return count
+
+
+def _count_inference(data: Mapping[str, Any], steps: Steps) -> Count:
+    """A predictor on several nodes has one head, and workers for the other stages of its pipeline."""
+    count = _count_generic(data, steps)
+    stages = number_of(part_of(data, "spec", "predictor", "workerSpec"), "pipelineParallelSize")
+    if "workerSpec" in steps and stages is not None:
+        return count._replace(number=(1 if count.number is None else count.number) * max(stages - 1, 1))
+    return count
+
+
 def _count_runtime(data: Mapping[str, Any], steps: Steps) -> Count:
     """A runtime of Kubeflow's trainer runs nothing before a TrainJob names it; its Jobs are counted once."""
     count = _count_generic(data, steps)
@@ -167,10 +189,12 @@ node, which counts like a DaemonSet."""
 _SPECIAL: dict[tuple[str, str], Callable[[Mapping[str, Any], Steps], Count]] = {
     ("apps.kruise.io", "BroadcastJob"): _count_broadcast,
     ("flux-framework.org", "MiniCluster"): _count_mini_cluster,
+    ("grove.io", "PodCliqueSet"): _count_cliques,
     ("ray.io", "RayCluster"): _count_ray,
     ("ray.io", "RayCronJob"): _count_ray,
     ("ray.io", "RayJob"): _count_ray,
     ("ray.io", "RayService"): _count_ray,
+    ("serving.kserve.io", "InferenceService"): _count_inference,
     ("serving.knative.dev", "Configuration"): _count_knative,
     ("serving.knative.dev", "Revision"): _count_knative,
     ("serving.knative.dev", "Service"): _count_knative,

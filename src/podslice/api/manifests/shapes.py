@@ -19,6 +19,7 @@ _NOT_SEARCHED = frozenset(
     status managedFields annotations labels openAPIV3Schema schema validation values valuesObject patch patches
     patchStrategicMerge patchesJson6902 patchesStrategicMerge pattern anyPattern overlay overlays overrides
     podTemplateOverrides runtimePatches exclude match deny oldObject
+    containers initContainers ephemeralContainers volumes affinity tolerations
     """.split()
 )
 _PATTERN = re.compile(r"[*?!()]")
@@ -64,16 +65,17 @@ def _walk(value: Any, steps: tuple[str | int, ...]) -> Iterator[Shape]:
     elif isinstance(value, dict):
         if steps and _is_object(value):
             yield Shape(steps, value, is_object=True)
-        elif has_containers(value.get("spec")):
+            return
+        if has_containers(value.get("spec")):
             # The metadata of an object is not that of its pods. Fields beside these two are the operator's.
             metadata = value.get("metadata") if steps else None
             yield Shape(steps, {"spec": value["spec"], **({} if metadata is None else {"metadata": metadata})})
-        elif steps and has_containers(value) and _says_what_runs(value):
+        elif steps and steps[-1] != "spec" and has_containers(value) and _says_what_runs(value):
             yield Shape(steps, {"spec": value}, is_bare=True)
-        else:
-            for key, member in value.items():
-                if isinstance(member, dict | list) and key not in _NOT_SEARCHED:
-                    yield from _walk(member, (*steps, str(key)))
+        # Beside the containers of a leader an operator may have those of its workers.
+        for key, member in value.items():
+            if isinstance(member, dict | list) and key not in _NOT_SEARCHED:
+                yield from _walk(member, (*steps, str(key)))
 
 
 def _is_object(value: Mapping[str, Any]) -> bool:
