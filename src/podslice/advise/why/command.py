@@ -15,7 +15,7 @@ from podslice.cli.node_option import node_options, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.evidence.contradiction import doubt_node
-from podslice.evidence.provenance import RELEASE, Provenance
+from podslice.evidence.provenance import Provenance
 from podslice.host.bundle.layout import EVENTS
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
@@ -73,11 +73,8 @@ def why(*, pod: str, events_path: str | None, fixes: bool, output: str, **option
 
 
 def missing_of(bundle: Bundle) -> tuple[str, ...]:
-    """Return a line for each part that a bundle does not have, and one where its kubelet is of another release."""
-    version = bundle.kubelet_version
-    other = bool(version) and not version.removeprefix("v").startswith(f"{RELEASE}.")
-    lines = (f"whether the kubelet, {version}, decides as Kubernetes {RELEASE}, as is assumed",) if other else ()
-    return (*(f"{part}: {reason}" for part, reason in bundle.manifest.missing), *bundle.unknown, *lines)
+    """Return a line for each part that a bundle does not have."""
+    return (*(f"{part}: {reason}" for part, reason in bundle.manifest.missing), *bundle.unknown)
 
 
 def answer_bundle(bundle: Bundle, asked: LoadedPod, *, fixes: bool, output: str) -> int:

@@ -15,8 +15,6 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from podslice.host.archive import AbsurdArchiveError, read_members
 from podslice.host.bundle.devices import find_devices
 from podslice.host.bundle.layout import (
@@ -49,18 +47,6 @@ _FOUND = "devices.json"
 _DEVICE_FILE = f"{KUBELET}/{STATE_FILES[2]}"
 
 
-class _NodeInfo(msgspec.Struct):
-    version: str = msgspec.field(default="", name="kubeletVersion")
-
-
-class _NodeStatus(msgspec.Struct):
-    info: _NodeInfo = msgspec.field(default_factory=_NodeInfo, name="nodeInfo")
-
-
-class _Node(msgspec.Struct):
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
-
-
 class Bundle(NamedTuple):
     """An opened bundle. `name` is the path that the user gave; `folder` has its files; `machine` is its snapshot, None
     where it has none; `found_devices` are those that follow from its other files; `unknown` are lines about what
@@ -89,15 +75,6 @@ class Bundle(NamedTuple):
             return (str(known), *([str(node)] if node else []))
         described = self.find(TOPOLOGY, NODE)
         return (str(described),) if described else ()
-
-    @property
-    def kubelet_version(self) -> str:
-        """The version that the kubelet reports in its Node object, such as `v1.36.2`; empty where it is not known."""
-        node = self.find(NODE)
-        try:
-            return "" if node is None else msgspec.json.decode(node.read_bytes(), type=_Node).status.info.version[:80]
-        except (OSError, ValueError, RecursionError):
-            return ""
 
     @property
     def config(self) -> Path | None:
