@@ -70,6 +70,7 @@ def test_meaning(text: str, nodes: dict[int, str], cores: int, sockets: int) -> 
         pytest.param("[numa] pu:1", 0, id="attached without a size"),
         pytest.param("numa:1(memory=16GiB) pu:1", 16 * GIB, id="GiB"),
         pytest.param("numa:1(memory=16GB) pu:1", 16 * 10**9, id="GB is decimal"),
+        pytest.param("numa:1(memory=16gib) pu:1", 16 * GIB, id="small letters"),
         pytest.param("numa:1(memory=4096) pu:1", 4096, id="bytes"),
         pytest.param("(memory=3MiB) pu:1", 3 << 20, id="of the machine"),
     ],

@@ -114,6 +114,14 @@ def test_memory_of_each_node() -> None:
             "pack:2 [numa] die:2 [numa(indexes=4,5,6,7,8,9)] core:1 pu:1", {4: "0", 5: "1", 7: "2", 8: "3"}, id="levels"
         ),
         pytest.param("numa:2(indexes=8,0) core:1 pu:1", {8: "0", 0: "1"}, id="a level"),
+        pytest.param(
+            "pack:2(indexes=3,5) numa:2(indexes=pack) core:1 pu:1", {0: "0", 2: "1", 1: "2", 3: "3"}, id="turns"
+        ),
+        pytest.param(
+            "pack:2 [numa] [numa] core:2 [numa(indexes=8,7,5,6,4,3,1,2)] pu:1",
+            {8: "0", 7: "1", 4: "2", 3: "3"},
+            id="three nodes in turn",
+        ),
     ],
 )
 def test_ids_of_nodes(text: str, nodes: dict[int, str]) -> None:

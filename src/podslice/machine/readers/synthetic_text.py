@@ -30,8 +30,8 @@ _GUESSES = {
 """Types that hwloc assumes for bare numbers, by how many there are."""
 
 _ATTRIBUTES = ("memory", "size", "indexes")
-_MEMORY = re.compile(r"([0-9]{1,18})\s*([kKMGTP]?)(i?)(?:B)?")
-_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_MEMORY = re.compile(r"([0-9]{1,18})([kmgtp]?)(i?)b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _LONGEST_TEXT = 128 << 10
 """Most characters of a description; one that numbers `MAX_CPUS` CPUs individually has 96 KiB."""
 
@@ -146,5 +146,5 @@ def _parse_bytes(text: str, source: str) -> int:
     if match is None:
         raise InputError(f"{text[:40]!r} is not a size", source=source, remedy="write a number with kB, MB, GB or TB")
     base: int = 1024 if match[3] else 1000
-    power: int = base ** _POWERS[match[2]]
+    power: int = base ** _POWERS[match[2].lower()]
     return int(match[1]) * power
