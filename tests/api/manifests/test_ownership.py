@@ -79,6 +79,21 @@ def test_owner_in_between_is_missing() -> None:
     assert names(read(rollout, WEB[0])) == ["Pod web-5d4f-a"]
 
 
+def test_owners_without_uids() -> None:
+    """Tools that tidy manifests take UIDs out and leave the references: kind and name tell as well."""
+    tidy = json.loads(json.dumps(WEB))
+    for one in tidy:
+        del one["metadata"]["uid"]
+    assert names(read(*tidy)) == ["Pod web-5d4f-a", "Pod web-5d4f-b"]
+
+
+def test_an_owner_of_the_same_name_made_again_is_another() -> None:
+    """A ReplicaSet with another UID than the reference has did not make the pod."""
+    again = json.loads(json.dumps(WEB[3]))
+    again["metadata"] |= {"uid": "new", "ownerReferences": []}
+    assert names(read(WEB[0], again)) == ["Pod web-5d4f-a", "ReplicaSet web-5d4f"]
+
+
 def test_a_name_alone_makes_no_owner() -> None:
     """A ReplicaSet of another Deployment, or one in another namespace, is not this one's."""
     other = made("Deployment", "web-5d4f")

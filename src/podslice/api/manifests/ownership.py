@@ -64,9 +64,9 @@ class _Owners:
         self._by_uid: dict[str, ManifestObject] = {}
         self._by_name: dict[tuple[str, str, str], ManifestObject] = {}
         for one in objects:
+            self._by_name[one.kind, one.namespace, str(one.metadata.get("name"))] = one
             if one.uid:
                 self._by_uid[one.uid] = one
-                self._by_name[one.kind, one.namespace, str(one.metadata.get("name"))] = one
 
     def of(self, found: ManifestObject) -> Iterator[ManifestObject]:
         """Yield the owners of an object in the list, the nearest first."""
@@ -84,11 +84,16 @@ class _Owners:
         for reference in references if isinstance(references, list) else ():
             if not isinstance(reference, dict):
                 continue
-            owner = self._by_uid.get(str(reference.get("uid")))
+            owner = self._by_uid.get(str(reference.get("uid"))) or self._without_uid(reference, found.namespace)
             if owner is not None:
                 yield owner
             else:
                 yield from self._above_missing(reference, found.namespace)
+
+    def _without_uid(self, reference: dict[str, Any], namespace: str) -> ManifestObject | None:
+        """Return an owner whose own UID was taken out, as tools that tidy manifests do."""
+        named = self._by_name.get((str(reference.get("kind")), namespace, str(reference.get("name"))))
+        return named if named is not None and not named.uid else None
 
     def _above_missing(self, reference: dict[str, Any], namespace: str) -> Iterator[ManifestObject]:
         """Yield the owner of an owner that is not in the list, as in `kubectl get deployments,pods`: by its name."""
