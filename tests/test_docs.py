@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from podslice import InputError, NodeView, discover_host, load_machine
-from podslice.values.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, PROFILE_NAMES, PROFILES, Quirks
+from podslice.values.releases.table import RELEASES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "AGENTS.md")),
@@ -32,7 +33,7 @@ def test_profiles_are_all_or_nothing() -> None:
     """kubelet-1.36 has every quirk, podslice none, and other names are refused."""
     assert all(getattr(KUBELET_1_36, name) for name in Quirks.__struct_fields__)
     assert not any(getattr(PODSLICE, name) for name in Quirks.__struct_fields__)
-    assert set(PROFILES) == {"podslice", "kubelet-1.36"}
+    assert ("podslice", *(f"kubelet-{release}" for release in RELEASES.values())) == PROFILE_NAMES
     with pytest.raises(InputError, match="use one of"):
         PROFILES["kubelet-1.0"]
 

@@ -28,8 +28,9 @@ SEVERAL = {
     "init_overlaps_sidecars": (2, "the check of an admission, and the CPUs at run time"),
     "pod_allocation_repeats": (2, "each manager looks at what it holds"),
     "refused_pods_leave_state": (
-        5,
-        "an admission, what each manager finds left by an earlier one, and twice whether answers need names",
+        6,
+        "an admission, what each manager finds left by an earlier one, which pod counts as active in 1.31, and twice "
+        "whether answers need names",
     ),
     "reuse_outlives_pod": (2, "what managers remember, and affinities"),
     "zero_checksum_is_trusted": (2, "each file has its reader"),

@@ -263,6 +263,6 @@ FULL = {"cpu": "1", "memory": "1Gi"}
 @pytest.mark.parametrize("quirks", BOTH)
 def test_pod_level_decides_about_qos(resources: dict[str, Any], qos: str, quirks: Quirks) -> None:
     """Containers that would make the pod Guaranteed do not count once the pod level says something."""
-    gates = gates_of(quirks, PodLevelResourcesFixUpdateDefaulting=False)
+    gates = gates_of(quirks, PodLevelResourcesFixDefaulting=False)
     pod = default_pod(pod_of({"requests": FULL, "limits": FULL}, **resources), gates)
     assert compute_qos(pod, gates) == qos

@@ -29,7 +29,7 @@ from podslice.service.http.access import is_loopback, parse_address
 from podslice.values.decoding import decoding_problem, with_value
 from podslice.values.errors import InputError, did_you_mean
 from podslice.values.fields import known_fields
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import PROFILE_NAMES, PROFILES, release_of
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
@@ -252,7 +252,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         loaded = config_from_fields(agent.resources)
     except InputError as error:
         raise error.at(path="resources") from None
-    problems = validate(loaded.config)
+    problems = validate(loaded.config, release_of(agent.profile))
     if problems:
         raise InputError("; ".join(map(str, problems)), path="resources")
     policy = _policy(agent)
@@ -298,7 +298,7 @@ def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _choices(agent: AgentSettings) -> Iterator[tuple[str, str | bool, tuple[str | bool, ...]]]:
     """Yield settings with a fixed set of values: path, value and allowed values. YAML reads on and off as booleans."""
-    yield "profile", agent.profile, tuple(PROFILES)
+    yield "profile", agent.profile, PROFILE_NAMES
     yield "strangers", agent.strangers, ("move", "report")
     yield "limits", agent.limits, ("repair", "report")
     yield "refusals", agent.refusals, ("fail", "hold")

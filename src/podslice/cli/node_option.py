@@ -32,7 +32,7 @@ from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError, StartError, raise_all
 from podslice.values.gate_table import gate_warnings
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import PROFILE_NAMES, PROFILES
 
 if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
@@ -65,10 +65,10 @@ resize_option = click.option(
 )
 profile_option = click.option(
     "--profile",
-    type=click.Choice(list(PROFILES)),
+    type=click.Choice(PROFILE_NAMES),
     default="podslice",
     show_default=True,
-    help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
+    help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md); the others those of their release.",
 )
 devices_option = click.option(
     "--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."

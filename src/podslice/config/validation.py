@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 
 from podslice.config.kubelet import DEFAULT_CFS_PERIOD, DEFAULT_RECONCILE_PERIOD, ConfigProblem, KubeletConfig
 from podslice.config.other_fields import other_problems
@@ -14,6 +14,8 @@ from podslice.values.duration import DurationError, format_duration, parse_durat
 from podslice.values.gates import all_gates
 from podslice.values.golang import quote
 from podslice.values.quantity import Quantity, QuantityError
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 _MILLISECOND, _SECOND = 10**6, 10**9
 _DEFAULT_CFS_PERIOD = 100 * _MILLISECOND
@@ -24,20 +26,23 @@ ENFORCEMENTS = (
 SWAP_BEHAVIORS = ("", "LimitedSwap", "NoSwap")
 
 
-def validate(config: KubeletConfig) -> list[ConfigProblem]:
-    """Return all configuration errors, sorted by text, repeated ones repeated; empty for a valid configuration."""
+def validate(config: KubeletConfig, release: Release = DEFAULT) -> list[ConfigProblem]:
+    """Return all errors that a kubelet of a release finds in a configuration, sorted by text, repeated ones repeated;
+    empty for a valid configuration."""
+    # Gates of later releases are off.
+    gates = defaultdict(bool, all_gates(config.feature_gates, release.minor))
     errors = (
         *_topology_problems(config),
         *_reserved_cpus_problems(config),
         *_reserved_memory_problems(config),
         *_cfs_period_problems(config),
         *_reconcile_period_problems(config),
-        *_enforcement_problems(config),
+        *_enforcement_problems(config, release),
         *_pod_count_problems(config),
         *_swap_problems(config),
-        *_memory_qos_problems(config),
+        *_memory_qos_problems(config, gates),
         *_qos_reserved_problems(config),
-        *other_problems(config.other_fields, all_gates(config.feature_gates)),
+        *other_problems(config.other_fields, gates),
     )
     return sorted(errors, key=str)
 
@@ -141,21 +146,22 @@ def _reconcile_period_problems(config: KubeletConfig) -> Iterator[ConfigProblem]
         )
 
 
-def _enforcement_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
-    for text in _enforcement_texts(config):
+def _enforcement_problems(config: KubeletConfig, release: Release) -> Iterator[ConfigProblem]:
+    for text in _enforcement_texts(config, release):
         yield ConfigProblem("enforceNodeAllocatable", text)
 
 
-def _enforcement_texts(config: KubeletConfig) -> Iterator[str]:
+def _enforcement_texts(config: KubeletConfig, release: Release) -> Iterator[str]:
+    allowed = [one for one in ENFORCEMENTS if release.enforces_compressible or not one.endswith("-compressible")]
     where = "enforceNodeAllocatable (--enforce-node-allocatable)"
     wanted = config.enforce_node_allocatable
     # Upstream reports each duplicate once, however often it is repeated (memory-device 3.9).
     for key, count in Counter(wanted).items():
         if count > 1:
             yield f"duplicated enforcements {quote(key)} in {where}"
-        if key not in ENFORCEMENTS:
-            known = ", ".join(map(quote, ENFORCEMENTS[:-1]))
-            yield f"option {quote(key)} specified for {where}. Valid options are {known} or {quote(ENFORCEMENTS[-1])}"
+        if key not in allowed:
+            known = ", ".join(map(quote, allowed[:-1]))
+            yield f"option {quote(key)} specified for {where}. Valid options are {known} or {quote(allowed[-1])}"
         elif key == "none" and len(wanted) > 1:
             yield f'{where} may not contain additional enforcements when "none" is specified'
         elif key != "none" and not config.cgroups_per_qos:
@@ -189,7 +195,7 @@ def _swap_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _memory_qos_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _memory_qos_problems(config: KubeletConfig, gates: Mapping[str, bool]) -> Iterator[ConfigProblem]:
     factor = config.memory_throttling_factor
     if factor is not None and not 0 < factor <= 1:
         yield ConfigProblem(
@@ -202,7 +208,7 @@ def _memory_qos_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
             f"option {quote(config.memory_reservation_policy)} specified for memoryReservationPolicy. "
             'Valid options are "None" or "TieredReservation"',
         )
-    if config.memory_reservation_policy == "TieredReservation" and not all_gates(config.feature_gates)["MemoryQoS"]:
+    if config.memory_reservation_policy == "TieredReservation" and not gates["MemoryQoS"]:
         yield ConfigProblem(
             "memoryReservationPolicy",
             'memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled',

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from functools import partial
 
+import msgspec
+
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.mixed import MixedShare
 from podslice.config.kubelet import KubeletConfig
@@ -159,7 +161,7 @@ class ContainerManager:
         made.reservation, made.restored = rules.reservation, rules.restored
         made.policy, made.remembered, made.filed_mixed = rules.policy, _NOTHING, {}
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers, rules.release)
-        context.sources_ready = state.sources_ready
+        context.sources_ready, context.pending = state.sources_ready, state.pending
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
         cpu = made.cpu = CPUManager(rules.cpu, context, state.cpu)
         memory = made.memory = MemoryManager(rules.memory, context, state.memory)
@@ -174,6 +176,7 @@ class ContainerManager:
         self.topology.state = state.topology
         context = self.context
         context.active, context.leftovers, context.sources_ready = state.pods, state.leftovers, state.sources_ready
+        context.pending = state.pending
 
     @property
     def cpu_manager(self) -> CPUManager | None:
@@ -309,9 +312,12 @@ class ContainerManager:
 
     def _build_memory_manager(self, reservations: Reservations) -> MemoryManager:
         """Make the Memory Manager from the configuration. Raises `StartError`."""
+        config = self.config
+        if not self.context.gates["MemoryManager"]:
+            config = msgspec.structs.replace(config, memory_manager_policy="None")
         rules = MemoryRules.of(
             self.machine,
-            self.config,
+            config,
             reservations.total,
             quirks=self.quirks,
             pod_level=self.pod_level,
@@ -396,10 +402,12 @@ class ContainerManager:
     ) -> None:
         path = f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}"
         hotplug = self.policy.hotplug
-        memory.start(
-            files.get(MEMORY_STATE_FILE), containers, path, tracks=hotplug is not None and hotplug.memory == "track"
-        )
-        files.update(_changed_file(MEMORY_STATE_FILE, memory))
+        # Where the gate is off there is no Memory Manager, and nobody reads or writes its file.
+        exists = self.context.gates["MemoryManager"]
+        data = files.get(MEMORY_STATE_FILE) if exists else None
+        memory.start(data, containers, path, tracks=hotplug is not None and hotplug.memory == "track")
+        if exists:
+            files.update(_changed_file(MEMORY_STATE_FILE, memory))
 
     def register_plugins(self) -> None:
         """Register the plugins of the machine's devices with their lists, unless they are registered already."""
@@ -417,7 +425,7 @@ class ContainerManager:
         files: dict[str, bytes] = {}
         if self.cpu_manager is not None:
             files |= _changed_file(CPU_STATE_FILE, self.cpu_manager)
-        if self.memory_manager is not None:
+        if self.memory_manager is not None and self.context.gates["MemoryManager"]:
             files |= _changed_file(MEMORY_STATE_FILE, self.memory_manager)
         if self.inventory.resources or self.inventory.grows:
             files |= _changed_file(DEVICE_STATE_FILE, self.device)

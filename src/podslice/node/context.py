@@ -87,6 +87,8 @@ class NodeContext:
         "memory_stays",
         "metrics",
         "parts",
+        "pending",
+        "pending_stays",
         "plugin_notes",
         "quirks",
         "release",
@@ -110,6 +112,9 @@ class NodeContext:
         self.release = release
         self.active = {} if active is None else active
         self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS) if leftovers is None else leftovers
+        self.pending = ""
+        """UID of the pod that was last admitted or refused; set only where it counts as active."""
+        self.pending_stays = release.pod_under_admission_stays and quirks.refused_pods_leave_state
         self.sources_ready = True
         self.resizing = False
         """Whether a pod with exclusive CPUs is being admitted again for a resize."""
@@ -133,13 +138,18 @@ class NodeContext:
         """Put a pod on the node; a changed specification of a known pod may orphan containers."""
         if pod.uid in self.active:
             self._note(pod.uid)
+        if self.pending_stays and pod.uid != self.pending:
+            before, self.pending = self.pending, pod.uid
+            if before and before not in self.active:
+                self._note(before)
         self.active = put(self.active, pod.uid, pod)
 
     def deactivate(self, uid: str) -> None:
         """Take a pod off the node: it was refused or is gone."""
         if uid in self.active:
             self.active = drop(self.active, uid)
-            self._note(uid)
+            if uid != self.pending:
+                self._note(uid)
 
     def mark_all_leftovers(self) -> None:
         """Make every pod a candidate in the next search for leftovers."""
@@ -180,7 +190,7 @@ class NodeContext:
             if pod is not None:
                 active = [container.name for container in pod.containers]
                 found += [(uid, name) for name in (*own, *dict.fromkeys(ids.values())) if name not in active]
-            elif own or ids:
+            elif (own or ids) and uid != self.pending:
                 found.append((uid, None))
         return found
 

@@ -306,6 +306,7 @@ class Kubelet:
             context.leftovers,
             context.sources_ready,
             self.seen,
+            context.pending,
         )
 
     @state.setter

@@ -52,7 +52,7 @@ from podslice.values.cpuset import CPUSet, format_bits
 from podslice.values.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
 from podslice.values.gates import join_errors, with_pod_level
 from podslice.values.go.gojson import CheckpointError
-from podslice.values.quirks import PODSLICE, PROFILES
+from podslice.values.quirks import PODSLICE, PROFILES, profile_for, release_of
 from podslice.values.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.values.series import Series
 
@@ -69,6 +69,7 @@ class Node:
     configuration would not start on this machine, and `InputError` for an unknown profile or an argument of another
     type.
 
+    `kubernetes` is the release whose kubelet this is, such as 1.34 or v1.34.9; without it that of the profile.
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the like)
     and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter. `files`
     are state files by name as a kubelet left them, with `allocated_pods_state` if running pods were resized;
@@ -83,6 +84,7 @@ class Node:
         config: KubeletConfig | None = None,
         *,
         profile: str = "podslice",
+        kubernetes: str = "",
         devices: DeviceInventory | None = None,
         predicates: bool = True,
         files: Mapping[str, bytes] | None = None,
@@ -95,7 +97,9 @@ class Node:
             devices or DeviceInventory(), DeviceInventory, "devices", "DeviceInventory is made of DeviceResources"
         )
         _check_kind(policy, PodslicePolicy, "policy", "PodslicePolicy() is one that asks for nothing")
-        quirks = PROFILES[profile]
+        if kubernetes:
+            profile = profile_for(profile, kubernetes)
+        quirks, release = PROFILES[profile], release_of(profile)
         if policy is not NO_POLICY:
             check_policy(policy, quirks)
         kubelet = Kubelet(
@@ -107,8 +111,9 @@ class Node:
             files=files,
             cgroup_version=cgroup_version,
             policy=policy,
+            release=release,
         )
-        problems = validate(kubelet.config)
+        problems = validate(kubelet.config, release)
         if problems:
             raise StartError("configuration", _INVALID, problems=join_errors(list(dict.fromkeys(map(str, problems)))))
         kubelet.granted = _load_granted(files or {})
@@ -410,7 +415,7 @@ class Node:
             )
             for container in pod.containers
         }
-        return pod_effects(pod.spec, gates, settings, kubelet.quirks, pins)
+        return pod_effects(pod.spec, gates, settings, kubelet.quirks, pins, kubelet.release)
 
     def remove(self, uid: str) -> bool:
         """Remove a pod and free everything it held. Returns False, and changes nothing, when there is no pod with this

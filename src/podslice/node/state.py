@@ -32,8 +32,8 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     `pods` are on the node, in order of first admission. `statuses` are the runtime's containers by pod. `unmanaged`:
     pods that run since before the gate PodLevelResourceManagers was turned on. `granted`: what state files say was
     granted to pods that are yet to be readmitted. `conditions`: pod conditions of waiting resizes. `leftovers`,
-    `sources_ready` as in `NodeContext`. `seen` caches the predicates' view of pods, and does not count when states are
-    compared.
+    `sources_ready`, `pending` as in `NodeContext`. `seen` caches the predicates' view of pods, and does not count when
+    states are compared.
     """
 
     pods: dict[str, AdmissionPod]
@@ -49,6 +49,7 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     leftovers: dict[str, Leftovers]
     sources_ready: bool
     seen: PodsOnNode
+    pending: str = ""
 
     def of_pod(self, uid: str) -> PodCPUs:
         """Return the part of a pod's holding that can be resized."""
@@ -65,5 +66,13 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     @property
     def _facts(self) -> tuple[object, ...]:
         held = self.cpu, self.memory, self.device, self.topology, self.pods, self.statuses
-        kept = self.unmanaged, self.resizes, self.granted, self.conditions, self.leftovers, self.sources_ready
+        kept = (
+            self.unmanaged,
+            self.resizes,
+            self.granted,
+            self.conditions,
+            self.leftovers,
+            self.sources_ready,
+            self.pending,
+        )
         return *held, *kept

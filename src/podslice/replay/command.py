@@ -19,7 +19,7 @@ import click
 from podslice.render.ansi import echo, style
 from podslice.replay.run import ReplayedCase, compare_all, read_cases, release_of, run_case
 from podslice.values.errors import InputError
-from podslice.values.quirks import PROFILES, Quirks, quirks_of
+from podslice.values.quirks import PROFILE_NAMES, PROFILES, Quirks, quirks_of
 from podslice.values.releases.release import Release
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _BATCH = 40
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--check", is_flag=True, help="Compare with the recorded results; exit 1 if any differ.")
-@click.option("--profile", "profile_name", type=click.Choice(["kubelet", *PROFILES]), default="kubelet",
+@click.option("--profile", "profile_name", type=click.Choice(["kubelet", *PROFILE_NAMES]), default="kubelet",
               show_default=True,
               help="kubelet is that of the recorded release, with its defects; podslice is without.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N cases of each file.")

@@ -112,7 +112,7 @@ class RecordedHistory:
         manager = self.kubelet.manager
         facts: Json = {}
         # A kubelet parses its gates before it validates the rest of its configuration.
-        if failed_at != "featureGates" and (errors := validate(self.kubelet.config)):
+        if failed_at != "featureGates" and (errors := validate(self.kubelet.config, self.release)):
             facts["configErrors"] = list(map(str, errors))
         if manager.reservation is not None:
             facts["nodeAllocatableReservation"] = {name: str(q) for name, q in manager.reservation.items()}

@@ -23,7 +23,7 @@ from podslice.node.plugins.resolve import versions
 from podslice.node.rules import NodeRules
 from podslice.replica.json_values import to_json, to_plain
 from podslice.values.errors import InputError
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import profile_name
 
 
 class Setup(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -69,8 +69,8 @@ def setup_of(rules: NodeRules, first: NodeRules | None = None) -> Setup:
     `InputError` for quirks that no profile has."""
     at_start = first or rules
     # A setup names the profile, so quirks that no profile has cannot be sent.
-    profile = next((name for name, quirks in PROFILES.items() if quirks == rules.quirks), None)
-    if profile is None:
+    profile = profile_name(rules.release, rules.quirks)
+    if not profile:
         raise InputError("its quirks are of no profile", path="setup.profile")
     return Setup(
         machine=_machine(at_start),

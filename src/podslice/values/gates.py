@@ -49,7 +49,7 @@ GATES: dict[str, Gate] = {
     "PodLevelResourceManagers": Gate(False, _ALPHA),
     "PodLevelResources": Gate(True, _BETA),
     "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later="empty_resources_hide_containers"),
-    "PodLevelResourcesFixUpdateDefaulting": Gate(True, _BETA, later="pod_limits_not_defaulted"),
+    "PodLevelResourcesFixDefaulting": Gate(True, _BETA, later="pod_limits_not_defaulted"),
     "PodLevelResourcesLimitRange": Gate(False, _ALPHA, later="limit_range_without_pod_defaults"),
     "QOSReserved": Gate(False, _ALPHA),
     "ResourceHealthStatus": Gate(True, _BETA),

@@ -1,4 +1,4 @@
-"""Upstream's named defects, and the profiles that switch them on or off.
+"""Upstream's named defects, and when each began and ended.
 
 A quirk is a behaviour of Kubernetes v1.36.2 that docs/spec lists as a defect. Profile `kubelet-1.36` has all
 of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. A kubelet of another
@@ -14,6 +14,7 @@ import msgspec
 
 from podslice.values.errors import InputError
 from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT, RELEASES, parse_release
 
 
 class Quirks(msgspec.Struct, frozen=True):
@@ -164,7 +165,7 @@ class Quirks(msgspec.Struct, frozen=True):
     resources of a pod with any pod-level request."""
     pod_limits_not_defaulted: bool = False
     """pod-level-resources 3.5, 17.1: a pod with pod-level requests gets no pod-level limits from its containers; False
-    has the gate PodLevelResourcesFixUpdateDefaulting, on by default."""
+    has the gate PodLevelResourcesFixDefaulting, on by default."""
     limit_range_without_pod_defaults: bool = False
     """pod-level-resources 11.1, 17.10: a LimitRange has no defaults for whole pods; False has the gate
     PodLevelResourcesLimitRange, off by default."""
@@ -215,6 +216,7 @@ LIVES = {
     "pod_entries_stay_lost": Life(since=36),
     "assignment_metrics_drift": Life(since=36),
     "pod_pool_is_listed": Life(since=36, until=37),
+    "shared_containers_need_memory": Life(until=37),
     "empty_resources_hide_containers": Life(until=37),
     "pod_limits_not_defaulted": Life(until=37),
     "amounts_wrap": Life(until=38),
@@ -228,15 +230,54 @@ def quirks_of(release: Release) -> Quirks:
     return Quirks(**{name: release.minor in LIVES.get(name, always) for name in Quirks.__struct_fields__})
 
 
-KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))
+KUBELET_1_36 = quirks_of(RELEASES[36])
 PODSLICE = Quirks()
+
+
+_WITHOUT, _KUBELET = "podslice", "kubelet"
 
 
 class Profiles(dict[str, Quirks]):
     """The quirks of each profile by its name. An unknown name raises `InputError`."""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise InputError(f"unknown profile {name!r}", remedy=f"use one of: {', '.join(self)}")
+        raise InputError(f"unknown profile {name!r}", remedy=f"use one of: {', '.join(PROFILE_NAMES)}")
 
 
-PROFILES = Profiles({"podslice": PODSLICE, "kubelet-1.36": KUBELET_1_36})
+PROFILES = Profiles(
+    {
+        _WITHOUT: PODSLICE,
+        **{f"{_KUBELET}-{one}": quirks_of(one) for one in RELEASES.values()},
+        **{f"{_WITHOUT}-{one}": PODSLICE for one in RELEASES.values() if one is not DEFAULT},
+    }
+)
+"""A profile is a release and its defects, or none: `kubelet-1.34`, `podslice-1.34`; `podslice` is the default release
+without defects."""
+PROFILE_NAMES = (_WITHOUT, *(name for name in PROFILES if name.startswith(_KUBELET)))
+"""The profiles to choose from; a release chooses among those without defects."""
+
+
+def release_of(profile: str) -> Release:
+    """Return the release of a profile. Raises `InputError` for an unknown one."""
+    if profile not in PROFILES:
+        PROFILES.__missing__(profile)
+    return parse_release(profile.partition("-")[2] or str(DEFAULT))
+
+
+def profile_for(profile: str, kubernetes: str) -> str:
+    """Return the profile of another release: `podslice` becomes `podslice-1.34`. Raises `InputError` for a release or
+    profile that is not known, and for a kubelet of another release."""
+    release = parse_release(kubernetes)
+    if profile == _WITHOUT:
+        return profile if release is DEFAULT else f"{_WITHOUT}-{release}"
+    if release_of(profile) is not release:
+        kind = profile.partition("-")[0]
+        raise InputError(
+            f"profile {profile} is of Kubernetes {release_of(profile)}, not {release}", remedy=f"use {kind}-{release}"
+        )
+    return profile
+
+
+def profile_name(release: Release, quirks: Quirks) -> str:
+    """Return the name of a profile; empty where none has these quirks."""
+    return next((name for name, own in PROFILES.items() if own == quirks and release_of(name) is release), "")

@@ -147,14 +147,14 @@ def test_nothing_at_pod_level_without_the_gate() -> None:
     ],
 )
 def test_limits_of_the_kep(raw: Pod, limits: Any) -> None:
-    """With PodLevelResourcesFixUpdateDefaulting a resource that all containers limit is limited for the pod."""
+    """With PodLevelResourcesFixDefaulting a resource that all containers limit is limited for the pod."""
     assert pod_level(raw, OURS)[1] == limits
 
 
 def test_the_fix_can_be_switched_off() -> None:
     """With the gate off profile podslice defaults as v1.36.2 does."""
     raw = pod(resources(None, {"cpu": "1"}), resources=resources({"cpu": "2"}))
-    assert pod_level(raw, OURS, PodLevelResourcesFixUpdateDefaulting=False) == ({"cpu": "2"}, None)
+    assert pod_level(raw, OURS, PodLevelResourcesFixDefaulting=False) == ({"cpu": "2"}, None)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ from podslice.node.node import Node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
 from podslice.values.gates import FeatureGates, GateError, later_gates
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import PROFILES, release_of
 
 _WIDEST = 140
 
@@ -196,6 +196,7 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
         return FeatureGates.from_overrides(
             {**config.feature_gates, **_overrides(text)},
             fixes=later_gates(PROFILES[profile]),
+            release=release_of(profile),
             other_gates_allowed=False,
         )
     except GateError as error:

@@ -25,7 +25,8 @@ from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.errors import InputError, StartError
 from podslice.values.gates import FeatureGates, GateError, later_gates
 from podslice.values.quantity import Quantity
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import PROFILES, release_of
+from podslice.values.releases.release import Release
 
 
 class NodeSubject:
@@ -54,7 +55,7 @@ class NodeSubject:
     @cached_property
     def errors(self) -> list[ConfigProblem]:
         """Errors of the configuration by itself."""
-        return validate(self.config)
+        return validate(self.config, self.release)
 
     @cached_property
     def threshold_error(self) -> ThresholdError | None:
@@ -80,7 +81,14 @@ class NodeSubject:
 
     def _gates(self) -> FeatureGates:
         fixes = later_gates(PROFILES[self.profile])
-        return FeatureGates.from_overrides(self.config.feature_gates, fixes=fixes, other_gates_allowed=False)
+        return FeatureGates.from_overrides(
+            self.config.feature_gates, fixes=fixes, other_gates_allowed=False, release=self.release
+        )
+
+    @property
+    def release(self) -> Release:
+        """The release of the profile."""
+        return release_of(self.profile)
 
     @cached_property
     def gates(self) -> FeatureGates:
@@ -97,7 +105,7 @@ class NodeSubject:
     def option_error(self) -> OptionError | None:
         """The reason why the options of the static policy are refused."""
         try:
-            parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
+            parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates, self.release)
         except OptionError as error:
             return error
         return None
@@ -107,7 +115,7 @@ class NodeSubject:
         """The options of the static policy; the defaults where they are refused or another policy is set."""
         if not self.static_cpus or self.option_error:
             return CPUPolicyOptions()
-        return parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
+        return parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates, self.release)
 
     @cached_property
     def start_error(self) -> StartError | None:
@@ -173,7 +181,8 @@ class PodSubject:
         self.unknown_fields = unknown_fields
         self.node = node
         self.gates: Mapping[str, bool] = default_gates(profile) if node is None else node.gates
-        self.quirks = PROFILES[profile if node is None else node.profile]
+        self.profile = profile if node is None else node.profile
+        self.quirks = PROFILES[self.profile]
         # Rules look at the pod as the API server stores it; paths and spelling are those of `written`.
         self.pod = default_pod(written, self.gates)
 
@@ -202,7 +211,7 @@ class PodSubject:
     @cached_property
     def admission(self) -> AdmissionPod:
         """The pod as the resource managers see it."""
-        return make_admission_pod(self.policy or NO_POLICY, self.pod, self.gates)
+        return make_admission_pod(self.policy or NO_POLICY, self.pod, self.gates, release=release_of(self.profile))
 
     @cached_property
     def requests(self) -> dict[str, Quantity]:
@@ -227,4 +236,4 @@ class PodSubject:
 
 def default_gates(profile: str) -> FeatureGates:
     """Return the gates of a profile without overrides."""
-    return FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile]))
+    return FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile]), release=release_of(profile))

@@ -22,7 +22,7 @@ from podslice.api.pod.spec import Container, Pod, PodSpec, ResourceList, Resourc
 
 replace = msgspec.structs.replace
 
-LIMITS_GATE = "PodLevelResourcesFixUpdateDefaulting"
+LIMITS_GATE = "PodLevelResourcesFixDefaulting"
 _NANO_PER_MILLI = 10**6
 _FROM_CONTAINERS = ("cpu", "memory")
 
@@ -30,7 +30,7 @@ _FROM_CONTAINERS = ("cpu", "memory")
 def default_pod(pod: Pod, gates: Mapping[str, bool]) -> Pod:
     """Return the pod after decoding with defaults; the same object where nothing changes.
 
-    Idempotent. With the gate PodLevelResourcesFixUpdateDefaulting, which v1.36.2 lacks, pod-level limits are defaulted
+    Idempotent. With the gate PodLevelResourcesFixDefaulting, which v1.36.2 lacks, pod-level limits are defaulted
     as well (pod-level-resources 3.5).
     """
     spec = pod.spec

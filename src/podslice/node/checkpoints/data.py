@@ -32,6 +32,13 @@ def _check(data: bytes) -> None:
         raise CheckpointError(CORRUPT)
 
 
+def add_data(older: bytes, newest: bytes) -> bytes:
+    """Return a file of the 1.37 line: the members of `older` with its checksum, and those of `newest` as `data`."""
+    content = newest.rpartition(b',"checksum":')[0].decode() + "}"
+    end = f'"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}}}'
+    return older.removesuffix(b"}") + b"," + end.encode()
+
+
 C = TypeVar("C", bound=CPUCheckpoint | MemoryCheckpoint)
 
 

@@ -197,13 +197,14 @@ def validate_memory_state(
     pod_level: bool,
     tolerance: DriftTolerance = OFF,
     tables_may_miss: bool = False,
+    node_by_node: bool = False,
 ) -> None:
     """Compare a restored state with the machine plus its assignments; `default` is consumed (memory-device 1.14).
 
     NUMA nodes whose memory size changed since then within the `tolerance` get the new size, as long as the holdings
     still fit (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one has it or the
-    block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison crashes. Raises
-    `StartError`.
+    block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison crashes.
+    `node_by_node`: free and reserved memory must agree on every node of a group, as in 1.31. Raises `StartError`.
     """
     if tolerance.kind != "off":
         _adopt_drift(checkpoint.machine_state or {}, default, tolerance)
@@ -217,7 +218,7 @@ def validate_memory_state(
         _check_block(default, pod, container, block, tables_may_miss=tables_may_miss)
         charge(default, bits_of(block.numa_affinity or ()), block.type, block.size)
     same = set(stored) == set(default) and all(
-        _equal(stored, default, node, tables_may_miss=tables_may_miss) for node in stored
+        _equal(stored, default, node, tables_may_miss=tables_may_miss, node_by_node=node_by_node) for node in stored
     )
     if not same:
         raise _invalid_memory("[memorymanager] the expected machine state is different from the real one")
@@ -262,7 +263,9 @@ def _check_block(machine: MachineState, pod: str, container: str, block: Block, 
         raise _invalid_memory(f"{who} memory resource that does not exist")
 
 
-def _equal(stored: MachineState, expected: MachineState, node: int, *, tables_may_miss: bool) -> bool:
+def _equal(
+    stored: MachineState, expected: MachineState, node: int, *, tables_may_miss: bool, node_by_node: bool
+) -> bool:
     """Whether a NUMA node's stored record equals the expected one (memory-device 1.14)."""
     mine, theirs = stored[node], expected[node]
     if mine.number_of_assignments != theirs.number_of_assignments:
@@ -277,6 +280,10 @@ def _equal(stored: MachineState, expected: MachineState, node: int, *, tables_ma
         facts = (table.total, table.system_reserved, table.allocatable)
         if facts != (other.total, other.system_reserved, other.allocatable):
             return False
+        if node_by_node:
+            if table != other:
+                return False
+            continue
         if not tables_may_miss:
             _check_group(stored, mine, name)
         # Only sums over a group must agree; single nodes of it may differ (memory-device 1.14).

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.machine.cores import whole_core_sums
 from podslice.machine.model import CPUTopology
+from podslice.node.checkpoints.data import add_data
 from podslice.node.context import (
     EXCLUSIVE,
     SHARED_POOL,
@@ -104,10 +105,14 @@ class CPUManager:
         return self.state.default, self.state.assignments, self.state.pod_cpus
 
     def encode(self) -> bytes:
-        """Return the state file as a kubelet of this release writes it: V3 with PodLevelResourceManagers, else V2."""
+        """Return the state file as a kubelet of this release writes it: V3 with PodLevelResourceManagers, else V2; from
+        1.37 on V4."""
         if self._encoder is None:
             self._encoder = CPUStateEncoder()
-        return self._encoder.encode(self.state, self.policy, "v3" if self.rules.pod_level else "v2")
+        newest = self._encoder.encode(self.state, self.policy, "v3" if self.rules.pod_level else "v2")
+        if self.context.release.state_files != "v4":
+            return newest
+        return add_data(self._encoder.encode(self.state, self.policy, "v2"), newest)
 
     def start(self, state: CPUState, containers: ContainerIds) -> None:
         """Begin with a state that was restored and validated (cpu-topology 8.6)."""
@@ -416,7 +421,7 @@ class CPUManager:
             if not whole_core_sums(self.topology, free, count) >> count & 1:
                 raise no_whole_cores(self.topology, count)
             return
-        check_smt_alignment(count, free.bit_count(), self.rules.core_size)
+        check_smt_alignment(count, free.bit_count(), self.rules.core_size, self.context.release)
 
     def _pick(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint, reusable: Bits) -> Bits:
         """Return CPUs for a container, or for the pod as a whole (None), and count them; those in DEFAULT leave it."""

@@ -444,7 +444,9 @@ class DeviceManager:
         if self.state.reusable:
             self.state = self.state.with_reusable(context.keep_reusable(self.state.reusable))
         gone = [
-            uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
+            uid
+            for uid in (records if changed is None else changed)
+            if uid in records and uid not in context.active and uid != context.pending
         ]
         if gone:
             self.state = self.state.without(gone, written=not context.quirks.device_file_keeps_gone_pods)

@@ -10,12 +10,16 @@ from podslice.api.pod.spec import Container, Pod, is_restartable_init
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.golang import divide, wrap_int64
 from podslice.values.quantity import ZERO
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 PROTECTED_SCORE, BEST_EFFORT_SCORE = -997, 1000
 LOWEST_BURSTABLE, HIGHEST_BURSTABLE = 3, 999
 
 
-def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: int) -> list[int]:
+def oom_score_adjustments(
+    pod: Pod, gates: Mapping[str, bool], memory_capacity: int, release: Release = DEFAULT
+) -> list[int]:
     """Return the scores of init, app and ephemeral containers, in this order, on a node with `memory_capacity` bytes.
 
     Raises `UpstreamDefectError` for a node without memory, on which the kubelet crashes.
@@ -34,7 +38,7 @@ def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: 
     scores = []
     for position, container in enumerate(containers):
         score = _score(_memory_request(container) + share, memory_capacity)
-        if position < inits and is_restartable_init(container):
+        if release.sidecars_outlive_apps and position < inits and is_restartable_init(container):
             # A sidecar must not be killed before the app container that requests least.
             score = min(score, sidecar_most)
         scores.append(_clamp(score))

@@ -22,6 +22,8 @@ from podslice.node.effects.oom import oom_score_adjustments
 from podslice.node.effects.sandbox import Sandbox, sandbox
 from podslice.node.effects.settings import CgroupSettings
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -63,8 +65,10 @@ def pod_effects(
     settings: CgroupSettings,
     quirks: Quirks,
     pins: Mapping[str, Pin] = NO_PINS,
+    release: Release = DEFAULT,
 ) -> PodEffects:
-    """Return the cgroup values, files and OOM scores of a defaulted pod on a node; `pins` by container name.
+    """Return the cgroup values, files and OOM scores of a defaulted pod on a node of a release; `pins` by container
+    name.
 
     Files are those of cgroup v2. Raises `UpstreamDefectError` for a node without memory.
     """
@@ -74,7 +78,7 @@ def pod_effects(
         pod, gates, enforce_cpu_limits=settings.cfs_quota and not pod_off, period=settings.cfs_period_us
     )
     memory_qos = pod_unified(pod, gates, settings) if gates["MemoryQoS"] else {}
-    scores = oom_score_adjustments(pod, gates, settings.memory_capacity)
+    scores = oom_score_adjustments(pod, gates, settings.memory_capacity, release)
 
     def effects(kind: str, container: Container, score: int) -> ContainerEffects:
         pin = pins.get(container.name, Pin())

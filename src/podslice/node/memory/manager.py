@@ -16,6 +16,7 @@ from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.machine.memory import Block, MachineState
 from podslice.machine.memory_accounts import charge
+from podslice.node.checkpoints.data import add_data
 from podslice.node.context import (
     NodeContext,
     allocation_error_series,
@@ -90,11 +91,15 @@ class MemoryManager:
         return self.state.machine_state, self.state.assignments, self.state.pod_assignments
 
     def encode(self) -> bytes:
-        """Return the state file as a kubelet of this release writes it: V2 with PodLevelResourceManagers, else V1."""
+        """Return the state file as a kubelet of this release writes it: V2 with PodLevelResourceManagers, else V1; from
+        1.37 on V3."""
         if self._encoder is None:
             self._encoder = MemoryStateEncoder()
         machine, assignments, pods = self.file_content
-        return self._encoder.encode(self.policy, machine, assignments, pods if self.rules.pod_level else None)
+        newest = self._encoder.encode(self.policy, machine, assignments, pods if self.rules.pod_level else None)
+        if self.context.release.state_files != "v4":
+            return newest
+        return add_data(self._encoder.encode(self.policy, machine, assignments, None), newest)
 
     # Rules and state
 
@@ -338,6 +343,7 @@ class MemoryManager:
             request,
             lambda: self._find_hints(request, reuse),
             whole_groups=not self.context.quirks.single_node_in_group,
+            keep_groups=self.context.release.memory_groups_are_kept,
             crash=self.rules.crashes,
         )
         if not found.proven:

@@ -291,6 +291,7 @@ def restore_state(
             pod_level=rules.pod_level,
             tolerance=OFF if quirks.memory_drift_blocks_start else rules.tolerance,
             tables_may_miss=not rules.crashes,
+            node_by_node=not release.memory_groups_are_compared,
         )
         # Files of upstream may have other amounts on the single nodes of a group.
         if rules.settles:

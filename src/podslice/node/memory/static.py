@@ -65,12 +65,14 @@ def resolve(
     hints: Callable[[], HintSet | None],
     *,
     whole_groups: bool,
+    keep_groups: bool = True,
     crash: bool = False,
 ) -> Resolved:
     """Return the nodes for an allocation: the affinity, a default without one, or a superset that is large enough.
 
-    `whole_groups` extends a single node of a group as well; `crash` raises `UpstreamDefectError` for a node that lacks
-    a table of a requested resource. Raises `AdmissionError` with upstream's text.
+    `whole_groups` extends a single node of a group as well; `keep_groups` refuses nodes that break one; `crash` raises
+    `UpstreamDefectError` for a node that lacks a table of a requested resource. Raises `AdmissionError` with upstream's
+    text.
     """
     proven = True
     if affinity.mask is None:
@@ -83,7 +85,7 @@ def resolve(
             _best(hints(), mask), _NO_EXTENSION, _NO_PREFERRED_EXTENSION, preferred=affinity.preferred
         )
         mask, proven = affinity.mask or 0, proven and surely
-    if mask & (mask - 1) and Groups.of(machine).is_violated_by(mask):
+    if keep_groups and mask & (mask - 1) and Groups.of(machine).is_violated_by(mask):
         raise AdmissionError(_VIOLATED)
     return Resolved(mask, proven)
 

@@ -42,6 +42,19 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     pod_level_pods: PodLevelPods = "by containers"
     """How the CPU and Memory Manager treat pods with pod-level resources that they do not manage: by their containers'
     own requests, not at all while the gate PodLevelResources is on, or never at all."""
+    pod_under_admission_stays: bool = True
+    """The pod that was last admitted or refused counts as active until another one comes, so what it was given stays
+    although it is gone."""
+    smt_shortage_names_free_cores: bool = False
+    """`full-pcpus-only` says that too few cores are free also where none is."""
+    memory_groups_are_compared: bool = False
+    """At a start, free and reserved memory of a group of NUMA nodes is compared as a sum, not node by node."""
+    memory_groups_are_kept: bool = False
+    """A hint that would break a group of NUMA nodes is refused."""
+    sidecars_outlive_apps: bool = False
+    """A sidecar's OOM score is no higher than that of the app container that requests least."""
+    enforces_compressible: bool = False
+    """`enforceNodeAllocatable` may name the compressible part of a reservation."""
     uncore_takes_odd_numbers: bool = False
     """`prefer-align-cpus-by-uncorecache` takes a part of a cache of any size; else whole cores only."""
     device_hints_on_nodes_with_devices: bool = False

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from podslice.values.errors import InputError
-from podslice.values.releases import v1_31, v1_32, v1_33, v1_34, v1_35, v1_36
+from podslice.values.releases import v1_31, v1_32, v1_33, v1_34, v1_35, v1_36, v1_37
 from podslice.values.releases.release import Release
 
-_MODULES = (v1_31, v1_32, v1_33, v1_34, v1_35, v1_36)
+_MODULES = (v1_31, v1_32, v1_33, v1_34, v1_35, v1_36, v1_37)
 RELEASES: dict[int, Release] = {module.RELEASE.minor: module.RELEASE for module in _MODULES}
 """Every known release by its minor version, oldest first."""
 OLDEST, NEWEST = min(RELEASES), max(RELEASES)

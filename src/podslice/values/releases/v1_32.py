@@ -80,4 +80,10 @@ RELEASE = BEFORE.next(
     gates=_GATES,
     cpu_options={"strict-cpu-reservation": "Alpha", "prefer-align-cpus-by-uncorecache": "Alpha"},
     topology_options={"prefer-closest-numa-nodes": "stable"},
+    pod_under_admission_stays=False,
+    smt_shortage_names_free_cores=True,
+    memory_groups_are_compared=True,
+    memory_groups_are_kept=True,
+    sidecars_outlive_apps=True,
+    enforces_compressible=True,
 )

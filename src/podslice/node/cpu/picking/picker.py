@@ -156,10 +156,12 @@ def no_whole_cores(topology: CPUTopology, count: int) -> AdmissionError:
     return AdmissionError(_SMT_SIZES, requested=count, sizes=", ".join(map(str, sizes)))
 
 
-def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:
+def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int, release: Release = DEFAULT) -> None:
     """Check a request under `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and as many
     CPUs must be free on cores without reserved CPUs. Raises `AdmissionError` with reason `SMTAlignmentError`."""
     if count % cpus_per_core:
         raise AdmissionError(_SMT_FRACTION, requested=count, cpus_per_core=cpus_per_core)
     if count > free_physical:
+        if not (free_physical or release.smt_shortage_names_free_cores):
+            raise AdmissionError(_SMT_FRACTION, requested=count, cpus_per_core=cpus_per_core)
         raise AdmissionError(_SMT_SHORT, available=free_physical, requested=count, cpus_per_core=cpus_per_core)
