@@ -4,8 +4,9 @@ already."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 import msgspec
@@ -23,7 +24,7 @@ from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.validation import validate
 from podslice.evidence.contradiction import Contradiction, doubt_node
 from podslice.evidence.listed import find_node_name, sort_listed
-from podslice.evidence.provenance import CountedPods, LeftOut, Provenance
+from podslice.evidence.provenance import CountedPods, LeftOut, Provenance, provenance_of
 from podslice.evidence.state_check import StateFacts
 from podslice.machine.devices import DeviceInventory
 from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MANAGER_STATE_FILES
@@ -32,7 +33,7 @@ from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError, StartError, raise_all
 from podslice.values.gate_table import gate_warnings
-from podslice.values.quirks import PROFILE_NAMES, PROFILES
+from podslice.values.quirks import PROFILE_NAMES, PROFILES, profile_for, release_of
 
 if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
@@ -63,13 +64,52 @@ resize_option = click.option(
     multiple=True,
     help="Then resize these pods in place, in order; may be given several times.",
 )
-profile_option = click.option(
+_profile_option = click.option(
     "--profile",
     type=click.Choice(PROFILE_NAMES),
     default="podslice",
     show_default=True,
     help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md); the others those of their release.",
 )
+_kubernetes_option = click.option(
+    "--kubernetes",
+    metavar="VERSION",
+    default="",
+    help="The release whose kubelet this is, such as 1.34 or v1.34.9; auto: the one that the Node object of --from "
+    "states. Default: that of the profile (docs/releases.md).",
+)
+
+
+def profile_option(command: F) -> F:
+    """Add `--profile` and `--kubernetes` to a command; it gets the profile that the two choose."""
+
+    @wraps(command)
+    def with_release(*, profile: str, kubernetes: str, **options: Any) -> Any:
+        if kubernetes == "auto":
+            kubernetes = _reported_release(options.get("source") or options.get("sources"))
+        try:
+            chosen = profile_for(profile, kubernetes) if kubernetes else profile
+        except InputError as error:
+            raise error.at(path="--kubernetes") from None
+        return command(profile=chosen, **options)
+
+    return with_options(cast("F", with_release), _profile_option, _kubernetes_option)
+
+
+def _reported_release(source: Sources) -> str:
+    """Return the version of the kubelet that the objects of `--from` describe. Raises `InputError` without one."""
+    from podslice.host.machine_files import load_described
+
+    reported = load_described(*source).reported if source else None
+    if reported is None or not reported.kubelet_version:
+        raise InputError(
+            "auto needs a Node object that states its kubelet's version",
+            path="--kubernetes",
+            remedy="--from node.yaml, or name the release: --kubernetes 1.34",
+        )
+    return reported.kubelet_version
+
+
 devices_option = click.option(
     "--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."
 )
@@ -79,8 +119,8 @@ predicates_option = click.option(
 
 
 def node_options(command: F) -> F:
-    """Add the machine options, `--config`, `--set`, `--policy`, `--profile`, `--devices` and `--predicates`; the
-    command gets them as keyword arguments and passes them to `start_node`."""
+    """Add the machine options, `--config`, `--set`, `--policy`, `--profile`, `--kubernetes`, `--devices` and
+    `--predicates`; the command gets them as keyword arguments and passes them to `start_node`."""
     options = (
         config_options(),
         set_option,
@@ -207,7 +247,9 @@ def start_node(
     if devices_path is not None:
         described = described.without_devices()
     chosen = described.machine
-    loaded, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=described.fields)
+    loaded, warnings = load_config_and_gates(
+        config_path, overrides, strict=strict, defaults=described.fields, profile=profile
+    )
     config = loaded.config
     assumed = assumptions(described, loaded, configured=config_path is not None)
     warnings = (*contradictions(config, described), *warnings)
@@ -256,13 +298,14 @@ def start_node(
         refused = node.resume(pods) if there.files else node.settle(pods, restored=False)
     gone = {decision.uid for decision in refused}
     running = tuple(pod for pod in pods if pod.metadata.uid not in gone)
-    provenance = Provenance(
+    base = provenance_of(profile)
+    provenance = msgspec.structs.replace(
+        base,
         machine=machine_origin(chosen, name=machine, sysfs=sysfs, source=source),
         configuration=configuration_origin(loaded, config_path, overrides, described.fields),
-        profile=profile,
         state=str(state_path or ""),
         pods=CountedPods(len(running), there.left_out),
-        assumptions=assumed,
+        assumptions=(*base.assumptions, *assumed),
         passed_over=there.passed_over,
         contradictions=(
             *found,
@@ -402,10 +445,11 @@ def load_config_and_gates(
     *,
     strict: bool = False,
     defaults: Mapping[str, Any] = _NOTHING,
+    profile: str = "podslice",
 ) -> tuple[LoadedConfig, tuple[str, ...]]:
-    """Load as `load_config`, and add what the kubelet would log about its gates to the warnings."""
+    """Load as `load_config`, and add what the kubelet of the profile would log about its gates to the warnings."""
     loaded = load_config(source, overrides, strict=strict, defaults=defaults)
-    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates))
+    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates, release_of(profile).minor))
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:

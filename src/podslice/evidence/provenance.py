@@ -14,8 +14,11 @@ import msgspec
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.contradiction import Contradiction
 from podslice.machine.model import Machine
+from podslice.values.quirks import release_of
+from podslice.values.releases.table import DEFAULT
 
-RELEASE = "1.36"
+RELEASE = str(DEFAULT)
+_UNPROVEN = "Kubernetes {release} decides as its release notes and documentation say: it is not recorded"
 """The Kubernetes release whose decisions are taken."""
 HERE = "this machine, because no option names another"
 """Origin of the machine that a command takes without an option."""
@@ -68,6 +71,14 @@ class Provenance(msgspec.Struct, frozen=True, rename="camel"):
     assumptions: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
+
+
+def provenance_of(profile: str) -> Provenance:
+    """Return the provenance of a profile: its release, and that the release is not proven where it is not. Raises
+    `InputError` for an unknown profile."""
+    release = release_of(profile)
+    unproven = () if release.proof == "recorded" else (_UNPROVEN.format(release=release),)
+    return Provenance(release=str(release), profile=profile, assumptions=unproven)
 
 
 def describe_machine(machine: Machine) -> str:

@@ -45,7 +45,7 @@ from podslice.cli.provenance import (
 )
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import PodslicePolicy
-from podslice.evidence.provenance import Origin, Provenance
+from podslice.evidence.provenance import Origin, Provenance, provenance_of
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node.node import Node
@@ -116,15 +116,16 @@ def inspect(
 
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
     reported = described.fields if described is not None else {}
-    given, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported)
+    given, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported, profile=profile)
     config = given.config
-    provenance = Provenance(profile=profile, assumptions=given.assumed)
+    base = provenance_of(profile)
+    provenance = msgspec.structs.replace(base, assumptions=(*base.assumptions, *given.assumed))
     if config_path is not None or overrides or reported:
         origin = configuration_origin(given, config_path, overrides, reported)
         provenance = msgspec.structs.replace(provenance, configuration=origin)
     if described is not None:
         origin = machine_origin(described.machine, name=machine, sysfs=sysfs, source=source)
-        assumed = assumptions(described, given, configured=config_path is not None)
+        assumed = (*base.assumptions, *assumptions(described, given, configured=config_path is not None))
         provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=assumed)
     elif node_facts:
         provenance = msgspec.structs.replace(

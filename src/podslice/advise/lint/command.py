@@ -34,7 +34,7 @@ from podslice.cli.provenance import assumptions, configuration_origin, machine_o
 from podslice.config.carriers.layer import ConfigDocument, Places
 from podslice.config.kubelet import IgnoredField, KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
-from podslice.evidence.provenance import Provenance
+from podslice.evidence.provenance import Provenance, provenance_of
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -156,10 +156,11 @@ def lint(
     devices = load_devices(devices_path)
     policy = None if policy_path is None else load_policy(policy_path, profile)
     described = resolve_named_node(machine, sysfs, source)
-    provenance = Provenance(profile=profile)
+    provenance = provenance_of(profile)
     if described is not None:
         origin = machine_origin(described.machine, name=machine, sysfs=sysfs, source=source)
-        provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=described.assumed)
+        assumed = (*provenance.assumptions, *described.assumed)
+        provenance = msgspec.structs.replace(provenance, machine=origin, assumptions=assumed)
     claims = _claims(claim_paths)
     base = _Settings(None, None, rules, profile, devices, policy, provenance, claims, strict=strict)
     settings = _settings(config_path, overrides, described, base)

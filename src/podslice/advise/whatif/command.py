@@ -34,7 +34,7 @@ from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, p
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
-from podslice.evidence.provenance import CountedPods, Origin, Provenance
+from podslice.evidence.provenance import CountedPods, Origin, Provenance, provenance_of
 from podslice.evidence.state_check import StateFacts
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node
@@ -143,8 +143,8 @@ def whatif(
     running = (*there.listed, *there.owners())
     read = asked.beside({pod.metadata.uid for pod in running})
     pods = [one.pod for one in read.pods]
-    base = Provenance(
-        profile=profile,
+    base = msgspec.structs.replace(
+        provenance_of(profile),
         state=str(options["state_path"] or ""),
         pods=CountedPods(len(running), there.left_out),
         passed_over=(*there.passed_over, *asked.passed_over),
