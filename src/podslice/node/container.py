@@ -402,7 +402,7 @@ class ContainerManager:
     ) -> None:
         path = f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}"
         hotplug = self.policy.hotplug
-        # Where the gate is off there is no Memory Manager, and nobody reads or writes its file.
+        # Where the gate is off there is no Memory Manager, so its file is neither read nor written.
         exists = self.context.gates["MemoryManager"]
         data = files.get(MEMORY_STATE_FILE) if exists else None
         memory.start(data, containers, path, tracks=hotplug is not None and hotplug.memory == "track")
