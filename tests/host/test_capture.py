@@ -128,6 +128,38 @@ def test_script_says_what_is_missing(node: Path, tmp_path: Path) -> None:
     assert manifest.missing == (("kubelet", "no state file can be read in /var/lib/k0s/kubelet; root can"),)
 
 
+HEADER = f'{{"Authorization": ["Bearer {SECRET}"]}}'
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("cpuManagerPolicy: static\n", "cpuManagerPolicy: static\n"),
+        ('{"cpuManagerPolicy": "static"}\n', '{"cpuManagerPolicy": "static"}\n'),
+        (f"staticPodURLHeader: {HEADER}\ncpuManagerPolicy: static\n", "cpuManagerPolicy: static\n"),
+        (f"'staticPodURLHeader': {HEADER}\nmaxPods: 9\n", "maxPods: 9\n"),
+        (f"staticPodURLHeader:\n  Authorization:\n  - {SECRET}\n- {SECRET}\nmaxPods: 9\n", "maxPods: 9\n"),
+        (f'{{"staticPodURLHeader": {HEADER}}}\n', None),
+        (f'{{\n  "staticPodURLHeader": {HEADER},\n  "maxPods": 9\n}}\n', None),
+        (f"  staticPodURLHeader: {HEADER}\n  maxPods: 9\n", None),
+        (f'"\\u0073taticPodURLHeader": {HEADER}\n', None),
+    ],
+)
+def test_script_leaves_headers_out(node: Path, tmp_path: Path, text: str, kept: str | None) -> None:
+    """They are cut out of the kubelet's file; where that is not possible it is missing, and the bundle says so."""
+    (node / "var/lib/kubelet/config.yaml").write_text(text)
+    out = run_script(node, tmp_path / "n7.tar.gz")
+    with tarfile.open(out) as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+    assert not [name for name, data in contents.items() if SECRET.encode() in data]
+    found = contents.get("kubelet/config.yaml")
+    assert (None if found is None else found.decode()) == kept
+    (tmp_path / "out").mkdir()
+    missing = open_bundle(out, tmp_path / "out").manifest.missing
+    assert [part for part, _ in missing] == (["kubelet/config.yaml"] if kept is None else [])
+
+
 def test_script_in_deploy_is_the_script() -> None:
     """People copy the one in deploy, podslice sends the one in the package."""
     assert (ROOT / "deploy/capture.sh").read_bytes() == SCRIPT.read_bytes()

@@ -58,6 +58,9 @@ kubelet=${PODSLICE_KUBELET:-var/lib/kubelet}
 kubelet=${kubelet#/}
 mkdir "$copy/kubelet"
 missing=
+note() {
+    missing="$missing${missing:+, }[\"$1\", \"$2\"]"
+}
 for name in cpu_manager_state memory_manager_state allocated_pods_state actuated_pods_state \
     pod_status_manager_state dra_manager_state podslice_policy_state podslice_guard_state; do
     test -f "$kubelet/$name" && { cat "$kubelet/$name" > "$copy/kubelet/$name" || rm -f "$copy/kubelet/$name"; } 2>/dev/null
@@ -68,9 +71,13 @@ if test -r "$kubelet/device-plugins/kubelet_internal_checkpoint"; then
     sed 's/"AllocResp":"[^"]*"/"AllocResp":null/g' "$kubelet/device-plugins/kubelet_internal_checkpoint" \
         > "$copy/kubelet/device-plugins/kubelet_internal_checkpoint"
 fi
-# A file in JSON is left out: lines cannot be cut out of it.
-if test -r "$kubelet/config.yaml" && ! grep -q '^ *[{]' "$kubelet/config.yaml"; then
-    awk '/^[^ \t#-]/ { cut = /^"?staticPodURL/ } !cut' "$kubelet/config.yaml" > "$copy/kubelet/config.yaml"
+# Headers of static pods' URLs may be secrets. What cannot be cut out by lines, as in JSON, leaves the file out.
+if test -r "$kubelet/config.yaml"; then
+    awk '/^[^ \t#-]/ { cut = /^["\047]?staticPodURL/ } !cut' "$kubelet/config.yaml" > "$copy/kubelet/config.yaml"
+    if grep -q -e staticPodURL -e '\\u' "$copy/kubelet/config.yaml"; then
+        rm -f "$copy/kubelet/config.yaml"
+        note kubelet/config.yaml "it has headers of static pods' URLs, which cannot be cut out"
+    fi
 fi
 if pods=$(ls "$kubelet/pods" 2>/dev/null); then
     mkdir "$copy/kubelet/pods"
@@ -79,7 +86,7 @@ if pods=$(ls "$kubelet/pods" 2>/dev/null); then
     done
 fi
 if ! test -e "$copy/kubelet/cpu_manager_state"; then
-    missing='["kubelet", "no state file can be read in /'$(printf %s "$kubelet" | tr -cd 'A-Za-z0-9._/-')'; root can"]'
+    note kubelet "no state file can be read in /$(printf %s "$kubelet" | tr -cd 'A-Za-z0-9._/-'); root can"
 fi
 printf '{"format": 1, "node": "%s", "captured": "%s", "by": "capture.sh", "missing": [%s]}\n' \
     "$(printf %s "${PODSLICE_NODE:-$(uname -n)}" | tr -cd 'A-Za-z0-9._-')" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$missing" \
