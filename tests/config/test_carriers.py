@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 
 from podslice import InputError, load_kubelet_config
+from podslice.config.carriers.recognize import is_lines
 from podslice.config.kubelet_file import LoadedConfig
 
 Write = Callable[[str], str]
@@ -108,6 +109,21 @@ def test_a_carrier_is_read(write: Write, text: str, expected: tuple[str, str, in
     assert facts(loaded) == expected
     assert origin in loaded.provenance[0]
     assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - args:\n    - /usr/bin/kubelet --max-pods=5\n",
+        "# kubelet --v=2\nspec:\n  run: |\n    /usr/bin/kubelet --max-pods=5\n",
+        "- name: start\n  shell: /usr/bin/kubelet --max-pods=5\n",
+        '{"a": "/usr/bin/kubelet --max-pods=5"}',
+        "---\nuserData: bootstrap.sh --kubelet-extra-args '--max-pods=5'\n",
+    ],
+)
+def test_a_manifest_that_runs_a_kubelet_is_no_command_line(text: str) -> None:
+    """YAML and JSON are read as such, whatever stands in them."""
+    assert not is_lines(text)
 
 
 def test_the_file_of_a_kubelet_needs_no_line(write: Write) -> None:

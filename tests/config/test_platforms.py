@@ -111,6 +111,13 @@ _SET = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
             {**_SET, "max_pods": 42, "eviction_hard": {"memory.available": "5%"}},
             "EC2NodeClass d, spec.userData, then EC2NodeClass d, spec.kubelet", id="Karpenter"),
         pytest.param(
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: d}\nspec:\n  userData: |\n"
+            "    MIME-Version: 1.0\n    Content-Type: multipart/mixed; boundary=\"B\"\n\n    --B\n"
+            "    Content-Type: application/node.eks.aws\n\n    apiVersion: node.eks.aws/v1alpha1\n"
+            "    kind: NodeConfig\n    spec: {kubelet: {config: {maxPods: 7}}}\n\n    --B--\n"
+            "  kubelet: {podsPerCore: 2}\n",
+            {"max_pods": 7, "pods_per_core": 2}, "EC2NodeClass d, spec.userData", id="Karpenter with MIME"),
+        pytest.param(
             "apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: d}\n"
             "spec: {template: {spec: {kubelet: {maxPods: 12}}}}\n", {"max_pods": 12}, "NodePool d", id="NodePool"),
         pytest.param(

@@ -27,7 +27,7 @@ def lint(*arguments: str) -> Result:
         ("apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n"
          "  - {name: v, value: '2'}\n  - {name: topology-manager-policy, value: Best}\n---\n" + _BODY, 6, 5),
         ("# flags\n--cpu-manager-policy=static\n\n--topology-manager-policy=Best\n", 4, 1),
-        ("ps:\n/usr/bin/kubelet --v=2 --topology-manager-policy=Best\n", 2, 1),
+        ("PID CMD\n/usr/bin/kubelet --v=2 --topology-manager-policy=Best\n", 2, 1),
     ],
     ids=["ConfigMap", "ConfigMap in one line", "flags of kubeadm", "file of flags", "ps"],
 )  # fmt: skip

@@ -114,7 +114,7 @@ def _node_config(held: Held) -> Iterator[Layer]:
 
 def is_user_data(text: str) -> bool:
     """Whether a text is user data in several parts, with a NodeConfig in them."""
-    return text.lstrip()[:400].lower().find("mime-version:") >= 0 and NODE_CONFIG in text
+    return text.lstrip()[:20].lower().startswith(("mime-version:", "content-type:")) and NODE_CONFIG in text
 
 
 def layers_of_user_data(text: str) -> list[Layer]:

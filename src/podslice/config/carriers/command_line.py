@@ -18,6 +18,8 @@ from podslice.values.errors import InputError
 _SECTION = re.compile(r"\s*\[(?:Unit|Service|Install)\]\s*\Z")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _FLAG_LINE = re.compile(r"\s*['\"]?--?[a-zA-Z]")
+_YAML_LINE = re.compile(r"\s*(?:- |[\w./\"'-]+:(?:\s|\Z))")
+_MANIFEST = re.compile(r"^(?:apiVersion|kind): ", re.MULTILINE)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _PASSED_ON = re.compile(r"--kubelet-extra-args[= ]|--extra-config[= ]['\"]?kubelet\.")
 _K3S = ("k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "k3sup")
@@ -43,7 +45,10 @@ class _Found(NamedTuple):
 def is_command_text(text: str) -> bool:
     """Whether a text is a command line of a kubelet or a file that holds one, and no YAML or JSON."""
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    if text.lstrip()[:1] == "{" or first.startswith("---"):
+    # A manifest may run a kubelet too, as a command or in a script.
+    if text.lstrip()[:1] in ("{", "[") and not _SECTION.match(first):
+        return False
+    if first.startswith("---") or _YAML_LINE.match(first) or _MANIFEST.search(text):
         return False
     if _SECTION.match(first) or _FLAG_LINE.match(first) or is_script(text):
         return True
