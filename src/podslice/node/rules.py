@@ -164,6 +164,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         `StartError`."""
         policy = config.memory_manager_policy
         reuse = UPSTREAMS if quirks.init_memory_reuse_drifts else OURS
+        # Without a ledger, nothing would keep pods from the memory of claims.
         if policy != "Static" and claims is not None and claims.memory:
             raise StartError(_MEMORY_STAGE, _UNBOOKED_CLAIMS, policy=quote(policy))
         if policy == "None":
@@ -173,10 +174,12 @@ class MemoryRules(msgspec.Struct, frozen=True):
         if policy != "Static":
             raise StartError(_MEMORY_STAGE, _UNKNOWN_POLICY, policy=quote(policy))
         reserved = parse_reserved_memory(config, machine, reservation)
+        # The kubelet requires plain memory; huge pages alone are not enough.
         if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
             raise StartError(_MEMORY_STAGE, _NOTHING_RESERVED)
         if claims is not None:
             reserved = _with_claims(reserved, claims)
+        # Upstream subtracts unsigned numbers, so a reservation beyond a node's memory wraps around there.
         if not quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
         check_node_ids(machine, _MEMORY_STAGE)
@@ -272,6 +275,7 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False, weakref=True):
 def carry_over(old: NodeRules, started: NodeRules) -> NodeRules:
     """Return the rules of another start for a running node. Its reserved CPUs stay reserved, and what it has learnt of
     its machine since it began still counts."""
+    # The CPUs were reserved when the node began, and pods have been placed around them; a reload does not move them.
     cpu = started.cpu.with_reserved(old.cpu.reserved)
     return replace(
         started,

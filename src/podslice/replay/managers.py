@@ -67,7 +67,7 @@ class RecordedHistory:
         self.quirks = quirks
         self.release = release
         self.shown_memory_file: bytes | None = None
-        """What the recorder shows in place of the memory state file."""
+        """The content that the recorder shows in place of the memory state file."""
         self.record_hints = bool(case.get("recordHints"))
         self.kubelet = Kubelet(
             msgspec.convert(case["machine"], Machine),

@@ -251,6 +251,7 @@ class ScheduledPod:
     @classmethod
     def of(cls, kept: KeptPod) -> ScheduledPod:
         """Restore a pod from its kept part, without specification, group and time of creation."""
+        # `__init__` reads an object of the API server, of which nothing but these fields is left.
         pod = cls.__new__(cls)
         for name, value in zip(KeptPod._fields, kept, strict=True):
             setattr(pod, name, value)
@@ -261,6 +262,7 @@ class ScheduledPod:
 
     def has_same_spec(self, older: ScheduledPod) -> bool:
         """Whether `older` is the same pod with the same specification, which then need not be decoded again."""
+        # The generation counts changes of the specification; older API servers leave it 0 for pods.
         return self.uid == older.uid and 0 < self.generation == older.generation
 
     def adopt(self, older: ScheduledPod) -> None:
@@ -301,6 +303,7 @@ def _pod(data: bytes | None) -> Pod:
 
 def read_terms(data: bytes) -> PlacementTerms:
     """Decode the conditions of a v1 Pod on its node. Raises `ApiError`."""
+    # Not an error: the scheduler still decides about this pod, only nothing is computed ahead of it.
     if len(data) > LARGEST_AHEAD:
         return PlacementTerms(simple=False, excess=f"the pod has {len(data)} bytes; {LARGEST_AHEAD} are looked at")
     found = _decode(data, _TermsObject).spec
@@ -374,6 +377,7 @@ def _share(amounts: tuple[tuple[str, str], ...]) -> dict[str, str]:
 def _decode(data: bytes, kind: type[T]) -> T:
     """Decode JSON into `kind`. Raises `ApiError`."""
     try:
+        # msgspec does not check the encoding of raw parts, which would fail later, far from the answer that had it.
         str(memoryview(data), "utf-8")
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

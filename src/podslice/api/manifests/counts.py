@@ -51,6 +51,7 @@ def _count_generic(data: Mapping[str, Any], steps: Steps) -> Count:
     for part, step in _ancestors(data, steps):
         number = number_of(part, "replicas", "count", "instances", "parallelTrialCount")
         if number is None and (least := number_of(part, "minReplicas", "minRunners")) is not None:
+            # A pod that is scaled to zero has no size; one is counted, to show what the first of them needs.
             number = max(least, 1)
             most = number_of(part, "maxReplicas", "maxRunners")
             note = f"it is scaled between {least} and {'any number' if most is None else most} pods: {number} counted"
@@ -69,6 +70,7 @@ def _job_pods(spec: Mapping[str, Any]) -> int | None:
     if parallel is None and completions is None:
         return None
     parallel = 1 if parallel is None else parallel
+    # The Job controller starts no more pods than completions are missing.
     return parallel if completions is None else min(parallel, completions)
 
 
@@ -121,6 +123,7 @@ def _count_knative(data: Mapping[str, Any], steps: Steps) -> Count:
     least = annotations.get(f"{prefix}min-scale", annotations.get(f"{prefix}minScale"))
     if not str(least).isdecimal():
         return Count(1, f"Knative scales it by its requests: 1 counted ({prefix}min-scale is the least){_QUEUE_PROXY}")
+    # Ten digits are enough, as counts are cut at MAX_COUNT; int() raises ValueError for thousands of them.
     number = max(int(str(least)[:10]), 1)
     return Count(number, f"Knative scales it by its requests, at least {number} counted{_QUEUE_PROXY}")
 

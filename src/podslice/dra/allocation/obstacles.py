@@ -78,6 +78,7 @@ def explain(
                     problems.append(RequestProblem(claim.name, name, wanted, devices))
     except SelectorError as error:
         abandoned = abandoned or str(error)
+    # Where some request fails by itself, what is wrong with all together would only repeat it.
     alone = all(one.able >= max(one.wanted, 1) for one in problems)
     together = _describe_deepest(search.deepest, claims) if alone and not abandoned else ""
 

@@ -57,6 +57,7 @@ def read_dump(folder: Path, names: Names) -> Dump:
     """Return the content of a folder. Raises `InputError`."""
     found = Dump({}, [], [], {}, [])
     nested = nested_files(folder)
+    # Files of one must-gather are written over minutes, and are one dump: the time of the last counts for all.
     moment = max((_time_of(path) for path in nested), default=0)
     for path in (*object_files(folder), *nested):
         if path.suffix in TEXT_ENDINGS and (export := read_exposition(path, _time_of(path))) is not None:
@@ -73,6 +74,7 @@ def read_dump(folder: Path, names: Names) -> Dump:
                 _add_snapshot(found, read_snapshot(data, path), data["kind"])
             if data["kind"] not in KINDS:
                 continue
+            # Read for its errors only: a budget that cannot be used is reported with the file it stands in.
             if data["kind"] == BUDGET:
                 budget_of_object(data, path)
             (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(
@@ -177,6 +179,7 @@ def _key(pod: Mapping[str, Any]) -> tuple[str, ...]:
 def _latest(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
     """Return the pods of the last dump; dumps of one moment, such as of single namespaces, count as one."""
     last = max(at for at, _ in dumps)
+    # A dump for each namespace takes a while, so their times differ; no pod is in two of them.
     named = any(at != last for at, _ in dumps) and _are_of_one_moment(dumps)
     return [pod for at, pods in dumps if at == last or named for pod in pods]
 
@@ -194,6 +197,7 @@ def _history(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str
     ordered = sorted(dumps, key=lambda dump: dump[0])
     for number, (_, pods) in enumerate(ordered):
         for pod in pods:
+            # The later dump wins, since it has the pod's end if there is one.
             found[_key(pod)] = pod
             seen[_key(pod)] = number
     for key, pod in found.items():

@@ -127,6 +127,7 @@ def _winner_sentence(summary: RunSummary, criteria: Sequence[str]) -> str:
     worst, far = against[-1]
     if worst is not nearest:
         text += f", {_amount(far)} than {worst.name}"
+    # Intervals need two seeds.
     if summary.seeds == 1:
         return f"{text}. That is one seed: only several seeds can show whether it is more than chance."
     doubt = "" if found.verdict in ("better", "worse") else f" Against {nearest.name} that is no more than chance."

@@ -257,6 +257,7 @@ def value_at(found: Curve, percent: int) -> float:
 def plan_runs(traces: FGDTraces, *, quick: bool, seeds: int, workloads: Iterable[str] = ()) -> list[FGDRun]:
     """Return the runs: all workloads and policies with one seed, then with the next."""
     lists = list(workloads) or ([QUICK_WORKLOAD] if quick else traces.workloads())
+    # Seeds are the outer loop, so that a validation which is stopped has some seeds of everything.
     numbers = range(min(seeds, QUICK_SEEDS) if quick else seeds)
     return [FGDRun(workload, policy, seed) for seed, workload, policy in product(numbers, lists, PUBLISHED)]
 
@@ -273,6 +274,7 @@ class CurveFile:
         for line in text.splitlines():
             try:
                 workload, policy, seed, values = json.loads(line)
+            # The last line of a validation that was killed may be cut.
             except ValueError:
                 continue
             self.curves[FGDRun(workload, policy, seed)] = {int(percent): value for percent, value in values.items()}

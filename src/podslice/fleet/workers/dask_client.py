@@ -55,6 +55,7 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Da
         raise InputError("Dask needs distributed", path="--dask", remedy=extra) from None
     with dask.config.set(_SETTINGS), _without_logs():
         try:
+            # Not the default client: that would take over the Dask calls of a program that uses this as a library.
             client = distributed.Client(address, timeout="10s", set_as_default=False)
         except (OSError, ValueError) as error:
             text = str(error).splitlines()[0]
@@ -65,6 +66,7 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Da
             executor = DaskExecutor(client, address, files, depth)
             try:
                 yield executor
+            # KeyboardInterrupt as well: cells that nobody waits for would keep the cluster's workers busy.
             except BaseException:
                 executor.cancel()
                 raise
@@ -136,6 +138,7 @@ class DaskExecutor(Executor):
         self._address = address
         self._workers = client.get_executor(pure=False)
         data = pickle.dumps((depth, tuple(files)))
+        # Files of equal content have one key, so runs at the same time share them.
         digest = hashlib.sha256(data).hexdigest()
         self._files = client.submit(_file_result, digest, data, key=f"{TOPIC}-files-{digest}")
         self.run: str = client.id
@@ -152,6 +155,7 @@ class DaskExecutor(Executor):
         answer: Future[Any] = Future()
 
         def pass_on(done: Future[bytes]) -> None:
+            # The caller has cancelled; setting a result now would raise.
             if not answer.set_running_or_notify_cancel():
                 return
             problem = CancelledError() if done.cancelled() else done.exception()
@@ -180,6 +184,7 @@ class DaskExecutor(Executor):
     def cancel(self) -> None:
         """Cancel the run. Workers that do not answer are not waited for."""
         self._workers.shutdown(wait=False)
+        # A daemon thread: workers that do not answer must not keep this process from ending.
         asked = threading.Thread(target=self._cancel_everywhere, daemon=True)
         asked.start()
         asked.join(_PATIENCE)

@@ -134,6 +134,7 @@ def is_bundle(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as file:
+            # A tar archive that is not compressed has its mark at byte 257.
             start = file.read(262)
     except OSError:
         return False
@@ -146,6 +147,7 @@ def _check_folder(root: Path) -> None:
     total = 0
     for name in sorted(FILES):
         place = root
+        # Each folder on the way may be a link, too.
         for part in name.split("/"):
             place = place / part
             if place.is_symlink():

@@ -54,6 +54,7 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
 
     containers: dict[str, str] = {}
     loans: dict[str, list[CPUId]] = {}
+    # Files that are written must be read by later releases, so members keep the names that they had first.
     pod_cpus: str = msgspec.field(default="", name="bubble")
     pod_loans: str = msgspec.field(default="", name="bubbleLoans")
     memory: dict[str, tuple[Block, ...]] = {}
@@ -124,6 +125,7 @@ class MachineTexts(msgspec.Struct):
             nodes = {int(id): NodeRecord(parse_bits(one.cpus), one.memory) for id, one in self.nodes.items()}
         except ValueError:
             return None
+        # A record of a part of the machine would look like CPUs that the reboot added, so it counts as none.
         known = {cpu: identity for cpu, identity in cpus.items() if identity is not None and 0 <= cpu <= MAX_CPU_ID}
         return MachineRecord(known, nodes) if known and len(known) == len(cpus) else None
 
@@ -204,6 +206,7 @@ def read_boot_record(data: bytes | None) -> BootRecord | None:
 
 def envelop(content: Mapping[str, Any]) -> bytes:
     """Return the file with this content, under its checksum."""
+    # JSON in JSON, as in the kubelet's files: the checksum is over the text of `data`, not over its members.
     data = msgspec.json.encode(content).decode()
     return f'{{"data":{dump_string(data)},"checksum":{data_checksum(data)}}}'.encode()
 
@@ -314,6 +317,7 @@ def _read_pod_loans(content: PolicyContent, pod_cpus: Mapping[str, Bits]) -> Ite
     """Yield the loaned pod CPUs in a file that fit the state's: (pod UID, CPUs)."""
     for uid, text in content.pod_originals.items():
         promised, held = parse_bits_or_empty(text), pod_cpus.get(uid, 0)
+        # The kubelet's file may be newer than this one, after a kill between the two writes; then it alone counts.
         if promised and promised & ~held == 0 and promised != held:
             yield uid, held & ~promised
 

@@ -36,6 +36,7 @@ class Classes(CPUPlugin):
         return tuple(
             (node.machine.classes[name], -1000 * place)
             for place, name in enumerate(ask.classes)
+            # The first class needs no layer: CPUs in no layer have 0, more than those of every later class.
             if place and name in node.machine.classes
         )
 
@@ -55,6 +56,7 @@ class Neighbours(CPUPlugin):
         given.end()
 
     def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
+        # One layer of -1 is enough: it only orders, and the CPUs outside of it come first.
         crowded = self._crowded_objects(ask, node) & cpus
         return ((crowded, -1),) if crowded else ()
 
@@ -99,6 +101,7 @@ class PackCaches(CPUPlugin):
     def select(
         self, ask: CPUAsk, cpus: Bits, mask: Bits | None, layers: tuple[Layer, ...], node: CPUNode
     ) -> Iterable[Bits]:
+        # Layers of other plugins order the CPUs; a set that ignores them would undo what they ask for.
         if ask.anchor or layers:
             return
         rooms = [free for cache in self.caches if (free := cache & cpus).bit_count() >= ask.count]
@@ -154,6 +157,8 @@ class _WholeObjects:
         for (worth, _, object_of), whole in zip(self._levels, self._whole, strict=True):
             left = chosen & whole
             while left:
+                # `left & -left` is the lowest set bit. Its object is taken out as a whole, so each broken one counts
+                # once.
                 left &= ~object_of[(left & -left).bit_length() - 1]
                 lost += worth
         return 100 * (self._total - lost) // self._total
@@ -221,12 +226,14 @@ class NearDevices(CPUPlugin):
         names = given.texts("devices")
         self.labels = given.labels("labels")
         given.end()
+        # The answers of plugins that see no pods are shared between pods; only labels make a difference here.
         self.sees_pods = bool(self.labels)
         found = [one for one in machine.pci_devices if any(_matches_glob(one, name) for name in names)]
         nodes = [machine.numa_nodes.get(one.numa_node, 0) for one in found]
         self.near = union(nodes)
         self.sockets = union(cpus for cpus in machine.sockets.values() if cpus & self.near)
         self.layers = tuple((cpus, nodes.count(cpus)) for cpus in dict.fromkeys(nodes) if cpus)
+        # Where the near NUMA nodes are whole sockets, a second layer of the same CPUs would say nothing.
         if self.sockets != self.near:
             self.layers += ((self.sockets, 1),)
 
@@ -236,6 +243,7 @@ class NearDevices(CPUPlugin):
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
         if not self._applies_to(ask):
             return 0
+        # CPUs of a near NUMA node are in its socket, too, so they count twice: 100 of 100 points.
         near, not_far = (candidate & self.near).bit_count(), (candidate & self.sockets).bit_count()
         return 50 * (near + not_far) // (candidate.bit_count() or 1)
 

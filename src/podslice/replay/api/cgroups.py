@@ -75,6 +75,7 @@ class NodeCase:
         """CPU list and error of each container under the static policy, on one socket of single-thread cores."""
         manager = self.node["cpuManager"]
         cores = tuple(Core(socket=0, core=cpu, threads=(cpu,)) for cpu in range(manager["numCPUs"]))
+        # A recording names gates of the whole binary, of which the kubelet's configuration knows only some.
         known = gate_states().keys() | set(later_gates(self.quirks))
         kubelet = Kubelet(
             Machine(nodes=(NUMANode(id=0, memory=64 * _GI, cores=cores),)),
