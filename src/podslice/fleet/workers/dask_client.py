@@ -66,7 +66,7 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Da
             executor = DaskExecutor(client, address, files, depth)
             try:
                 yield executor
-            # KeyboardInterrupt as well: cells that nobody waits for would keep the cluster's workers busy.
+            # KeyboardInterrupt as well: cells that no one waits for would keep the cluster's workers busy.
             except BaseException:
                 executor.cancel()
                 raise
