@@ -336,6 +336,15 @@ def test_templates_that_an_operator_completes() -> None:
     assert "its operator completes this template, which lacks an image" in found.notes[0]
 
 
+def test_operators_themselves() -> None:
+    """OLM's object of an operator holds its Deployments; the copies in other namespaces stand for nothing."""
+    own = {"install": {"spec": {"deployments": [{"name": "manager", "spec": {"replicas": 2, "template": TEMPLATE}}]}}}
+    version = thing("operators.coreos.com/v1alpha1", "ClusterServiceVersion", spec=own)
+    copy = {**version, "metadata": {"name": "x", "namespace": "a", "labels": {"olm.copiedFrom": "operators"}}}
+    found = read(version, copy, strict=True)
+    assert ([one.replicas for one in found.pods], found.notes) == ([2], ())
+
+
 def test_settings_are_not_missed() -> None:
     """An object that configures others is no workload, whatever its group; with a template in it, it is one."""
     settings = thing("example.com/v1", "GizmoPolicy", spec={"a": 1})

@@ -22,7 +22,7 @@ _GROUPS_WITHOUT_PODS = frozenset(
     k8s.cni.cncf.io karpenter.azure.com karpenter.k8s.aws karpenter.sh keda.k8s.io kyverno.io machine.openshift.io
     machineconfiguration.openshift.io messaging.knative.dev metallb.io migrations.kubevirt.io monitoring.googleapis.com
     network.openshift.io networking.istio.io networking.gke.io nfd.k8s-sigs.io nfd.openshift.io oauth.openshift.io
-    operators.coreos.com packages.operators.coreos.com podslice.dev podslice.io policies.kyverno.io policy.linkerd.io
+    packages.operators.coreos.com podslice.dev podslice.io policies.kyverno.io policy.linkerd.io
     project.openshift.io projectcalico.org quota.openshift.io route.openshift.io samples.operator.openshift.io
     scheduling.volcano.sh secrets-store.csi.x-k8s.io security.istio.io security.openshift.io snapshot.storage.k8s.io
     sriovnetwork.openshift.io secretmanager.csi.x-k8s.io telemetry.istio.io topology.node.k8s.io traefik.io
@@ -32,6 +32,8 @@ _GROUPS_WITHOUT_PODS = frozenset(
     reporting.kyverno.io slo.koordinator.sh scheduling.koordinator.sh
     """.split()
 )
+_COPIED = "olm.copiedFrom"
+"""Label of the copies that OLM makes of an operator's ClusterServiceVersion in all namespaces."""
 SETTINGS = ("Binding", "Class", "Config", "Configuration", "Policy", "Route")
 """Ends of kinds that say how others run. They are searched for templates, but not missed without one."""
 _SUFFIXES_WITHOUT_PODS = (".gatekeeper.sh", ".snapshot.storage.k8s.io", ".projectcalico.org")
@@ -51,6 +53,8 @@ _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
         "kubevirt.io": "VirtualMachineInstanceMigration VirtualMachineInstancePreset",
         "monitoring.coreos.com": "AlertmanagerConfig PodMonitor Probe PrometheusRule ScrapeConfig ServiceMonitor",
         "networking.internal.knative.dev": "Certificate ClusterDomainClaim Ingress ServerlessService",
+        "operators.coreos.com": "CatalogSource InstallPlan OLMConfig Operator OperatorCondition OperatorGroup"
+        " Subscription",
         "policy.kruise.io": "PodUnavailableBudget",
         "sources.knative.dev": "PingSource SinkBinding",
         "serving.knative.dev": "DomainMapping Route",
@@ -63,8 +67,10 @@ def has_no_pods(found: ManifestObject) -> bool:
     """Whether objects of this kind are known to stand for no pods of their own."""
     if is_builtin(found):
         return True
+    labels = found.metadata.get("labels")
     return (
-        found.group in _GROUPS_WITHOUT_PODS
+        (isinstance(labels, dict) and _COPIED in labels)
+        or found.group in _GROUPS_WITHOUT_PODS
         or found.group.startswith("config.")
         or found.group.endswith(_SUFFIXES_WITHOUT_PODS)
         or found.kind in _KINDS_WITHOUT_PODS.get(found.group, ())
