@@ -500,7 +500,9 @@ def test_pod_cpus_grows_and_shrinks_by_the_pods_call(tmp_path: Path) -> None:
     in_elastic(tmp_path, test, config=pod_level(reserved_system_cpus="0-1"))
 
 
-SMALL = "numa:1(memory=64GB) core:4 pu:2(indexes=pu)"
+SMALL = "numa:1(memory=64GB) core:4 pu:2"
+NUMBERINGS = ("core", "pu")
+"""With CPUs 0 and 1 reserved these are half of two cores, or a core."""
 Story = Callable[[Elastic], Awaitable[None]]
 
 
@@ -560,15 +562,17 @@ async def _wider(world: Elastic) -> None:
     [pytest.param(_small, _grow, id="grow"), pytest.param(_large, _shrink, id="shrink"),
      pytest.param(_pair, _move, id="move"), pytest.param(_pod_cpus, _wider, id="pod-cpus")],
 )  # fmt: skip
+@pytest.mark.parametrize("numbering", NUMBERINGS)
 @pytest.mark.slow
 def test_a_kill_at_any_write_ends_as_done_or_never_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Story, story: Story
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Story, story: Story, numbering: str
 ) -> None:
     """Whatever was being written, the next process has the old sizes or the new ones everywhere, no CPU is ever of two,
     and the kubelet's next call ends in the new ones."""
     moment, killed, sizes = 0, True, set()
     while killed:
-        world = Elastic(tmp_path / str(moment), config=pod_level(reserved_system_cpus="0-1"), machine=SMALL)
+        machine = f"{SMALL}(indexes={numbering})"
+        world = Elastic(tmp_path / str(moment), config=pod_level(reserved_system_cpus="0-1"), machine=machine)
         happened = [False]
 
         async def main(world: Elastic = world, happened: list[bool] = happened, moment: int = moment) -> None:

@@ -167,19 +167,21 @@ class Updates:
         self._events.pinning_changed(record)
 
     def _shrinking_first(self, pool: Pinning) -> list[tuple[ContainerRecord, Pinning | None]]:
-        """Return all containers with their pinning; those that only gain CPUs come last, after others have left
-        them."""
+        """Return all containers with their pinning: first those that only leave CPUs, then those that move, last those
+        that only gain some, after others have left them."""
         found = [
             (record, pool if self.is_on_pool(record) else self._attempt(record, partial(self._wanted, record, pool)))
             for record in self._containers.values()
         ]
 
-        def gains(one: tuple[ContainerRecord, Pinning | None]) -> bool:
+        def rank(one: tuple[ContainerRecord, Pinning | None]) -> int:
             record, wanted = one
             has = record.applied.cpus
-            return wanted is not None and has != 0 and wanted.cpus != has and has & ~wanted.cpus == 0
+            if wanted is None or not has or not wanted.cpus & ~has:
+                return 0
+            return 1 if has & ~wanted.cpus else 2
 
-        return sorted(found, key=gains)
+        return sorted(found, key=rank)
 
     def _mark_done(self) -> None:
         self._due = self._everyone = False
