@@ -33,7 +33,8 @@ def test_this_machine() -> None:
 def test_gallery_machine() -> None:
     """The summary has the facts, a row for each NUMA node and the distances, without colour off a terminal."""
     lines = run("--machine", "epyc-9654-nps4").stdout.splitlines()
-    assert lines[0] == "epyc-9654-nps4 (x86_64)"
+    assert lines[0] == "Machine: epyc-9654-nps4, 384 CPUs, 8 NUMA nodes (--machine epyc-9654-nps4)"
+    assert lines[2] == "epyc-9654-nps4 (x86_64)"
     assert "CPUs        384 (0-383)" in lines
     assert "Cores       192, 2 threads each" in lines
     assert "Uncore      24 groups of 16 CPUs" in lines

@@ -29,7 +29,7 @@ from podslice.draw.command import picture_form, write_picture
 from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import provenance_lines
 from podslice.evidence.said import check_status
-from podslice.node.decision import ContainerDecision, Decision
+from podslice.node.decision import RESERVED_GIVEN, ContainerDecision, Decision
 from podslice.node.node import Node
 from podslice.render.ansi import echo, style
 from podslice.render.picture import picture_of
@@ -211,7 +211,7 @@ def print_admissions(
             echo(wrap_lines(f"\n{name} {style(decision.reason, fg='red')}: {decision.message}", prose_width()))
             if decision.why:
                 echo(wrap_lines(f"  {decision.why}", prose_width()))
-        for title, text in _notes(decision):
+        for title, text in _notes(decision, node):
             echo(wrap_lines(f"\n{name} {style(title, fg='yellow')}: {text}", prose_width()))
     _print_resizes(resizes)
     if memory:
@@ -241,7 +241,7 @@ def _print_resizes(resizes: list[Resized]) -> None:
             echo(wrap_lines(f"\n{name} {style(one.decision.outcome, fg='red')}: {one.decision.message}", prose_width()))
 
 
-def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
+def _notes(decision: Decision, node: Node) -> Iterator[tuple[str, str]]:
     """Yield what is worth knowing about an admitted pod beside its placement."""
     if decision.preempted:
         yield "preempts", f"{', '.join(decision.preempted)}, to make room for a critical pod"
@@ -250,6 +250,8 @@ def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
     if decision.ended_early:
         yield "not proven to be the best there is", " and ".join(decision.ended_early)
     for container in decision.containers:
+        if given := container.exclusive_cpus & node.reserved_cpus:
+            yield f"container {container.name} gets CPUs {given}", f"{RESERVED_GIVEN} (docs/deviations.md)"
         if container.error:
             yield f"container {container.name} does not start", container.error
 

@@ -110,7 +110,7 @@ def provenance_line(provenance: Provenance) -> str:
         _NO_NODE if not provenance.machine.source and not provenance.configuration.source else "",
         _origin_text("Machine", provenance.machine),
         _origin_text("configuration", provenance.configuration),
-        f"Kubernetes {provenance.release}" + (f", profile {provenance.profile}" if provenance.profile else ""),
+        _release_text(provenance) if provenance.release else "",
         _pods_text(provenance.pods) if provenance.pods is not None else "",
         f"state files of {provenance.state}" if provenance.state else "",
         *([f"assumed: {'; '.join(provenance.assumptions)}"] if provenance.assumptions else []),
@@ -133,6 +133,11 @@ def _origin_text(title: str, origin: Origin) -> str:
         return ""
     source = "; ".join((origin.source, *origin.details))
     return f"{title}: {origin.what} ({source})" if origin.what else f"{title}: {source}"
+
+
+def _release_text(provenance: Provenance) -> str:
+    profile = f", profile {provenance.profile}" if provenance.profile else ""
+    return f"Kubernetes {provenance.release}{profile}"
 
 
 def _pods_text(pods: CountedPods) -> str:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
-from podslice.cli.output import emit, print_data, use_colours
+from podslice.cli.output import emit, print_data, prose_width, use_colours
+from podslice.cli.provenance import machine_origin, provenance_text
+from podslice.evidence.provenance import Provenance
 from podslice.machine.documents import MachineList, MachineSummary, device_inventory
 from podslice.machine.model import Machine
 from podslice.render.ansi import echo
@@ -103,7 +105,12 @@ def topology(
         option = next((name for name, value in given.items() if value is not None), "--node-name")
         raise InputError("is about the slices of a node", path=option, remedy="add -o slices")
     else:
-        _show(resolve_node(machine, sysfs, source).machine, output)
+        found = resolve_node(machine, sysfs, source).machine
+        # What is assumed of it is among its warnings, which stay with it in every form.
+        origin = machine_origin(found, name=machine, sysfs=sysfs, source=source)
+        if output in ("table", "wide"):
+            echo(provenance_text(Provenance(machine=origin, release=""), prose_width()) + "\n")
+        _show(found, output)
 
 
 def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) -> None:

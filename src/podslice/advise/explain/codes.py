@@ -19,7 +19,7 @@ ELIGIBILITY = {
 
 CANDIDATES = {
     "fits": "every resource prefers this set",
-    "wide": "it would do, but a smaller set could do on an empty machine",
+    "wide": "it would do, but a smaller set has as much in all, reserved and taken included",
     "wide-single": "more than one NUMA node, which single-numa-node never takes",
     "short": "too little is free",
     "small": "too little even when empty",
@@ -69,6 +69,6 @@ REFUSALS = {
     "plugin-broken": "a plugin of the CPU Manager broke its contract",
     "invalid-annotation": "an annotation under podslice.io, which the policy reads, is wrong",
     "upstream-defect": "a v1.36.2 kubelet would hang or crash",
-    "allocation-failed": "a manager could not allocate what its hints promised",
+    "allocation-failed": "a manager could not allocate on the NUMA nodes that were chosen",
     "other": "see upstream's message",
 }

@@ -10,7 +10,7 @@ import htpy as h
 from podslice.advise.explain.explain import Explained, Explanation
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
-from podslice.advise.explain.story import amount_text
+from podslice.advise.explain.story import amount_texts
 from podslice.advise.explain.table import losses_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.evidence.contradiction import Contradiction
@@ -171,4 +171,4 @@ def _table(step: MergeStep) -> h.Element | None:
 
 
 def _amounts(resource: str, need: int, free: int) -> str:
-    return f"{amount_text(resource, need)} / {amount_text(resource, free)}"
+    return " / ".join(amount_texts(resource, need, free))

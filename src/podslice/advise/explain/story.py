@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from podslice.advise.explain.candidates import Candidate, Cell
 from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
+from podslice.node.decision import RESERVED_GIVEN
+from podslice.values.cpuset import CPUSet
 from podslice.values.quantity import BINARY_SI, Quantity
 
 _MOST_ROWS = 4
@@ -32,6 +34,14 @@ def amount_text(resource: str, amount: int) -> str:
         text = Quantity.of(amount, BINARY_SI).canonical()
         return text if not text.isdigit() or amount < 1024 else f"{amount >> 20}Mi"
     return str(amount)
+
+
+def amount_texts(resource: str, need: int, free: int) -> tuple[str, str]:
+    """Return two amounts in one unit, so that they can be compared: in MiB where one of them is no whole GiB."""
+    texts = amount_text(resource, need), amount_text(resource, free)
+    if texts[0][-2:] == texts[1][-2:] or not all(text.endswith(("Mi", "Gi", "Ti")) for text in texts):
+        return texts
+    return f"{need >> 20}Mi", f"{free >> 20}Mi"
 
 
 def _opening(trace: Trace) -> str:
@@ -105,13 +115,13 @@ def _killer(row: Candidate) -> Iterator[str]:
 
 def cell_text(cell: Cell) -> str:
     """Describe what speaks against one resource of a candidate, with numbers."""
-    need, free = amount_text(cell.resource, cell.need), amount_text(cell.resource, cell.free)
+    need, free = amount_texts(cell.resource, cell.need, cell.free)
     if cell.verdict == "short":
         return f"{cell.resource} needs {need}, {free} free"
     if cell.verdict == "small":
         return f"{cell.resource} needs {need}, has only {amount_text(cell.resource, cell.capacity)} when empty"
     if cell.verdict == "wide":
-        return f"{cell.resource} would fit, but a smaller set could hold it on an empty machine"
+        return f"{cell.resource} would fit, but a smaller set has as much in all, reserved and taken included"
     if cell.verdict == "group":
         return f"{cell.resource} is tied to another group of NUMA nodes"
     if cell.verdict == "joint":
@@ -137,6 +147,9 @@ def _picks(trace: Trace) -> Iterator[str]:
         order = [f"{unit.what} {unit.id}" for unit in pick.order]
         shown = ", ".join(order[:12]) + (f" and {len(order) - 12} more" if len(order) > 12 else "")
         yield f"{who} gets CPUs {pick.cpus}: {shown}."
+    owned = CPUSet(cpu for pick in trace.picks if pick.container in owners for cpu in pick.cpus)
+    if given := owned & trace.reserved:
+        yield f"Of these CPUs {given} {RESERVED_GIVEN}."
 
 
 def _ending(trace: Trace) -> Iterator[str]:

@@ -10,7 +10,7 @@ from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.fixes.losses import LOSSES
 from podslice.advise.explain.resize import ResizeExplanation
-from podslice.advise.explain.story import amount_text
+from podslice.advise.explain.story import amount_texts
 from podslice.advise.explain.trace import MergeStep
 from podslice.config.policy_options import SINGLE_NUMA_NODE
 from podslice.evidence.contradiction import Contradiction
@@ -116,7 +116,7 @@ def _interesting(step: MergeStep) -> list[Candidate]:
 
 
 def _cell(cell: Cell) -> str:
-    text = f"{amount_text(cell.resource, cell.need)}/{amount_text(cell.resource, cell.free)}"
+    text = "/".join(amount_texts(cell.resource, cell.need, cell.free))
     return text if cell.verdict == "fits" else style(text, fg="red" if cell.verdict != "wide" else "yellow")
 
 
@@ -124,7 +124,12 @@ def _verdict(row: Candidate, step: MergeStep) -> str:
     if step.policy == "none":
         return "-"
     if row.nodes == step.nodes and step.admitted:
-        return style("chosen", fg="green")
+        short = [cell.resource for cell in row.cells if cell.need > cell.free]
+        return (
+            style(f"chosen, but too little {', '.join(short)} is free", fg="red")
+            if short
+            else style("chosen", fg="green")
+        )
     text = CANDIDATES[row.verdict]
     worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
     return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"

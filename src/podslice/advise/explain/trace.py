@@ -115,7 +115,9 @@ class Trace(msgspec.Struct, frozen=True, rename="camel"):
     picks: tuple[ShownPick, ...]
     writes: tuple[Write, ...]
     failed: str = ""
-    """The manager that could not allocate what its hints had promised, empty otherwise."""
+    """The manager that could not allocate on the chosen NUMA nodes, and its error; empty otherwise."""
+    reserved: CPUSet = CPUSet()
+    """CPUs that are reserved for the system and that no container may own."""
 
 
 def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | None) -> Trace:
@@ -140,6 +142,7 @@ def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | 
         picks=() if refusal else tuple(_picks(node, record.allocations)),
         writes=() if refusal else _writes(node, pod),
         failed=failed,
+        reserved=CPUSet.from_bits(node.reserved if node.pins_cpus else 0),
     )
 
 

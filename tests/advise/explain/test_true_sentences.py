@@ -1,0 +1,75 @@
+"""Sentences of explanations that were false in rebuilt bug reports: causes, amounts and what is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.shell import podslice
+
+_HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
+
+
+def pod(name: str, cpus: int, memory: str, more: str = "") -> str:
+    limits = f'{{cpu: "{cpus}", memory: {memory}{more}}}'
+    return (
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default}}\n"
+        f"spec: {{containers: [{{name: app, image: i, resources: {{limits: {limits}}}}}]}}\n"
+    )
+
+
+def write(folder: Path, **texts: str) -> dict[str, str]:
+    """Write each text into a file, and return the paths."""
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return {name: str(folder / f"{name}.yaml") for name in texts}
+
+
+def test_the_narrowest_set_counts_reserved_cpus(tmp_path: Path) -> None:
+    """A kubelet counts reserved CPUs when it looks for the narrowest set, so 4 CPUs never go to both NUMA nodes of 3
+    usable ones each: no empty machine helps, and the sentence does not say so (kubernetes/kubernetes#132187)."""
+    files = write(
+        tmp_path,
+        machine="sockets: 2\ncoresPerNuma: 4\nthreadsPerCore: 1\nmemoryPerNuma: 16Gi\n",
+        config=f"{_HEAD}reservedSystemCPUs: 0,4\ntopologyManagerPolicy: restricted\n",
+        pod=pod("w", 4, "1Gi"),
+    )
+    said = podslice("explain", files["pod"], "--from", files["machine"], "--config", files["config"]).stdout
+    assert "cpu would fit, but a smaller set has as much in all, reserved and taken included" in said
+    assert "on an empty machine" not in said
+
+
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+def test_a_chosen_set_without_room(tmp_path: Path, profile: str) -> None:
+    """Under best-effort a NUMA node is chosen on which the allocation then fails: the table says what lacks there, in
+    one unit, and the reason claims no promise (kubernetes/kubernetes#120733)."""
+    files = write(
+        tmp_path,
+        machine="sockets: 2\ncoresPerNuma: 24\nthreadsPerCore: 2\nmemoryPerNuma: 94Gi\n",
+        config=f"{_HEAD}reservedSystemCPUs: 0,48\nmemoryManagerPolicy: Static\ntopologyManagerPolicy: best-effort\n"
+        "reservedMemory: [{numaNode: 0, limits: {memory: 10340Mi}}]\nsystemReserved: {memory: 10240Mi}\n",
+        pods=pod("a", 4, "85Gi") + pod("b", 4, "85Gi"),
+    )
+    given = ("--from", files["machine"], "--config", files["config"], "--profile", profile)
+    said = podslice("explain", files["pods"], *given, "--only-refused", "--no-fixes").stdout
+    assert "a manager could not allocate on the NUMA nodes that were chosen" in said
+    row = next(line for line in said.splitlines() if line.startswith("0 "))
+    assert row.split(maxsplit=3) == ["0", "4/46", "87040Mi/85916Mi", "chosen, but too little memory is free"]
+
+
+def test_reserved_cpus_that_are_given_away(tmp_path: Path) -> None:
+    """v1.36.2 gives a reserved CPU to a container of a hybrid machine, and its next start refuses the state file; that
+    is said where the CPUs are (kubernetes/kubernetes#140495). Without the defect nothing is."""
+    files = write(
+        tmp_path,
+        machine="sockets: 1\ncoreKinds:\n- {name: P, cores: 8, threadsPerCore: 2}\n"
+        "- {name: E, cores: 12, threadsPerCore: 1}\nnumbering: consecutive\nmemoryPerNuma: 32Gi\n",
+        config=f'{_HEAD}reservedSystemCPUs: "0"\n',
+        pod=pod("test", 2, "1Gi"),
+    )
+    given = (files["pod"], "--from", files["machine"], "--config", files["config"])
+    for command in ("explain", "admit"):
+        said = podslice(command, *given, "--profile", "kubelet-1.36").stdout
+        assert "reserved for the system: a kubelet that starts with this state refuses it" in said, command
+        assert "starts with this state" not in podslice(command, *given).stdout, command
