@@ -73,3 +73,21 @@ def test_reserved_cpus_that_are_given_away(tmp_path: Path) -> None:
         said = podslice(command, *given, "--profile", "kubelet-1.36").stdout
         assert "reserved for the system: a kubelet that starts with this state refuses it" in said, command
         assert "starts with this state" not in podslice(command, *given).stdout, command
+
+
+@pytest.mark.parametrize(("policy", "apart"), [("none", True), ("single-numa-node", False)])
+def test_what_is_not_aligned_is_said(tmp_path: Path, policy: str, apart: bool) -> None:
+    """Without alignment the device of an admitted pod lies on another NUMA node than its CPUs: the story says where
+    each is. Where all is on one node nothing is said (kubernetes/kubernetes#139430)."""
+    files = write(
+        tmp_path,
+        config=f"{_HEAD}reservedSystemCPUs: 0,4\ntopologyManagerPolicy: {policy}\n",
+        devices="devices: [{resource: example.com/nic, perNUMANode: {1: 1}}]\n",
+        pod=pod("w", 2, "1Gi", ', example.com/nic: "1"'),
+    )
+    given = ("--from", "pack:2 numa:1(memory=16GiB) core:4 pu:1", "--config", files["config"])
+    said = podslice("explain", files["pod"], *given, "--devices", files["devices"]).stdout
+    assert "would be admitted" in said
+    sentence = "Not all that container app has is on the same NUMA nodes: CPUs on NUMA 0, example.com/nic on NUMA 1."
+    assert (sentence in said) == apart
+    assert ("Not all that" in said) == apart

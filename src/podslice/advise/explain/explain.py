@@ -15,6 +15,7 @@ from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.fixes.losses import losses
 from podslice.advise.explain.fixes.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
 from podslice.advise.explain.fixes.pod_fixes import PodFixes
+from podslice.advise.explain.placement import placement_sentences
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
 from podslice.advise.trial.trial import Trial
@@ -153,6 +154,8 @@ def explain_each(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iter
         if explanation.trace.admitted:
             now = explainer.with_pod(pod)
             explainer = Explainer(now)
+            sentences = tuple(placement_sentences(now.view, explanation.trace.uid))
+            explanation = replace(explanation, story=(*explanation.story, *sentences))
         yield Explained(explanation, before, now.view)
 
 
