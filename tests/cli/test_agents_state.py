@@ -75,7 +75,7 @@ def test_claims_hold_their_cpus(tmp_path: Path) -> None:
     """CPUs of claims are nobody else's to `admit`, under the claim's name in `draw`, and no leftovers to `repair`; a
     record that is broken is named."""
     desk = Desk(tmp_path)
-    desk.book.prepare(claim("train", (1, 4)))
+    desk.ledger.prepare(claim("train", (1, 4)))
     desk.owner.admitting.files.keep(named("a", "1"))
     state, policy, pod = tmp_path / "state", tmp_path / "policy.yaml", tmp_path / "pod.json"
     policy.write_text(json.dumps({"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy",
