@@ -259,7 +259,11 @@ def test_a_node_object_says_another_release_and_reservation(tmp_path: Path) -> N
     )
     given = ("--from", str(tmp_path / "node.json"))
     said = podslice("admit", "examples/small.yaml", *given, "--config", str(tmp_path / "k.yaml")).stdout
-    assert "The node runs kubelet v1.33.4; decisions are those of Kubernetes 1.36." in said
+    words = (
+        "The node runs kubelet v1.33.4; decisions are those of Kubernetes 1.36. `--kubernetes auto` takes the node's."
+    )
+    assert words in said
+    assert "runs kubelet" not in podslice("admit", "examples/small.yaml", *given, "--kubernetes", "auto").stdout
     assert "The Node object keeps 2 of its cpu from pods, the configuration 1." in said
     assert "its memory" not in said
     assert "keeps" not in podslice("admit", "examples/small.yaml", *given).stdout

@@ -57,7 +57,7 @@ def check_started(
 
     if described.reported is not None:
         reserved = {} if facts.changed else node.view.reservation
-        yield from check_reported(described.reported, reserved)
+        yield from check_reported(described.reported, reserved, str(node.view.release))
     for one in refused:
         text = f"{one.namespace}/{one.name} runs, but this node refuses it with {one.reason}: {AGREEMENT}"
         yield Contradiction("runs-but-refused", "pods", text, REMEDY, (one.uid,))

@@ -9,7 +9,6 @@ import msgspec
 
 from podslice.api.pod.demand import HUGEPAGES_PREFIX
 from podslice.evidence.contradiction import Contradiction
-from podslice.evidence.provenance import RELEASE
 from podslice.values.quantity import Quantity
 
 _VERSION = re.compile(r"v?(1\.[0-9]+)(?:[.+-].*)?")
@@ -33,16 +32,17 @@ class ReportedNode(msgspec.Struct, frozen=True):
         return found[1] if found else ""
 
 
-def check_reported(reported: ReportedNode, reserved: Mapping[str, Quantity]) -> Iterator[Contradiction]:
-    """Yield where a Node object contradicts the release, and the amounts that the configuration keeps from pods.
+def check_reported(reported: ReportedNode, reserved: Mapping[str, Quantity], release: str) -> Iterator[Contradiction]:
+    """Yield where a Node object contradicts the `release` of the decisions, and the amounts that the configuration keeps from pods.
 
     What is kept is compared, not what is left, because a described machine has only about the node's memory.
     """
-    if reported.release not in ("", RELEASE):
+    if reported.release not in ("", release):
         yield Contradiction(
             "release-differs",
             "release",
-            f"The node runs kubelet {reported.kubelet_version}; decisions are those of Kubernetes {RELEASE}",
+            f"The node runs kubelet {reported.kubelet_version}; decisions are those of Kubernetes {release}",
+            "`--kubernetes auto` takes the node's",
         )
     for name in _COMPARED:
         if name in reported.capacity and name in reported.allocatable and name in reserved:
