@@ -33,7 +33,8 @@ class ReportedNode(msgspec.Struct, frozen=True):
 
 
 def check_reported(reported: ReportedNode, reserved: Mapping[str, Quantity], release: str) -> Iterator[Contradiction]:
-    """Yield where a Node object contradicts the `release` of the decisions, and the amounts that the configuration keeps from pods.
+    """Yield where a Node object contradicts the `release` of the decisions, and the amounts that the configuration
+    keeps from pods.
 
     What is kept is compared, not what is left, because a described machine has only about the node's memory.
     """

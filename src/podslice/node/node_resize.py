@@ -114,6 +114,7 @@ def _try(kubelet: Kubelet, resize: PendingResize) -> ResizeVerdict:
         exclusive_memory=manager.elastic_memory,
         os=kubelet.machine.operating_system,
         quirks=kubelet.quirks,
+        release=kubelet.release,
         # Exclusive resources have rules of their own, which know more (`check_exclusive`).
         allocatable=None if manager.elastic or manager.elastic_memory else _resize_limits(kubelet).node,
     )

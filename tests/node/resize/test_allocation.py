@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from podslice.api.pod.spec import Pod, allocation_of, apply_allocation
 from podslice.node.effects.settings import CgroupSettings
@@ -14,6 +15,7 @@ from podslice.node.resize.pending import PendingResize, ResizeQueue, sort_pendin
 from podslice.values.errors import Refusal, RefusalKind
 from podslice.values.gates import FeatureGates
 from podslice.values.quirks import KUBELET_1_36, PODSLICE
+from podslice.values.releases.table import RELEASES
 from podslice.values.series import series
 from tests.node.resize.helpers import GATES, burstable, guaranteed, pod, resources
 
@@ -77,6 +79,40 @@ def test_the_resize_check(
     """Resizes that no waiting would help are infeasible, with the kubelet's message and metric label."""
     verdict = check_resize(pod(new), pod(old), ResizeNode(**{"gates": GATES, **facts}))
     assert verdict == (None if expected is None else ResizeVerdict("Infeasible", *expected))
+
+
+@pytest.mark.parametrize("minor", [32, 33])
+@pytest.mark.parametrize(
+    ("policies", "manager"),
+    [
+        pytest.param({"cpu_policy": "static", "memory_policy": "Static"}, "CPU", id="both"),
+        pytest.param({"memory_policy": "Static"}, "Memory", id="memory"),
+    ],
+)
+def test_older_releases_resize_nothing_beside_a_static_manager(
+    minor: int, policies: dict[str, str], manager: str
+) -> None:
+    """Up to 1.33 any resize of a Guaranteed pod is infeasible there; from 1.34 on only what the manager holds is."""
+    old, new = pod(guaranteed("1", "1Gi")), pod(guaranteed("1", "2Gi") if manager == "CPU" else guaranteed("2", "1Gi"))
+    said = f"Resize is infeasible for Guaranteed Pods alongside {manager} Manager static policy"
+    verdict = check_resize(new, old, ResizeNode(GATES, **policies, release=RELEASES[minor]))  # type: ignore[arg-type]
+    assert verdict is not None
+    assert (verdict.outcome, verdict.message) == ("Infeasible", said)
+    assert check_resize(pod(burstable("2")), pod(burstable("1")), ResizeNode(GATES, **policies)) is None  # type: ignore[arg-type]
+    only = {name: value for name, value in policies.items() if name.startswith(manager.lower())}
+    assert check_resize(new, old, ResizeNode(GATES, **only, release=RELEASES[34])) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("minor", "refused"), [(33, True), (35, True), (36, False)])
+def test_static_pods_are_resized_from_1_36_on(minor: int, refused: bool) -> None:
+    """Before, the kubelet refuses to resize pods of its own sources."""
+    old, new = (
+        replace(one, metadata=replace(one.metadata, annotations={"kubernetes.io/config.source": "file"}))
+        for one in (pod(burstable("1")), pod(burstable("2")))
+    )
+    verdict = check_resize(new, old, ResizeNode(GATES, release=RELEASES[minor]))
+    said = "In-place resize of static-pods is not supported"
+    assert (None if verdict is None else verdict.message) == (said if refused else None)
 
 
 def test_pod_level_changes_need_their_gate() -> None:

@@ -9,11 +9,16 @@ _NODE_CRITICAL_CLASS = "system-node-critical"
 _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 
 
+def is_static(pod: Pod) -> bool:
+    """Whether a pod comes from a source of the kubelet's own, or is the mirror of one in the API."""
+    annotations = pod.metadata.annotations or {}
+    # A kubelet marks pods of its own sources by the first, their mirrors by the second.
+    return annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations
+
+
 def is_critical(pod: Pod) -> bool:
     """Whether a pod is static, a mirror pod, or has at least the priority of system-cluster-critical."""
-    annotations = pod.metadata.annotations or {}
-    # A kubelet marks pods of its own sources by the first, their mirrors in the API by the second.
-    if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
+    if is_static(pod):
         return True
     return pod.spec.priority is not None and pod.spec.priority >= _CRITICAL_PRIORITY
 

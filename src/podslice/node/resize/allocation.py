@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from podslice.api.pod.critical import is_static
 from podslice.api.pod.demand import GUARANTEED, is_pod_level_resources_set, pod_qos, pod_requests
 from podslice.api.pod.resizable import needs_restart, resizable_containers
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, allocation_of
@@ -20,6 +21,8 @@ from podslice.node.effects.settings import CgroupSettings
 from podslice.values.errors import Refusal
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.quirks import PODSLICE, Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 replace = msgspec.structs.replace
 
@@ -48,6 +51,7 @@ class ResizeNode(msgspec.Struct, frozen=True):
     exclusive_memory: bool = False
     os: str = "linux"
     quirks: Quirks = PODSLICE
+    release: Release = DEFAULT
     allocatable: Mapping[str, Quantity] | None = None
     """Amounts that pods may request of the node in all; None: not checked here."""
 
@@ -73,6 +77,10 @@ _STATIC_MEMORY = ResizeVerdict(
     'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"',
     "guaranteed_pod_memory_manager_static_policy",
 )
+_ANY_UNDER_STATIC_CPUS, _ANY_UNDER_STATIC_MEMORY = (
+    verdict._replace(message=f"Resize is infeasible for Guaranteed Pods alongside {manager} Manager static policy")
+    for verdict, manager in ((_STATIC_CPUS, "CPU"), (_STATIC_MEMORY, "Memory"))
+)
 
 
 # The resize check: first handler of the admission chain
@@ -86,6 +94,7 @@ def check_resize(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdic
     # The order is upstream's: the first check that fails gives the message.
     for check in (
         _check_gate,
+        _check_static_pod,
         _check_node_capacity,
         _check_swap,
         _check_pod_level_gate,
@@ -107,6 +116,13 @@ def _check_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict
     if node.gates["InPlacePodVerticalScaling"]:
         return None
     return _infeasible("InPlacePodVerticalScaling is disabled", "feature_gate_off")
+
+
+def _check_static_pod(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    del allocated
+    if node.release.resizes_static_pods or not is_static(desired):
+        return None
+    return _infeasible("In-place resize of static-pods is not supported", "")
 
 
 def _check_node_capacity(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
@@ -139,17 +155,28 @@ def _check_pod_level_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> Res
 
 
 def _check_static_cpus(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    return _STATIC_CPUS if _has_fixed_cpus(node) and _changes_guaranteed(desired, allocated, node, _CPU) else None
+    if not _has_fixed_cpus(node):
+        return None
+    if not node.release.resizes_beside_static_managers:
+        return _ANY_UNDER_STATIC_CPUS if pod_qos(desired, node.gates) == GUARANTEED else None
+    return _STATIC_CPUS if _changes_guaranteed(desired, allocated, node, _CPU) else None
 
 
 def _check_static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    if not node.release.resizes_beside_static_managers:
+        # One gate is for both managers there.
+        fixed = node.memory_policy == "Static" and not _may_resize_exclusive_cpus(node)
+        return _ANY_UNDER_STATIC_MEMORY if fixed and pod_qos(desired, node.gates) == GUARANTEED else None
     fixed = _has_fixed_memory(node) and _changes_guaranteed(desired, allocated, node, _MEMORY)
     return _STATIC_MEMORY if fixed else None
 
 
+def _may_resize_exclusive_cpus(node: ResizeNode) -> bool:
+    return node.exclusive_cpus or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
+
+
 def _has_fixed_cpus(node: ResizeNode) -> bool:
-    allowed = node.exclusive_cpus or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
-    return node.cpu_policy == "static" and not allowed
+    return node.cpu_policy == "static" and not _may_resize_exclusive_cpus(node)
 
 
 def _has_fixed_memory(node: ResizeNode) -> bool:

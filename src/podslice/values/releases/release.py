@@ -57,6 +57,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """`enforceNodeAllocatable` may name the compressible part of a reservation."""
     uncore_takes_odd_numbers: bool = False
     """`prefer-align-cpus-by-uncorecache` takes a part of a cache of any size; else whole cores only."""
+    resizes_beside_static_managers: bool = False
+    """A Guaranteed pod under a static manager is resized where the request that the manager holds stays; else never."""
+    resizes_static_pods: bool = False
+    """Pods of the kubelet's own sources are resized."""
     device_hints_on_nodes_with_devices: bool = False
     """The Device Manager's hints are sets of the NUMA nodes that have devices of the resource; else of all nodes."""
     state_files: StateFiles = "v2"

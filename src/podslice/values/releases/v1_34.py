@@ -79,5 +79,6 @@ RELEASE = BEFORE.next(
     gates=_GATES,
     cpu_options={"prefer-align-cpus-by-uncorecache": "Beta"},
     uncore_takes_odd_numbers=True,
+    resizes_beside_static_managers=True,
     pod_level_pods="ignored with the gate",
 )

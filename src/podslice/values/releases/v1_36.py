@@ -123,6 +123,7 @@ RELEASE = BEFORE.next(
     needs=_NEEDS,
     cpu_options={"prefer-align-cpus-by-uncorecache": "stable"},
     has_pod_level_managers=True,
+    resizes_static_pods=True,
     pod_level_pods="ignored",
     device_hints_on_nodes_with_devices=True,
     state_files="v3",
