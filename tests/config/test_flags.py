@@ -62,6 +62,13 @@ def test_a_flag_of_an_older_kubelet_is_left_out() -> None:
     assert summary.layer.fields == {"maxPods": 7}
 
 
+def test_a_template_is_no_value() -> None:
+    """A program fills it in before the kubelet gets it."""
+    summary = read_flags(iter_flags(["--max-pods=${MAX}", "--cpu-manager-policy={{ .p }}"], FieldPlace()), "")
+    assert summary.layer.fields == {}
+    assert str(summary.layer.ignored[0]) == "--max-pods has a template for a value, and is left out"
+
+
 def test_layers_are_merged_as_a_kubelet_merges_them() -> None:
     """Drop-ins merge maps and structs and replace lists; flags replace maps, and add to the feature gates."""
     base = Layer(

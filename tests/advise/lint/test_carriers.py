@@ -53,3 +53,14 @@ def test_drop_ins_are_linted_where_they_stand(tmp_path: Path) -> None:
     assert result.exit_code == 1, result.output
     assert '20-b.conf",' in result.stdout
     assert '"line": 5,' in result.stdout
+
+
+def test_a_template_inside_a_manifest_is_passed_over(tmp_path: Path) -> None:
+    """A ConfigMap whose text a program fills in keeps no manifest from being linted; as --config it is an error."""
+    file = tmp_path / "given.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  kubelet: |\n    kind: KubeletConfiguration\n"
+        "    maxPods: {{ .Values.pods }}\n"
+    )
+    assert lint(str(file)).exit_code == 0
+    assert lint("--config", str(file)).exit_code == 2

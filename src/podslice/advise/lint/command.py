@@ -352,7 +352,7 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             findings.append(locator.locate(finding, loaded.document))
     configurations = 0
-    for document in _configurations(documents, text):
+    for document in _configurations(documents, text, lenient=not is_config):
         configurations += 1
         if not is_config:  # what is assumed of that one is part of the provenance
             print_warnings(tuple(f"{source}: assumed: {line}" for line in document.assumed))
@@ -361,11 +361,11 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
     return _Result(findings, len(pods), configurations, passed)
 
 
-def _configurations(documents: list[Any], text: str) -> Iterator[ConfigDocument]:
+def _configurations(documents: list[Any], text: str, *, lenient: bool) -> Iterator[ConfigDocument]:
     from podslice.config.carriers.layer import merge_layers
     from podslice.config.carriers.recognize import find_configurations
 
-    for configuration in find_configurations(text, documents):
+    for configuration in find_configurations(text, documents, lenient=lenient):
         yield merge_layers(configuration.layers)
 
 

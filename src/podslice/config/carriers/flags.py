@@ -163,6 +163,9 @@ def read_flags(flags: Iterable[Flag], origin: str, *, assumed: tuple[str, ...] =
             remedy = did_you_mean(flag.name, [*FIELD_OF_FLAG, *_WITHOUT_FIELD])
             errors.append(InputError("is no flag of a kubelet", path=_shown(flag), remedy=remedy))
         else:
+            if _is_template(flag.value):
+                ignored.append(IgnoredField(f"--{flag.name}", problem="has a template for a value, and is left out"))
+                continue
             try:
                 _set(fields, places, flag)
             except InputError as error:
@@ -170,6 +173,11 @@ def read_flags(flags: Iterable[Flag], origin: str, *, assumed: tuple[str, ...] =
     raise_all(errors)
     layer = Layer(fields, origin, FieldPlace(), places, "flags", assumed, tuple(dict.fromkeys(ignored)))
     return FlagSummary(layer, others)
+
+
+def _is_template(value: str | None) -> bool:
+    """Whether a value is filled in by a program before the kubelet gets it."""
+    return value is not None and ("${" in value or "{{" in value)
 
 
 def _shown(flag: Flag) -> str:

@@ -92,14 +92,18 @@ def is_configuration(data: Any) -> bool:
     return version is None or (isinstance(version, str) and version.startswith(_GROUP))
 
 
-def find_embedded(held: Held, path: str = "") -> Iterator[Configuration]:
-    """Yield the KubeletConfigurations inside an object, below a path: as objects, and as text of YAML or JSON."""
-    start = held.value(path) if path else held.data
-    pending: list[tuple[str, Any]] = [(path, start)]
+def find_embedded(held: Held, *, lenient: bool = False) -> Iterator[Configuration]:
+    """Yield the KubeletConfigurations inside an object: as objects, and as text of YAML or JSON. `lenient` passes over
+    texts that cannot be read, as templates. Raises `InputError`."""
+    pending: list[tuple[str, Any]] = [("", held.data)]
     while pending:
         where, value = pending.pop()
         if isinstance(value, str):
-            yield from _in_text(held, where, value)
+            try:
+                yield from _in_text(held, where, value)
+            except InputError:
+                if not lenient:
+                    raise
         elif is_configuration(value) and where:
             origin = f"{held.name or 'the document'}, {where}"
             yield Configuration(origin, (Layer({"apiVersion": API_VERSION, **value}, origin, held.at(where)),))

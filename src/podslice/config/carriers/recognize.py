@@ -82,9 +82,9 @@ def is_lines(text: str) -> bool:
     return is_user_data(text) or is_bottlerocket(text) or is_command_text(text)
 
 
-def find_configurations(text: str, documents: list[Any]) -> list[Configuration]:
+def find_configurations(text: str, documents: list[Any], *, lenient: bool = False) -> list[Configuration]:
     """Return all configurations of kubelets in a text whose `documents` were parsed already; for a command line there
-    are none. Raises `InputError`."""
+    are none. `lenient` passes over texts inside objects that cannot be read. Raises `InputError`."""
     written = read_lines(text)
     if written is not None:
         return [written]
@@ -96,7 +96,7 @@ def find_configurations(text: str, documents: list[Any]) -> list[Configuration]:
         if is_plain(data) and held.place not in merged:
             found.append(Configuration("", (Layer(data, "", held.place, in_order=is_json(text)),)))
         elif not is_plain(data) and not _is_carried(held, found):
-            found += find_embedded(held)
+            found += find_embedded(held, lenient=lenient)
     return found
 
 
