@@ -63,35 +63,36 @@ FIELD_OF_FLAG = {name: _FIELDS[name.replace("-", "")] for name in _SAME_NAME.spl
 """Flags and the fields that they set."""
 _WITHOUT_FIELD = frozenset(
     """
-    bootstrap-kubeconfig cert-dir cloud-config cloud-provider config config-dir experimental-mounter-path
-    hostname-override image-credential-provider-bin-dir image-credential-provider-config kubeconfig lock-file
-    log-json-info-buffer-size log-text-info-buffer-size manifest-url-header maximum-dead-containers
+    application-metrics-count-limit boot-id-file bootstrap-kubeconfig cert-dir cloud-config cloud-provider config
+    config-dir container-hints containerd containerd-namespace event-storage-age-limit event-storage-event-limit
+    experimental-mounter-path global-housekeeping-interval hostname-override housekeeping-interval
+    image-credential-provider-bin-dir image-credential-provider-config kubeconfig lock-file log-json-info-buffer-size
+    log-text-info-buffer-size machine-id-file manifest-url-header maximum-dead-containers
     maximum-dead-containers-per-container minimum-container-ttl-duration node-ip node-labels pod-infra-container-image
-    root-dir runtime-cgroups vmodule application-metrics-count-limit boot-id-file container-hints containerd
-    containerd-namespace event-storage-age-limit event-storage-event-limit global-housekeeping-interval
-    housekeeping-interval machine-id-file storage-driver-buffer-duration storage-driver-db storage-driver-host
-    storage-driver-password storage-driver-table storage-driver-user
+    root-dir runtime-cgroups storage-driver-buffer-duration storage-driver-db storage-driver-host
+    storage-driver-password storage-driver-table storage-driver-user vmodule windows-priorityclass
 """.split()
 )
 _SWITCHES_WITHOUT_FIELD = frozenset(
     """
     enable-load-reader exit-on-lock-contention experimental-allocatable-ignore-eviction help log-cadvisor-usage
-    log-json-split-stream log-text-split-stream storage-driver-secure version
+    log-json-split-stream log-text-split-stream storage-driver-secure version windows-service
 """.split()
 )
 _OLD = frozenset(
     """
-    azure-container-registry-config cadvisor-port chaos-chance cni-bin-dir cni-cache-dir cni-conf-dir container-runtime
-    docker-endpoint dynamic-config-dir experimental-bootstrap-kubeconfig experimental-dockershim-root-directory
-    image-pull-progress-deadline iptables-drop-bit iptables-masquerade-bit log-backtrace-at log-dir log-file
-    log-file-max-size master-service-namespace network-plugin network-plugin-mtu node-status-report-frequency
-    non-masquerade-cidr seccomp-profile-root stderrthreshold
+    azure-container-registry-config bootstrap-checkpoint-path cadvisor-port chaos-chance cni-bin-dir cni-cache-dir
+    cni-conf-dir container-runtime docker docker-endpoint docker-env-metadata-whitelist docker-root dynamic-config-dir
+    experimental-bootstrap-kubeconfig experimental-dockershim-root-directory image-pull-progress-deadline
+    iptables-drop-bit iptables-masquerade-bit log-backtrace-at log-dir log-file log-file-max-size
+    master-service-namespace network-plugin network-plugin-mtu node-status-report-frequency non-masquerade-cidr
+    seccomp-profile-root stderrthreshold
 """.split()
 )
 """Flags that older kubelets have."""
 _OLD_SWITCHES = frozenset(
     """
-    add-dir-header allow-privileged alsologtostderr babysit-daemons configure-cbr0 docker-tls
+    add-dir-header allow-privileged alsologtostderr babysit-daemons configure-cbr0 docker-only docker-tls
     enable-cadvisor-json-endpoints enable-custom-metrics experimental-check-node-capabilities-before-mount
     experimental-kernel-memcg-notification keep-terminated-pod-volumes logtostderr one-output really-crash-for-testing
     redirect-container-streaming register-schedulable require-kubeconfig skip-headers skip-log-headers
