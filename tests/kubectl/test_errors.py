@@ -295,6 +295,26 @@ print(json.dumps({"apiVersion": info["apiVersion"], "kind": "ExecCredential", "s
     assert "cannot be run: No such file or directory (get it from the cloud)" in fails(plugin, "top")
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("field", ["certificate-authority", "certificate-authority-data"])
+def test_credential_plugin_knows_the_cluster(
+    field: str, plugin: Plugin, api: FakeAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With provideClusterInfo a plugin gets the server and the authority's certificate, from a file too, in base64."""
+    program, seen = tmp_path / "login", tmp_path / "seen"
+    program.write_text(f'#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" > {seen}\n')
+    program.chmod(0o755)
+    (tmp_path / "ca.crt").write_text("PEM")
+    server = f"http://127.0.0.1:{api.server_address[1]}"
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "provideClusterInfo": True}
+    cluster = {field: "ca.crt" if field == "certificate-authority" else "UEVN"}
+    config = kubeconfig(tmp_path, server, user={"exec": login}, cluster=cluster)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    assert "printed no ExecCredential" in fails(plugin, "top")
+    given = json.loads(seen.read_text())["spec"]["cluster"]
+    assert given == {"server": server, "certificate-authority-data": "UEVN"}
+
+
 def test_completion(
     plugin: Plugin, api: FakeAPI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """Eviction thresholds as a kubelet parses them: hard, soft with grace periods, minimum reclaims (memory-device 3.9).
 
 A kubelet reads all four maps at its start, also those of signals that reduce nothing for pods, and does not start with
-a threshold that it cannot read.
+a threshold that it cannot read. The defaults stand in `kubelet.py`.
 """
 
 from __future__ import annotations

@@ -187,6 +187,12 @@ def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     return bytes(output_of[printed]) if printed else b"", bytes(output_of[errors]) if errors else b""
 
 
+def _authority_data(cluster: ClusterEntry) -> str:
+    """Return the cluster's authority in base64: a plugin reads no file beside the kubeconfig."""
+    content = read_content(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    return base64.b64encode(content).decode()
+
+
 def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
     spec: dict[str, Any] = {"interactive": sys.stdin.isatty()}
     if plugin.provide_cluster_info:
@@ -196,7 +202,7 @@ def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
                 "server": cluster.server,
                 "tls-server-name": cluster.tls_server_name,
                 "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
-                "certificate-authority-data": cluster.certificate_authority_data,
+                "certificate-authority-data": _authority_data(cluster),
                 "proxy-url": cluster.proxy_url,
             }.items()
             if value

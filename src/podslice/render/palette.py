@@ -1,5 +1,6 @@
 """Colours and patterns of owners: seven colours that stay apart for colour-blind eyes (Okabe and Ito), times seven
-patterns, so that 49 owners look different; both for light and dark paper."""
+patterns, so that 49 owners look different; both for light and dark paper. Colours of
+CPUs without an owner, such as reserved ones, are in the style sheet of `svg.py`."""
 
 from __future__ import annotations
 

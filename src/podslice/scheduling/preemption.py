@@ -1,4 +1,5 @@
-"""Choose the pods to preempt so that a critical pod fits (memory-device 3.4).
+"""Choose the pods that a kubelet preempts so that a critical pod fits (memory-device 3.4). The scheduler's preemption
+is in `fleet/scheduler/preemption.py`.
 
 The rule spares the higher QoS classes: of Guaranteed pods only as many as are needed when every other candidate is
 gone, then of Burstable, then of BestEffort. The decision is data; nothing is evicted here.

@@ -1,4 +1,4 @@
-"""Cgroup files that a resize writes and reads back."""
+"""Which cgroup files a resize writes and reads back; `host/kernel/cgroup2.py` writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`memory_manager_state`: the Memory Manager's state file, V1 and V2 (memory-device 1.13)."""
+"""`memory_manager_state`: the fields of the Memory Manager's state file (memory-device 1.13). The versions of the
+file stand in `node/checkpoints/data.py`."""
 
 from __future__ import annotations
 
