@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podslice.cli.config_option import ConfigSource
 from podslice.cli.machine_option import Sources
 from podslice.cli.output import print_warnings, prose_width
-from podslice.config.kubelet_file import LoadedConfig
 from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import (
     DEFAULTS,
@@ -27,6 +25,10 @@ from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
 from podslice.render.ansi import echo, style, visible
 from podslice.values.errors import PodsliceError
+
+if TYPE_CHECKING:
+    from podslice.cli.config_option import ConfigSource
+    from podslice.config.kubelet_file import LoadedConfig
 
 _FOR_PEOPLE = ("table", "wide")
 _DOCUMENTS = ("json", "yaml")

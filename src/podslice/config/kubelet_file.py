@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument
-from podslice.config.carriers.recognize import read_document
 from podslice.config.decode import decode
 from podslice.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField, KubeletConfig
 from podslice.config.schema import field_names
@@ -49,6 +48,9 @@ class LoadedConfig(NamedTuple):
 def load_kubelet_config(path: str) -> LoadedConfig:
     """Read a KubeletConfiguration from a file, also one that carries it (docs/config.md). Raises `InputError`; unknown
     fields are warnings."""
+    # Imported here: fields that are at hand need no reader of a platform.
+    from podslice.config.carriers.recognize import read_document
+
     try:
         return load_document(read_document(read_text(path)))
     except InputError as error:
@@ -60,6 +62,8 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
     text = read_text(path)
     try:
         if kind == KIND:
+            from podslice.config.carriers.recognize import read_document
+
             return read_document(text).data
         documents = load_documents(text)
         if len(documents) != 1:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +33,8 @@ def is_bottlerocket(text: str) -> bool:
 
 def read_bottlerocket(text: str) -> Configuration:
     """Return the configuration of Bottlerocket's settings. Raises `InputError`."""
+    import tomllib
+
     try:
         settings: Mapping[str, Any] = tomllib.loads(text)["settings"]["kubernetes"]
     except tomllib.TOMLDecodeError as error:

@@ -8,7 +8,6 @@ import json
 import zlib
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from podslice.config.carriers.fields import assume_reservation, own_fields
 from podslice.config.carriers.layer import KIND, Configuration, FieldPlace, Layer
@@ -163,6 +162,8 @@ def _configurations(text: str, held: Held, name: str, place: FieldPlace) -> Iter
 
 def _decode_url(source: str, compression: Any, path: str) -> str:
     """Return the text of a `data:` URL, unpacked where it is compressed. Raises `InputError`."""
+    from urllib.parse import unquote_to_bytes
+
     head, comma, body = source.partition(",")
     if not head.startswith("data:") or not comma:
         raise InputError(f"{source[:60]!r} is not a data: URL", path=path, remedy="give the file that it leads to")
