@@ -29,7 +29,7 @@ TOKENS = (
 
 
 class Tally(msgspec.Struct):
-    """What a target has been through. `slowest` is the processor time of its slowest input."""
+    """Counts of a target's campaign. `slowest` is the processor time of its slowest input."""
 
     inputs: int = 0
     seconds: float = 0.0

@@ -1,5 +1,5 @@
-"""What comes packed, or from the other side of a connection, and is fuzzed: outcomes and checkpoints of fleet runs,
-states of nodes, CEL selectors, answers of HTTP servers."""
+"""Targets for packed data and for the other side of a connection: outcomes and checkpoints of fleet runs, states of
+nodes, CEL selectors, answers of HTTP servers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def cel(data: bytes) -> None:
 
 
 def answer(data: bytes) -> None:
-    """What a server sends instead of an answer."""
+    """Send bytes in place of a server's answer."""
     asyncio.run(_ask(data))
 
 

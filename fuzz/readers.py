@@ -135,7 +135,7 @@ def hwloc(data: bytes) -> None:
 
 
 def listing(data: bytes) -> None:
-    """What lscpu, numactl, lstopo, kubectl describe and nvidia-smi print, or nearly."""
+    """Read a listing as lscpu, numactl, lstopo, kubectl describe and nvidia-smi print it, or nearly."""
     with contextlib.suppress(PodsliceError):
         _use(parse_machine(_text(data)))
 
@@ -216,7 +216,7 @@ def requests(data: bytes) -> None:
 
 
 def moves(data: bytes) -> None:
-    """What an agent is asked to move, and results that are taken back: the way back twice is the way there."""
+    """Read requests to an agent for moves, and results that are undone; undoing twice gives the moves again."""
     for one in _documents(data):
         if isinstance(one, dict):
             with contextlib.suppress(PodsliceError):
@@ -240,7 +240,7 @@ _TOLD = Journal(_FOLLOWED.rules, _FOLLOWED.state, epoch=1, version="fuzz").whole
 
 
 def journal(data: bytes) -> None:
-    """What an agent or the service says on their stream, and an object that somebody wrote, through a replica."""
+    """Pass messages of agents and of the service, and NodeState objects, through a replica."""
     for read in (decode_up, decode_down):
         with contextlib.suppress(PodsliceError):
             _hear(read(data))
@@ -264,7 +264,7 @@ def _hear(message: object) -> None:
 
 
 class _Connection:
-    """What the HTTP handler needs of a socket."""
+    """The part of a socket that the HTTP handler uses."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -278,7 +278,7 @@ class _Connection:
 
 
 class _Server:
-    """What the HTTP handler needs of the server."""
+    """The part of the server that the HTTP handler uses."""
 
     def __init__(self, token: str) -> None:
         shown = ShownNode(Node(MACHINE, CONFIG))

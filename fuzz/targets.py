@@ -1,4 +1,4 @@
-"""What is fuzzed: bytes from outside that must end in an answer or a typed error.
+"""Fuzz targets: bytes from outside that must end in an answer or a typed error.
 
 `python -m fuzz.run state 600` runs a target coverage-guided for ten minutes (needs atheris). Finds go to
 tests/corpus/<target>/ and run with the tests from then on.
@@ -131,7 +131,7 @@ def _call(body: bytes) -> None:
 
 
 def _created(request: nri_pb2.CreateContainerRequest) -> None:
-    """What the agent reads of a container before it decides anything."""
+    """Read a container as the agent does before it decides anything."""
     for read in (
         applied_pinning,
         limits_of,

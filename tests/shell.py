@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Answer(NamedTuple):
-    """What a command left: named as `subprocess.CompletedProcess` names it."""
+    """The result of a command, with the fields of `subprocess.CompletedProcess`."""
 
     returncode: int
     stdout: str

@@ -12,7 +12,7 @@ from benchmarks.measure import Result
 
 @pytest.mark.slow
 def test_explaining_and_inspecting_are_measured() -> None:
-    """What the benchmark measures is what the goals ask for: an average over all mixes, and both kinds of pages."""
+    """The benchmark measures the goals: an average over all mixes, and both kinds of pages."""
     found = [*explain.explaining(refused=2), *explain.inspecting()]
     *mixes, average = found[:-2]
     assert average.median == pytest.approx(sum(one.median for one in mixes) / len(mixes), abs=0.01)

@@ -27,7 +27,7 @@ def test_hours_pass_at_once() -> None:
 
 
 def test_messages_overtake_timers() -> None:
-    """What is on its way through a socket arrives before a deadline passes."""
+    """A message that a socket has taken arrives before a deadline passes."""
 
     async def main() -> bytes:
         ours, theirs = socket.socketpair()
@@ -43,7 +43,7 @@ def test_messages_overtake_timers() -> None:
 
 
 def test_a_deadline_passes() -> None:
-    """What takes too long is too late, however fast the machine."""
+    """A call that takes longer than its deadline fails, however fast the machine is."""
 
     async def main() -> None:
         with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""What the documents promise is what the code does."""
+"""The promises of the documents hold in the code."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def test_the_picture_is_what_its_command_draws(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.process
 def test_hardware_packed_by_a_script_is_a_snapshot(tmp_path: Path) -> None:
-    """What docs/start.md lets a node pack is read as the machine it came from, and nothing is left there."""
+    """The archive of the script in docs/start.md is read as the machine it came from, and the script leaves no
+    files behind."""
     assert "    ssh node7 sh -s < deploy/capture.sh > node7.tar.gz\n" in (ROOT / "docs" / "start.md").read_text("utf-8")
     left, snapshot = tmp_path / "tmp", tmp_path / "node7.tar.gz"
     left.mkdir()

@@ -100,7 +100,7 @@ def shown() -> Iterator[tuple[str, str, str]]:
 def test_documented_output_is_what_is_printed(
     page: str, line: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a document shows below a command is what the command prints; a line with … leaves something out."""
+    """The output below a command in a document is that of the command; a line with … leaves something out."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "argv", shlex.split(line))

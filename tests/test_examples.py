@@ -47,7 +47,7 @@ def test_resize(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_examples_use_public_names_only(program: Path) -> None:
-    """What an example imports of ours, anybody may import."""
+    """Examples import public names only."""
     for node in ast.walk(ast.parse(program.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("podslice"):
             assert node.module == "podslice"

@@ -1,4 +1,4 @@
-"""What `Node` promises to programs beside its decisions."""
+"""Promises of `Node` to programs beside its decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a library user can name."""
+"""The public names of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever wants to know something of a node reads its view; only who drives a kubelet reaches into one."""
+"""Modules that need facts about a node read its view; only those that drive a kubelet use its managers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source cites is in docs/spec, and docs/spec cites what exists."""
+"""Citations of docs/spec in the source exist there, and so do those within docs/spec."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_citations_are_found() -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.slow
 def test_every_citation_resolves(folder: str) -> None:
-    """What docstrings and comments cite is a heading, or a numbered step, of docs/spec."""
+    """Every citation in docstrings and comments is a heading, or a numbered step, of docs/spec."""
     texts = [(path, text) for path in SOURCES if path.is_relative_to(ROOT / folder) for text in prose(path)]
     texts += [(path, path.read_text(encoding="utf-8")) for path in PROTOS if path.is_relative_to(ROOT / folder)]
     lost = {

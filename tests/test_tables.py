@@ -1,4 +1,4 @@
-"""What has a list has one: option names, state files and reasons are written down once, and everybody reads that."""
+"""Each list has one place: option names, state files and reasons are written once, and read from there."""
 
 from __future__ import annotations
 

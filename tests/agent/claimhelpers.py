@@ -48,7 +48,7 @@ def with_memory() -> tuple[Any, PodslicePolicy]:
 
 
 def reservations_of(records: NodeRecords, api: Any, checkpoint: Path, **more: Any) -> Reservations:
-    """Who may use the claims of a node whose API server is `api`."""
+    """Return the reservations of a node whose API server is `api`."""
     return Reservations(records.claims, api, checkpoint, trouble=lambda what, why: None, **more)
 
 
@@ -145,5 +145,5 @@ class FakeClaims:
 
 
 def ids(one: PreparedClaim) -> list[str]:
-    """What the kubelet is told for a claim."""
+    """Return the CDI device ids in the answer to the kubelet for a claim."""
     return [device_id(one.uid, place) for place in range(len(one.devices))]

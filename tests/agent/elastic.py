@@ -150,14 +150,14 @@ class Elastic:
 
     @property
     def digest(self) -> str:
-        """Who has what."""
+        """Return the digest of the holdings of all pods."""
         return digest(self.node.state).named
 
     def state_files(self) -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
 
     def container_file(self, container: str) -> dict[str, Any]:
-        """What a container's file says."""
+        """Return the content of a container's file."""
         data: dict[str, Any] = msgspec.json.decode(
             (self.folder / "containers" / container / "resources.json").read_bytes()
         )
@@ -251,7 +251,7 @@ class Elastic:
             await answer
 
     async def settle(self) -> None:
-        """What is on its way is done, and the shared containers have their sets."""
+        """Wait until pending updates are written and the shared containers have their sets."""
         for ongoing in list(self.resizing.actuator.in_progress.values()):
             await ongoing.done.wait()
         for _ in self.owner.updates.write(self.reconciler.write):
@@ -294,7 +294,7 @@ async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def asked(milli: int, *, memory: int = 0) -> nri.LinuxResources:
-    """What a kubelet's call says."""
+    """Return the resources in a kubelet's update call."""
     resources = nri.LinuxResources()
     resources.cpu.shares.value = max(milli * 1024 // 1000, 2)
     if milli:

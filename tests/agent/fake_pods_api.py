@@ -70,7 +70,7 @@ class FakePodsApi:
         self.tell(EVENT.ADDED, pod)
 
     def drop_watchers(self) -> None:
-        """Who reads too slowly is thrown out."""
+        """Close the watches of clients that read too slowly."""
         for watcher in self._watchers:
             watcher.put_nowait(None)
 

@@ -159,7 +159,7 @@ class World:
         await self._connect()
 
     def claim_setup(self, records: NodeRecords) -> ClaimSetup | None:
-        """What the agent has for claims; None on a node without them."""
+        """Return the agent's parts for claims, None on a node without them."""
         return None
 
     async def _connect(self) -> None:

@@ -42,7 +42,7 @@ class Kernel(CgroupTree):
         self.owners[path] = owner
 
     def owner_of(self, path: str) -> str:
-        """Who has a cgroup's CPUs at this moment."""
+        """Return the present owner of a cgroup's CPUs."""
         return self.owners[path]
 
     def exists(self, path: str) -> bool:
@@ -70,7 +70,7 @@ class Kernel(CgroupTree):
         return self.shown.get(path, {}).get(found, found)
 
     def let_go(self) -> None:
-        """What was written is in effect."""
+        """Let writes that were held back take effect."""
         self._behind.clear()
 
     def _write(self, path: str, name: str, text: str) -> None:

@@ -288,7 +288,7 @@ def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
 
 
 def test_state_is_written_when_it_can_be_again(tmp_path: Path) -> None:
-    """What a removal could not write is written by the next pass of the daemon."""
+    """A state that could not be written at a removal is written by the daemon's next pass."""
 
     async def test(world: World) -> None:
         await world.run(make_pod("a", ("app", "4")))
@@ -413,7 +413,7 @@ def test_annotation_can_be_switched_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uid", ["../../etc", "a/b", "", "x" * 200, "a\nb"])
 def test_hostile_names_are_refused(tmp_path: Path, uid: str) -> None:
-    """What becomes a file name or a key is checked first."""
+    """Texts that become names of files or keys are checked first."""
 
     async def test(world: World) -> None:
         hostile = await world.fake.run_pod(uid, name="a", sandbox="s")

@@ -68,7 +68,7 @@ def test_pods_come_and_go() -> None:
 
 
 def test_410_lists_again_and_finds_the_differences() -> None:
-    """What was deleted and added while history was lost is put right by one more list."""
+    """Changes in a part of the history that the server has lost are found by one more list."""
 
     async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
         await api.apply(pod("a"))
@@ -372,7 +372,7 @@ class HTTPServer:
 
 
 def access(port: int, **user: str) -> Any:
-    """What a kubeconfig for a server on this port says."""
+    """Return the connection settings of a kubeconfig for a server on this port."""
     return KubeConfig.from_dict(
         {
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],

@@ -135,7 +135,7 @@ def test_authority_below_another_is_one(tmp_path: Path) -> None:
 
 
 def access(port: int, authority: Path) -> Any:
-    """What a kubeconfig says."""
+    """Return the connection settings of a kubeconfig."""
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
     return KubeConfig.from_dict({
         "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": {"token": "secret"}}],

@@ -52,7 +52,7 @@ def test_values_are_read(tmp_path: Path) -> None:
 
 
 def test_values_are_written(tmp_path: Path) -> None:
-    """What is written is what the kernel's files take."""
+    """Values are written in the form that the kernel's files take."""
     fake = FakeTree(tmp_path / "cgroup")
     fake.add("a", cpu_max="50000 100000")
     tree = CgroupTree(tmp_path / "cgroup")

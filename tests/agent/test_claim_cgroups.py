@@ -1,4 +1,4 @@
-"""What containers with claims have in their cgroups, beside kubelets of v1.36 and v1.37 (cluster-integration A.8)."""
+"""Cgroups of containers with claims, beside kubelets of v1.36 and v1.37 (cluster-integration A.8)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_retried_and_in_order() -> None:
 
 
 def test_given_up() -> None:
-    """What cannot be written ten times is said and forgotten."""
+    """A condition that cannot be written ten times is reported and dropped."""
 
     async def main() -> None:
         desk = Telling(Statuses(*[ApiError("connection refused")] * 10))

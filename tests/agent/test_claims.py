@@ -233,7 +233,7 @@ def claiming(uid: str, cpu: str, *names: str, claim_name: str = "") -> Any:
 
 
 def env(one: PreparedClaim) -> tuple[str, ...]:
-    """What the runtime adds for all devices of a claim."""
+    """Return the environment that the runtime adds for all devices of a claim."""
     return tuple(f"{variable(one.uid, place)}=cpus=;mems=" for place in range(len(one.devices)))
 
 

@@ -1,4 +1,5 @@
-"""What is wrong between the agent and who it asks, in words: refused, DNS, TLS and why, a token, a right, time."""
+"""Messages about failed connections of the agent: refused, DNS, TLS and its cause, tokens, missing rights,
+timeouts."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ async def say_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 def listing_from(folder: Path, answer: Answer | None, *, tls: str = "own", name: str = "IP:127.0.0.1") -> str:
-    """What the agent says of a server that answers so, or of none. `tls`: `own` authority, `other`, `none`."""
+    """Return the agent's message about a server that answers so, or about none. `tls`: certificate of our `own`
+    authority, of an `other` one, or `none`."""
 
     async def main() -> str:
         made, other = make(folder / "a", name=name), make(folder / "b")

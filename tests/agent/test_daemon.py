@@ -173,7 +173,7 @@ def test_status_command(tmp_path: Path) -> None:
 
 
 def test_strangers_become_events(tmp_path: Path) -> None:
-    """Who slipped past the agent is named on its pod."""
+    """A container that started without the agent is named in an event on its pod."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         await api.apply(api_pod("s", "100m"))
@@ -228,7 +228,8 @@ def test_others_get_their_sets_without_the_runtime(tmp_path: Path) -> None:
 
 
 def test_containers_on_their_way(tmp_path: Path) -> None:
-    """What the runtime is still making is neither drift nor written; when it starts it gets what became of its sets."""
+    """A container that the runtime is still creating is neither drift nor written; when it starts it gets its set
+    as it is by then."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         for uid, cpu in (("a", "4"), ("s", "100m")):

@@ -1,4 +1,4 @@
-"""What is deployed fits the agent: the configurations load, and the permissions are the least."""
+"""The files in deploy/ fit the agent: the configurations load, and the permissions are the least."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def needed(name: str, extras: tuple[str, ...]) -> set[str]:
 
 
 def named(package: str, extra: str) -> Iterator[tuple[str, str]]:
-    """What a package needs for an extra (empty: always), each with an extra of its own."""
+    """Return the requirements of a package for an extra (empty: always), each with an extra of its own."""
     for line in metadata.requires(package) or ():
         wanted, _, marker = line.partition(";")
         found = re.search(r"extra == ['\"]([\w.-]+)['\"]", marker)

@@ -55,7 +55,7 @@ def test_a_living_agents_socket_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_only_marked_folders_are_removed(tmp_path: Path) -> None:
-    """What somebody else has in the folder stays, and what he put beside our files too."""
+    """Files of other programs in the folder stay, also those beside our own."""
 
     async def test(world: World) -> None:
         folder = tmp_path / "containers"

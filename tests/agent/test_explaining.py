@@ -1,4 +1,4 @@
-"""What people are told about a refused pod."""
+"""Messages to people about a refused pod."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ MEMORY = {
 
 
 def pods(world: World) -> None:
-    """What the source knows."""
+    """Return the pods that the source knows."""
     for pod in (
         make_pod("a", ("app", "3")),
         make_pod("s", ("app", "100m")),
@@ -78,7 +78,7 @@ def pods(world: World) -> None:
 
 
 def exclusive(world: World) -> dict[str, str]:
-    """What the containers with CPUs of their own have, by the runtime's ledgers, not ours."""
+    """Return the CPUs of containers with CPUs of their own by the runtime's ledgers, not ours."""
     return {
         id: container.cpus
         for id, container in world.fake.containers.items()

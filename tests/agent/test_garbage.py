@@ -67,7 +67,7 @@ ITEMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("item", ITEMS.values(), ids=ITEMS.keys())
 def test_bad_item_hides_no_other(item: Any) -> None:
-    """What is wrong with one item of a list is named, and the pod after it is there."""
+    """An error in one item of a list is named, and the pod after it is read."""
     page = decode_list([listed(item)], "node")
     known = {one.uid: one for one in page.pods}
     assert str(known["victim"].pod().spec.containers[0].resources.limits["cpu"]) == "3"  # type: ignore[index]
@@ -110,7 +110,7 @@ def test_depth_is_cut_while_reading(place: str) -> None:
     b'{"a":%b}' % nested(30_000), b'"\\', b'{"metadata":{"continue":"\xff\xfe',
 ])  # fmt: skip
 def test_no_list_is_a_typed_error(body: bytes) -> None:
-    """What is not a list at all is one bounded line."""
+    """An answer that is no list gives one bounded line."""
     with pytest.raises(ApiError) as caught:
         decode_list([body], "node")
     assert len(str(caught.value)) < 700
@@ -119,7 +119,7 @@ def test_no_list_is_a_typed_error(body: bytes) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("field", ["spec", "annotations", "ownerReferences"])
 def test_size_is_judged_before_anything_is_made_of_it(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too large is neither decoded into objects nor into amounts."""
+    """An answer that is too large is decoded neither into objects nor into amounts."""
     many = {f"r{number}": "1" for number in range(200_000)}
     data: dict[str, Any] = pod("a") if field == "spec" else mirror("a", "hash")
     if field == "spec":

@@ -59,7 +59,7 @@ def test_kubelets_are_told_what_the_cluster_tests_tell_theirs() -> None:
 
 
 def kinds_of_trouble() -> set[str]:
-    """What the agent's modules call a trouble, sources' names included."""
+    """Return the kinds of trouble that the agent's modules report, sources' names included."""
     found: set[str] = set()
     for path in (ROOT / "src" / "podslice" / "agent").rglob("*.py"):
         text = path.read_text()
@@ -70,7 +70,7 @@ def kinds_of_trouble() -> set[str]:
 
 @pytest.mark.parametrize("kind", sorted(kinds_of_trouble()))
 def test_every_trouble_is_in_the_table(kind: str) -> None:
-    """Whoever sees a kind of trouble in a metric or a log line finds it in the guide."""
+    """Every kind of trouble in a metric or a log line is in the guide."""
     assert f"`{kind}`" in section("What goes wrong")
 
 

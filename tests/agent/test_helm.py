@@ -108,7 +108,7 @@ def comparable(found: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
 @needs_helm
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 def test_helm_renders_the_same(values: dict[str, Any], tmp_path: Path) -> None:
-    """What the other tests say of the chart, which our renderer shows them, is true of what Helm makes of it."""
+    """Our renderer, by which the other tests read the chart, gives the same as Helm."""
     given = {**values, "image": {**DIGEST, **values.get("image", {})}}
     ran = helm(tmp_path, "template", "podslice", "--namespace", "other", **given)
     assert ran.returncode == 0, ran.stderr

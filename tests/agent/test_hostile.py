@@ -65,7 +65,7 @@ class Tenant:
         return {"podslice.io/resources": text[: len(text) // 2] if cut else text}
 
     def pod(self, uid: str) -> Pod | None:
-        """What a source could hand on; None where no source would read it."""
+        """Return the pod that a source would pass on, None where no source would read it."""
         containers = [
             {"name": self.random.choice(("app", *CONTAINERS)), "resources": self.resources()}
             for _ in range(self.random.choice((1, 2, 5, 300)))

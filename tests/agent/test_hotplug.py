@@ -327,7 +327,8 @@ class FakeSocket:
     ],
 )
 def test_only_the_kernel_is_heard(messages: list[tuple[bytes, int]], error: OSError, *, found: bool) -> None:
-    """What another process sends is not the kernel's; announcements that were lost make us look."""
+    """Messages of another process are not taken for the kernel's; lost messages make the agent read the machine
+    again."""
     listener: socket.socket = FakeSocket(messages, error)  # type: ignore[assignment]
     assert drain_uevents(listener) is found
 

@@ -53,7 +53,7 @@ class Followed:
         self.owner.remove_pod(f"sandbox-{uid}")
 
     def news(self) -> list[Stamped]:
-        """What has happened since the last time, taken in by the replica."""
+        """Return the messages since the last call, after the replica has applied them."""
         self.journal.record_changes()
         assert self.journal.journal is not None
         events = list(self.journal.journal.events_after(self.replica.epoch, self.replica.sequence))
@@ -98,7 +98,8 @@ def test_each_start_is_an_epoch(tmp_path: Path) -> None:
 
 
 def test_a_changed_machine_and_a_silent_change_are_told(tmp_path: Path) -> None:
-    """What is no admission and no removal is told as a state, before the next event and without one."""
+    """A change that is neither an admission nor a removal is sent as a state, before the next event and without
+    one."""
     node = Followed(tmp_path)
     node.news()
     assert node.owner.node is not None

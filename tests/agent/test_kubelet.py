@@ -78,7 +78,8 @@ def with_source(
 
 
 def test_list_is_read_again_and_again() -> None:
-    """What came and went since the last reading is right after the next; static pods are among them by themselves."""
+    """Pods that came or went since the last reading are right after the next; static pods are among them by
+    themselves."""
     kubelet = FakeKubelet(pod("a"), pod("hash", name="dns-node", namespace="kube-system"))
 
     async def test(source: KubeletSource, waits: Waits, troubles: list[str]) -> None:
@@ -270,7 +271,7 @@ def test_no_token_is_a_typed_error(tmp_path: Path, token: str | None) -> None:
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind":"Status","code":500}', b'{"items":' + b"[" * 40_000])
 @pytest.mark.process
 def test_bad_answer_is_a_typed_error(tmp_path: Path, body: bytes) -> None:
-    """What is not a list of pods is a failed try."""
+    """An answer that is no list of pods is a failed try."""
 
     async def test(kubelet: HTTPSKubelet, client: Callable[..., HTTPKubelet]) -> None:
         kubelet.body = body

@@ -207,8 +207,7 @@ def test_assigned_is_what_is_exclusive(isolation: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["2-3", "2-5", "2"]), st.sampled_from(["8-15", "9-15", ""])), max_size=8))
 def test_the_file_is_never_half_written(life: list[tuple[str, str]]) -> None:
-    """Whoever opens the file at any moment reads one whole content, and the generation rises by one with every change
-    and stays otherwise."""
+    """Every read of the file gives one whole content; the generation rises by one with every change, and only then."""
     record = ContainerRecord("c1", "c", "u", "s")
     seen: list[Any] = []
     replace = os.replace

@@ -135,7 +135,7 @@ def test_pod_cpus_moves_as_one(tmp_path: Path) -> None:
 
 
 def test_a_grown_container_gets_back_what_it_was_promised(tmp_path: Path) -> None:
-    """What came with a resize, and in which order, is the same again after the way there and back."""
+    """The loaned CPUs and their order are the same again after a move and its undoing."""
 
     async def test(world: Elastic) -> None:
         await world.run(make_pod("z", ("app", "2")))
@@ -517,8 +517,8 @@ def test_a_resize_waits_for_the_move(tmp_path: Path) -> None:
 
 
 def test_a_slow_runtime_has_written_before(tmp_path: Path) -> None:
-    """What the runtime was answered before the move it may write later: nobody comes before that, and it puts nobody
-    on CPUs of others."""
+    """The runtime may write an answer from before the move only later: until then the CPUs are not given away, and
+    the write puts no container on CPUs of others."""
 
     async def test(world: Elastic) -> None:
         await two_and_a_sharer(world)

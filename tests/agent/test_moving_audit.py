@@ -1,4 +1,4 @@
-"""What `podslice audit` says of a node on which a plan was carried out."""
+"""`podslice audit` on a node on which a plan was carried out."""
 
 from __future__ import annotations
 

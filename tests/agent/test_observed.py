@@ -75,7 +75,7 @@ class Observing:
         self.write()
 
     def look(self) -> list[str]:
-        """What is told now, by what the replica makes of it."""
+        """Return the outcomes of the new messages in the replica."""
         asyncio.run(self.observed.look())
         journal = self.observed.journal.journal
         if journal is None:
@@ -85,7 +85,7 @@ class Observing:
         return [self.replica.apply(one).outcome for one in found]
 
     def cpus(self, uid: str) -> int:
-        """What a pod has by the replica."""
+        """Return the CPUs of a pod in the replica."""
         assert self.replica.state is not None
         return sum(one.cpus for one in holding_of(self.replica.state, uid).containers)
 

@@ -1,4 +1,4 @@
-"""What a policy's sections count, as the agent's page shows it."""
+"""Metrics of a policy's sections on the agent's page."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def free_port() -> int:
 
 
 def opened(pid: int) -> list[str]:
-    """What a process has open; it may open and close files meanwhile."""
+    """Return the open files of a process; it may open and close files meanwhile."""
     links = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

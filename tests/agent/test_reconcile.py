@@ -249,7 +249,7 @@ def test_observe_only_reports(tmp_path: Path) -> None:
 
 
 def test_narrower_parent_is_said(tmp_path: Path) -> None:
-    """What the kernel does not grant is no use writing again."""
+    """A value that the kernel does not grant is not written again."""
 
     async def test(world: World) -> None:
         own = (await world.run(make_pod("a", ("app", "4"))))["app"]

@@ -162,7 +162,7 @@ def test_numbers_that_take_long_are_refused(tmp_path: Path, amount: str) -> None
 
 
 def test_too_large_a_pod_is_refused(tmp_path: Path) -> None:
-    """What would take longer to decide than the runtime waits is refused at once, with the reason."""
+    """A pod that would take longer to decide than the runtime waits is refused at once, with the reason."""
 
     async def test(world: World) -> None:
         world.source.add(make_pod("many", *((f"c{number}", "1") for number in range(300))))

@@ -59,7 +59,7 @@ async def refused(fake: FakeRuntime, sandbox: str, match: str = "TopologyAffinit
 
 
 def waiting(reason: str) -> dict[str, Any]:
-    """What a kubelet says of a pod whose container does not run yet."""
+    """Return the kubelet's status of a pod whose container does not run yet."""
     return {"phase": "Pending", "containerStatuses": [{"name": "app", "state": {"waiting": {"reason": reason}}}]}
 
 
@@ -233,7 +233,8 @@ def test_never_these(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_runs_is_left_alone(tmp_path: Path) -> None:
-    """What was started while the agent was away, and does not fit, runs on the shared pool and is not marked Failed."""
+    """A pod that started while the agent was away, and does not fit, runs on the shared pool and is not marked
+    Failed."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         await api.apply(pod("old", "20"))
@@ -408,7 +409,7 @@ def test_a_kubelet_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_pod_that_is_pending_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kubelet writes over a mark is answered with another one at once, not at the next look."""
+    """A mark that the kubelet overwrites is written again at once, not at the next pass."""
     monkeypatch.setattr("podslice.agent.api_server.rejecting.AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("podslice.agent.api_server.rejecting.CHECK_SECONDS", 1e9)
 
@@ -477,7 +478,8 @@ def test_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(arguments: list[str]) -> str:
-    """What the command prints, in a process of its own: the agent here writes its log to the same standard output."""
+    """Return the output of the command, in a process of its own: the agent here writes its log to the same standard
+    output."""
     done = subprocess.run([sys.executable, "-m", "podslice", *arguments], capture_output=True, text=True, check=True)
     return done.stdout
 

@@ -46,7 +46,8 @@ class Editor:
 
 
 def test_new_rules_count_from_then_on(tmp_path: Path) -> None:
-    """What was infeasible is granted after the signal, nobody has moved by it, and what changed is said by field."""
+    """A resize that was infeasible is granted after the signal; no container moves by it, and the changes are
+    reported by field."""
 
     async def test(world: Elastic) -> None:
         editor = Editor(world, ELASTIC)
@@ -117,7 +118,7 @@ def test_what_is_wrong_changes_nothing(
 
 
 def test_other_settings_wait_for_a_restart(tmp_path: Path) -> None:
-    """What else changed in the file is named, and that it does not count yet."""
+    """Other changes in the file are named, with the note that they need a restart."""
 
     async def test(world: Elastic) -> None:
         editor = Editor(world, ELASTIC)

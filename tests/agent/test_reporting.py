@@ -1,4 +1,4 @@
-"""What people are told beside a decision: events, metrics of the KEP, and names of files that are really ours."""
+"""Reports beside a decision: events, metrics of the KEP, and names of files that are really ours."""
 
 from __future__ import annotations
 

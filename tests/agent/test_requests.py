@@ -1,4 +1,4 @@
-"""What may be asked over the agent's local socket, and `podslice defrag --apply` through it."""
+"""Requests over the agent's local socket, and `podslice defrag --apply` through it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_makes_no_sense_is_answered_with_an_error(tmp_path: Path, line: byt
 
 
 def test_an_error_of_ours_is_an_answer(tmp_path: Path) -> None:
-    """Who asks hears of it, so does the log, and the next one is served."""
+    """An internal error is answered and logged, and the next request is served."""
     troubles = list[tuple[str, str]]()
 
     async def broken(request: Mapping[str, Any], send: Send) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.conftest import make_pod
 
 
 def cpu(milli: int) -> nri.LinuxResources:
-    """What the kubelet's update says."""
+    """Return the CPU resources of the kubelet's update."""
     resources = nri.LinuxResources()
     resources.cpu.shares.value = milli * 1024 // 1000
     resources.cpu.quota.value, resources.cpu.period.value = milli * 100, 100_000
@@ -63,7 +63,7 @@ def test_a_resized_container_keeps_its_cpus_and_has_a_limit(tmp_path: Path, mill
 
 
 def test_shared_containers_are_resized_by_the_kubelet(tmp_path: Path) -> None:
-    """Who owns nothing gets the limit it asks for, and nobody is told anything."""
+    """A container without CPUs of its own gets the limit that it requests, and nothing is reported."""
 
     async def test(world: World) -> None:
         world.source.add(make_pod("s", ("app", "500m")))

@@ -22,7 +22,7 @@ STEPS = 25
 
 
 class Life:
-    """What a kubelet and its users do to a node."""
+    """Actions of a kubelet and its users on a node."""
 
     def __init__(self, world: Elastic, seed: int) -> None:
         self.world = world

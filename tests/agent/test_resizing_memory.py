@@ -83,7 +83,7 @@ def test_memory_leaves_a_node_that_it_has_room_beside(
 
 
 def test_pages_that_come_while_cpus_are_given_back(tmp_path: Path) -> None:
-    """What is in use counts when the memory is to leave, not when the resize was asked for."""
+    """The memory in use counts when the limit is lowered, not when the resize was requested."""
 
     async def test(world: Elastic) -> None:
         await world.run(sized("4", 12), memory=12 * GIB)

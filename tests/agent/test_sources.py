@@ -43,7 +43,7 @@ def static(name: str, namespace: str = "default") -> Identity:
 
 
 def kubelet_says(uid: str, source: str = "file") -> dict[str, str]:
-    """What the kubelet itself writes on a pod, over what anybody else has."""
+    """Return the annotations that the kubelet itself writes; they replace those of anyone else."""
     return {HASH_ANNOTATION: uid, SOURCE_ANNOTATION: source}
 
 
@@ -132,7 +132,8 @@ def test_first_source_wins_and_the_annotation_completes(tmp_path: Path) -> None:
     '{"requests": {"memory": "2Gi"}}', '{"limits": {"hugepages-2Mi": "2Mi"}}',
 ])  # fmt: skip
 def test_annotation_never_gives_more_than_was_counted(wanted: str) -> None:
-    """What scheduler and quotas know of a pod is the most its annotation can make of it, and the refusal says both."""
+    """An annotation can give a pod no more than scheduler and quotas have counted for it, and the refusal has both
+    amounts."""
     sources = Sources([FakeSource([make_pod("a", ("app", "4"))])])
     with pytest.raises(InputError, match=r"podslice\.io/resources\].*wants .* where the pod's containers request"):
         sources.find(Identity("a", "default", "a", {RESOURCES_ANNOTATION: wanted}))

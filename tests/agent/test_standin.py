@@ -177,7 +177,7 @@ def listening(path: Path) -> socket.socket:
 
 
 def answers(path: Path, listener: socket.socket) -> bool:
-    """Who connects there reaches that listener."""
+    """Whether a connection to that path reaches the listener."""
     listener.setblocking(False)
     with socket.socket(socket.AF_UNIX) as client:
         try:
@@ -244,7 +244,7 @@ def test_place_after_an_agent_that_was_killed(tmp_path: Path) -> None:
 
 
 def test_place_that_cannot_be_taken(tmp_path: Path) -> None:
-    """What keeps it from being taken is said, and tried again."""
+    """The reason why the path cannot be taken is reported, and it is tried again."""
     stand_in = StandIn(tmp_path / "kubelet.sock", quiet)
     stand_in.take()
     assert stand_in.problem == f"{stand_in.place} cannot be taken: No such file or directory"

@@ -260,7 +260,7 @@ def test_bounds(tmp_path: Path) -> None:
 
 
 def test_any_error_is_tried_again(tmp_path: Path) -> None:
-    """What the client makes of a broken connection or answer ends no loop."""
+    """No error of the client about a broken connection or answer ends a loop."""
 
     async def test(desk: Desk) -> None:
         await desk.store("a")

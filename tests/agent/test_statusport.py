@@ -1,4 +1,4 @@
-"""What `kubectl podslice` reads of an agent: whole, for those who may, and enough to decide elsewhere."""
+"""The agent's answers to `kubectl podslice`: complete, only for those who may, and enough to decide elsewhere."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_strangers_have_no_names(text: str, shown: str) -> None:
 
 
 def test_every_event_passes_here() -> None:
-    """What is said of a pod is cleaned, what is said of the node is for its operator."""
+    """Texts about a pod are cleaned; texts about the node are for its operator."""
     events = _Events()
     sink = TenantEvents(events, lambda: _PODS)
     sink.emit(_PODS[2], "Warning", "R", "waits for tenant-a/payroll-1 to end")

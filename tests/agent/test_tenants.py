@@ -1,4 +1,4 @@
-"""What a tenant writes on its pods harms only its pods: static pods and other tenants keep what they get."""
+"""A tenant's annotations harm only its own pods: static pods and other tenants keep their resources."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_hostile_pods_change_no_answer_about_others(pods: list[tuple[dict[str, A
 
 
 def test_the_same_trouble_is_logged_once_and_counted_each_time() -> None:
-    """What goes wrong again and again does not fill the log, and is said again after five minutes."""
+    """A repeated trouble does not fill the log, and is logged again after five minutes."""
     now = [0.0]
     with structlog.testing.capture_logs() as logs:
         reporter = AgentReporter(clock=lambda: now[0])

@@ -1,4 +1,4 @@
-"""What ends without the runtime saying so is found by its cgroups."""
+"""Sandboxes that end without a call of the runtime are found by their cgroups."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Part:
 
 
 def test_only_the_wiring_subscribes() -> None:
-    """Whoever reads the wiring has seen every listener."""
+    """Every listener is attached in the wiring, so that it shows all of them."""
     found = {module: list(subscriptions(tree)) for module, tree in MODULES.items()}
     assert {module for module, some in found.items() if some} == WIRING
 

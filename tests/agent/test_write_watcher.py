@@ -1,4 +1,4 @@
-"""What others write into the cgroups of pods is put right at once, with bounds."""
+"""Writes of others to the cgroups of pods are corrected at once, with bounds."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_help_and_version() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("group", ["state", "fleet"])
 def test_a_group_alone_shows_its_help(group: str) -> None:
-    """Who names a group without a command sees its help, laid out, and exit code 2."""
+    """A group without a command prints its help, laid out, with exit code 2."""
     result = run(group)
     assert result.returncode == 2
     assert f"Usage: podslice {group} [OPTIONS] COMMAND [ARGS]...\n" in result.stderr

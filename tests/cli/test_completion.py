@@ -46,7 +46,7 @@ SHELLS = {"bash": Bash, "zsh": ZshComplete, "fish": FishComplete}
 
 
 def answers(shell: str, **variables: str) -> list[str]:
-    """What the shell is told when it asks with these variables."""
+    """Return the completions for a shell with these variables."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)

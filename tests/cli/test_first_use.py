@@ -1,4 +1,4 @@
-"""What a new user does first, and does wrong first."""
+"""The first commands of a new user, and the usual first mistakes."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path
 
 
 def test_a_node_without_pods_is_an_empty_list(podslice: Shell, tmp_path: Path) -> None:
-    """What kubectl prints for a node on which nothing runs is fine for --pods, and nothing to admit."""
+    """kubectl's output for a node on which nothing runs is fine for --pods, and nothing is admitted."""
     nothing = tmp_path / "none.json"
     nothing.write_text('{"apiVersion": "v1", "items": [], "kind": "List"}')
     assert "none.json" not in podslice("admit", PODS, *MACHINE, "--pods", str(nothing), "--no-map").err

@@ -22,8 +22,8 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_terminal(*arguments: str, columns: int = 40, errors: bool = False, **environment: str) -> str:
-    """What the command writes to a terminal on standard output, or with `errors` on standard error; the other one goes
-    elsewhere."""
+    """Return the output of the command on a terminal: standard output, or with `errors` standard error; the other
+    one goes elsewhere."""
     master, slave = pty.openpty()
     variables = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **environment}
     variables.pop("NO_COLOR", None) if "NO_COLOR" not in environment else None

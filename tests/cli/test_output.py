@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_older_picture(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_picture_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
-    """What is written over is written as an editor would: mode and links stay."""
+    """A file is overwritten as an editor would: mode and links stay."""
     picture, link = tmp_path / "node.svg", tmp_path / "link.svg"
     picture.write_text("old")
     picture.chmod(0o640)

@@ -76,7 +76,7 @@ def test_a_sequence_in_one_file(files: dict[str, str], tmp_path: Path) -> None:
 def test_a_wrong_wish(
     files: dict[str, str], command: click.Command, field: str, value: dict[str, object], message: str
 ) -> None:
-    """Whoever asks for what cannot be asked is told in which file, and about which pod."""
+    """An impossible request is reported with its file and its pod."""
     wish = json.loads(Path(files["8"]).read_text())
     Path(files["8"]).write_text(json.dumps({**wish, field: value}))
     pods = ["--pods", files["4"]] if command in (defrag, draw) else [files["4"]]

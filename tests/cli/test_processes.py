@@ -27,7 +27,7 @@ EXAMPLE = ("admit", "examples/pods.yaml", "--machine", "epyc-9654-nps4", "--conf
     ],
 )
 def test_a_process_answers_as_a_call(words: tuple[str, ...], stdin: str, code: int) -> None:
-    """What the tests see that run commands in their own process is what a terminal sees."""
+    """Tests that run commands in their own process see the output of a terminal."""
     answer = podslice_process(*words, stdin=stdin)
     assert answer.returncode == code
     assert answer == podslice(*words, stdin=stdin)

@@ -154,7 +154,7 @@ def test_convert_to_standard_output(kubelet: Path) -> None:
 
 
 def test_convert_to_a_pipe_or_a_link(kubelet: Path, tmp_path: Path) -> None:
-    """What --out names is written to, not replaced: a pipe (/dev/null as well), and the target of a link."""
+    """The target of --out is written to, not replaced: a pipe (/dev/null as well), and the target of a link."""
     words = ("convert", kubelet / "cpu_manager_state", "--to", "1.36", "--pod-level", "--out")
     pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
     os.mkfifo(pipe)

@@ -54,7 +54,7 @@ class Beside(NamedTuple):
     log: Path
 
     def asked(self, path: str) -> str:
-        """What it says over HTTP, or nothing."""
+        """Return its answer over HTTP, empty for none."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}{path}", timeout=5) as answer:
                 return str(answer.read().decode())

@@ -90,7 +90,7 @@ def kept_pod(pod: Pod, gates: FeatureGates, limit_ranges: Sequence[LimitRange] =
 
 
 def fields(pod: Pod) -> dict[str, Any]:
-    """What of a pod concerns resources, by field path; only what is there."""
+    """Return the fields of a pod that concern resources, by field path; only those that are there."""
     spec = pod.spec
     found: dict[str, Any] = {f"spec.overhead[{name}]": str(amount) for name, amount in (spec.overhead or {}).items()}
     if spec.resources is not None:
@@ -130,7 +130,7 @@ def _page_fields(rows: Sequence[Amounts]) -> dict[str, Any]:
 
 
 def differences(server: Said, ours: Said) -> list[Difference]:
-    """What the two say otherwise; for a pod that is refused only why."""
+    """Return the differences between the two; for a pod that is refused only in the reason."""
     if server.verdict != ours.verdict:
         return [Difference("verdict", server[:2], ours[:2])]
     if server.verdict == "unreadable":

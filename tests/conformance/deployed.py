@@ -1,4 +1,4 @@
-"""What `deploy/` ships, brought to a real API server as kubectl would."""
+"""The files of `deploy/`, applied to a real API server as kubectl would."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class ResizeDraw(Draw):
     """Resizes of stored pods, most of them ones that a person would ask for."""
 
     def status(self, pod: Json) -> Json:
-        """What a kubelet reports, now and then one that does not resize."""
+        """Return the status that a kubelet reports, sometimes of one that does not resize."""
         running = {"state": {"running": {}}, "image": "i", "imageID": "i", "restartCount": 0, "ready": True}
         reported = [
             {**running, "name": one["name"]} | ({} if self.odd(0.4) else {"resources": one.get("resources") or {}})

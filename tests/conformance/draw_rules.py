@@ -23,7 +23,7 @@ _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating")
 
 
 class RuleDraw(Draw):
-    """What a namespace says about the pods in it."""
+    """The rules of a namespace about its pods."""
 
     def limit_range(self, name: str) -> Json:
         types = self.random.sample(("Container", "Pod", "PersistentVolumeClaim"), self.one((1, 1, 2, 2, 3)))

@@ -29,7 +29,7 @@ from tests.conformance.rules import with_quota
 
 
 class Around(NamedTuple):
-    """What the API server's plugins look at beside the pod."""
+    """The objects beside the pod that the API server's plugins read."""
 
     node: ResizedPodsNode
     limit_ranges: tuple[LimitRange, ...] = ()
@@ -108,7 +108,7 @@ def podslice_says_of_resize(new: Json, old: Json, gates: FeatureGates, around: A
 
 
 def _refusals(new: Pod, old: Pod, gates: FeatureGates, around: Around) -> list[str]:
-    """What the first plugin says that refuses."""
+    """Return the message of the first plugin that refuses."""
     refusals = [text for one in around.limit_ranges for text in limit_range_refusals(new, one, gates)]
     refusal = resize_refusal(new, old, around.node)
     if refusals or refusal:

@@ -1,4 +1,4 @@
-"""What is asked of the API server, as its own audit log has it: all that the shipped roles give, and no more."""
+"""The requests to the API server by its own audit log: all that the shipped roles allow, and no more."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class AuditLog(NamedTuple):
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def asked(self) -> set[Asked]:
-        """What was asked of objects."""
+        """Return the requests about objects."""
         return {try_on(one) for one in self.entries()}
 
     def forbidden(self) -> list[str]:
-        """What it may not do and tried."""
+        """Return the requests that the server forbade."""
         found = self.entries()
         return [str(one["requestURI"]) for one in found if one.get("responseStatus", {}).get("code") in (401, 403)]
 
@@ -100,7 +100,7 @@ def try_on(entry: Json) -> Asked:
 
 
 def granted(roles: Iterable[Json]) -> set[Asked]:
-    """What roles give."""
+    """Return the rights that roles give."""
     return {
         (group, resource, verb)
         for role in roles
@@ -190,7 +190,7 @@ def test_the_drivers_rights(programs: None, tmp_path: Path) -> None:
 
 
 async def as_a_driver(config: Json, admin: Api) -> None:
-    """What an agent that serves claims does at the API server."""
+    """Make the requests of an agent that serves claims."""
     nodes = [node_of(2)]
     async with publishing(config, NODE, lambda: build_slices(nodes[0], NODE)) as publisher:
         await until(lambda: publisher.published)
@@ -218,7 +218,7 @@ def refused_without(admin: Api, agent: Api, path: str, body: Json) -> bool:
 
 
 async def everything(api: HTTPApiServer, refused: Identity, node: Followed, log: AuditLog) -> None:
-    """What an agent does at the API server."""
+    """Make the requests of an agent."""
     troubles: list[str] = []
 
     def trouble(where: str, what: str) -> None:

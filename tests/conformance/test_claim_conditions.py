@@ -64,7 +64,7 @@ def allocated(admin: Api, name: str, node: str) -> dict[str, Any]:
 
 
 def devices_of(admin: Api, name: str) -> dict[str, Any]:
-    """What is said of the devices, by driver."""
+    """Return the statuses of the devices, by driver."""
     return {one["driver"]: one for one in admin.call("GET", f"{CLAIMS}/{name}")["status"]["devices"]}
 
 

@@ -25,7 +25,7 @@ def beside(programs: None, tmp_path: Path) -> Iterator[Beside]:
 
 
 def check_page(port: int, waiting: str) -> None:
-    """What people are told of the pod that waits: the scheduler's reason, counted, and a request that would do."""
+    """Check the page about a pod that waits: the scheduler's reason, counted, and a request that would do."""
     row = eventually(lambda: refused_row(port), "the service does not hear that a pod was refused")
     assert row["name"] == waiting
     assert row["reason"] == "0/2 nodes take it: 2 no NUMA node has 10 exclusive CPUs free"

@@ -1,4 +1,4 @@
-"""What podslice says about pods, and what a real API server answers to them."""
+"""Verdicts of podslice about pods, and a real API server's answers to the same pods."""
 
 from __future__ import annotations
 

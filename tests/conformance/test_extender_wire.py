@@ -1,5 +1,5 @@
-"""What kube-scheduler v1.36.2 asks an extender, and what it makes of each answer: the facts that `podslice cluster`
-stands on (docs/cluster-scheduler.md, Wire), each from the real program and an extender that shares no code with us."""
+"""kube-scheduler v1.36.2's requests to an extender, and its reaction to each answer: the facts on which `podslice
+cluster` stands (docs/cluster-scheduler.md)."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_requests_with_nodes(bench: Bench) -> None:
 
 
 def test_annotations_of_a_binding(bench: Bench) -> None:
-    """What the extender's Binding carries as annotations, the bound pod has."""
+    """Annotations of the extender's Binding are on the bound pod."""
     name = bench.wanted("annotated", saying(bench))
     bench.bound(name)
     assert bench.pods.get(name)["metadata"]["annotations"] == PLAN

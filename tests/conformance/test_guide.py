@@ -60,7 +60,7 @@ class Shell:
         self._variables = ""
 
     def run(self, text: str) -> str:
-        """What a command prints; it must end well."""
+        """Return the output of a command, which must succeed."""
         if re.match(r"[A-Z]+=\S*$", text.strip()):
             self._variables += text
         command = ["bash", "-eu", "-o", "pipefail", "-c", self._variables + text]

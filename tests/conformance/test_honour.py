@@ -69,13 +69,13 @@ def planned(nodes: StreamingNodes, *names: str) -> bool:
 
 
 async def got(nodes: StreamingNodes, pods: Pods, *names: str) -> dict[str, str]:
-    """What pods have on the node."""
+    """Return the CPUs that pods have on the node."""
     uids = {name: (await asyncio.to_thread(pods.get, name))["metadata"]["uid"] for name in names}
     return {name: format_bits(nodes.cpus(uid)) for name, uid in uids.items()}
 
 
 def alone(like: Node, nodes: StreamingNodes, *names: str) -> dict[str, str]:
-    """What pods would get of a node that decides by itself, in this order."""
+    """Return the CPUs that pods would get, in this order, on a node that decides by itself."""
     node = Node.of(like.rules, like.state)
     for name in names:
         assert node.admit(nodes.waiting[name].pod).admitted

@@ -1,4 +1,4 @@
-"""What `deploy/` ships is taken by a real API server, and gives the agent what it needs and nothing else."""
+"""A real API server accepts the files of `deploy/`, which give the agent the rights it needs and no others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_manifests_are_taken(admin: Api) -> None:
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 def test_charts_are_taken(admin: Api, values: dict[str, Any]) -> None:
-    """What the chart becomes with every kind of values."""
+    """The chart is accepted with every kind of values."""
     prepare_namespace(admin, "other")
     taken(admin, documents("other", **{**values, "image": {**DIGEST, **values.get("image", {})}}))
 

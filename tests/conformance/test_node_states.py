@@ -34,7 +34,7 @@ NODE = "one"
 
 @pytest.fixture(scope="session")
 def deployed(cluster: Cluster) -> None:
-    """What is shipped for agents that are followed."""
+    """Apply the files for agents that are followed."""
     with cluster.api() as admin:
         deploy_rights(admin)
         deploy(admin, *yaml.safe_load_all((FOLDER / "nodestate.yaml").read_text()))

@@ -190,7 +190,7 @@ def test_an_agent_that_merges_begins_alone(
 def test_an_agent_merges_with_another_writer(
     cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path
 ) -> None:
-    """What another writer put into a zone is still there; `own` takes the zones over."""
+    """Fields of another writer stay in a zone; `own` takes the zones over."""
     thing = {"name": "other.io/thing", "capacity": "1", "allocatable": "1", "available": "1"}
     theirs = {"zones": [{"name": "node-0", "type": "Node", "resources": [thing]}]}
     made = {

@@ -30,7 +30,7 @@ def package(folder: Path) -> Path:
 
 
 def test_programs_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was fetched is found before what the path has, and is not fetched again."""
+    """Fetched programs are found before those of the path, and are not fetched again."""
     monkeypatch.setattr(clienttools, "_download", package)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert clienttools.find("helm", tmp_path) is None

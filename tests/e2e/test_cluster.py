@@ -1,4 +1,4 @@
-"""What is around the scenarios of a cluster; they themselves need a virtual machine (`python -m e2e --cluster`)."""
+"""The parts around the scenarios of a cluster; the scenarios need a virtual machine (`python -m e2e --cluster`)."""
 
 from __future__ import annotations
 
@@ -149,8 +149,7 @@ def test_a_network_with_two_addresses() -> None:
 
 
 def test_the_ready_node_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was saved is used again by every kind of node that begins with it, and is another one under systemd and for
-    other programs."""
+    """A saved node is used by every kind of node that begins with it; systemd, or other programs, need another one."""
     made: list[Path] = []
     monkeypatch.setattr(Machine, "_make_ready", lambda machine, node, target: made.append(target) or target.mkdir())
 

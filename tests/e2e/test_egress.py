@@ -30,8 +30,8 @@ def _ask(egress: Egress, target: str) -> socket.socket:
 
 
 def test_what_is_asked_for_is_reached_both_ways() -> None:
-    """What a client says reaches the port of that address, and the answer comes back; the end of one is told to the
-    other."""
+    """The client's bytes reach the port of that address, and the answer comes back; each side learns that the other
+    has closed."""
     with socket.create_server(("127.0.0.1", 0)) as kubelet:
         kubelet.settimeout(20)
         with Egress({f"{ADDRESS}:{PORT}": kubelet.getsockname()[1]}) as egress:

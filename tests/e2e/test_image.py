@@ -1,4 +1,4 @@
-"""What the virtual machine boots is put together right."""
+"""The image that the virtual machine boots."""
 
 from __future__ import annotations
 

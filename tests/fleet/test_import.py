@@ -289,7 +289,7 @@ def test_dumps_in_folders(dump: Path, tmp_path: Path, gathered: bool) -> None:
 
 
 def test_dump_on_one_stream(dump: Path, tmp_path: Path) -> None:
-    """What `kubectl cluster-info dump` prints is read in one file, without the logs in it."""
+    """The output of `kubectl cluster-info dump` in one file is read without the logs in it."""
     plain = import_cluster(dump, tmp_path / "plain", anonymise=False)
     log = "==== START logs for container c of pod a/b ====\n{ no JSON\n==== END logs for container c of pod a/b ====\n"
     text = "".join((dump / name).read_text() + "\n" + log for name in ("n.json", "p.json"))

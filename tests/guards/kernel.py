@@ -49,7 +49,7 @@ class FakeKernel:
         self.take(path, text)
 
     def take(self, path: str, text: str) -> None:
-        """What the kernel makes of a write; raises `OSError` where it refuses."""
+        """Store a write as the kernel does; raises `OSError` where it refuses."""
         self.files[path] = text
 
     def load(self) -> dict[str, SavedFile]:

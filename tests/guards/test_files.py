@@ -165,7 +165,7 @@ def test_files_of_a_kernel(tmp_path: Path) -> None:
 
 
 def test_old_values_survive_the_process_not_the_boot(tmp_path: Path) -> None:
-    """What was stored is there at the next start, is dropped after a reboot, and damage is said."""
+    """Stored values are there at the next start and dropped after a reboot; damage is reported."""
     saved = {irq(1): SavedFile(irq(1), "list", "0-7", ("0-3",))}
     SavedStore(tmp_path, "boot-a", cgroups=CGROUPS).save(saved)
     assert SavedStore(tmp_path, "boot-a", cgroups=CGROUPS).load() == saved

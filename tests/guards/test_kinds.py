@@ -38,7 +38,7 @@ def test_threads_of_the_kernel(tmp_path: Path) -> None:
 
 
 def test_threads_of_the_kernel_after_a_kill(tmp_path: Path) -> None:
-    """What a killed agent moved is moved back by the next one; observed, nothing is moved."""
+    """Threads that a killed agent moved are moved back by the next one; in observe mode nothing is moved."""
     killed = GuardedNode(tmp_path, None, rules=InterferenceGuards(kthreads="enforce"))
     killed.thread(20, "kswapd0", KERNEL)
     killed.own()

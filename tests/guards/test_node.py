@@ -43,7 +43,7 @@ def test_restored_at_the_stop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("irq", ["observe", None, "enforce"])
 def test_after_a_kill(tmp_path: Path, irq: str | None) -> None:
-    """What a killed agent changed is given back by the next one, whatever its policy says now."""
+    """Files that a killed agent changed are restored by the next one, whatever its policy is by then."""
     killed = GuardedNode(tmp_path, "enforce")
     killed.own()
     killed.look()
@@ -219,7 +219,7 @@ def test_units_and_sandboxes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_cgroups_elsewhere(tmp_path: Path, *, by_hand: bool) -> None:
-    """What a killed agent changed is given back where cgroups are mounted elsewhere, too."""
+    """Files that a killed agent changed are restored where cgroups are mounted elsewhere, too."""
     rules = InterferenceGuards(partition="enforce", units="enforce")
     killed = GuardedNode(tmp_path, None, rules=rules, mount="mnt/cgroup")
     files = [*cgroups_of(killed, "mnt/cgroup").values(), killed.put("mnt/cgroup/system.slice/cpuset.cpus", "")]

@@ -144,7 +144,7 @@ def test_pods_decided_at_their_first_container(tmp_path: Path, *, known: bool) -
 
 
 def test_a_refused_pod_needs_no_guards(tmp_path: Path) -> None:
-    """Who gets no CPUs is refused for that, once, and no guard looks."""
+    """A container that gets no CPUs is refused for that, once, and no guard makes a pass."""
 
     async def test(world: World) -> None:
         guards_of(world, tmp_path / "root")

@@ -64,7 +64,7 @@ def test_every_command_takes_a_bundle(bundle: Path, big: Path, words: tuple[str,
 
 
 def test_options_override_parts(bundle: Path, big: Path, tmp_path: Path) -> None:
-    """What the command line names replaces that part alone, wherever --node stands."""
+    """An option replaces its part alone, wherever --node stands."""
     empty = tmp_path / "none.yaml"
     empty.write_text("apiVersion: v1\nkind: List\nitems: []\n")
     state = tmp_path / "state"

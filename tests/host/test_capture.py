@@ -179,7 +179,7 @@ def test_capture_command(node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.process
 def test_capture_is_added_to_parts(node: Path, tmp_path: Path) -> None:
-    """What a node sends joins what the API server said."""
+    """The files of a node are added to those of the API server."""
     parts = bundles.parts(machine=False, state=False)
     manifest = add_capture(parts, run_script(node, tmp_path / "n7.tar.gz"))
     assert manifest.by == "capture.sh"

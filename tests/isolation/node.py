@@ -66,7 +66,7 @@ class FakeKernel:
             self.later[f"proc/{folder}/schedstat"] = f"{ns} {delay} 2\n"
 
     def facts(self, seconds: float = 10.0) -> IsolationFacts:
-        """What is read of it. The mappings are live, so that the wait changes them."""
+        """Return the facts that are read of the node. The mappings are live, so that a wait changes them."""
         parts = {"proc": self.proc, "cgroups": self.cgroups, "sys": self.sys}
 
         def wait() -> float:

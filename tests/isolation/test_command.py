@@ -14,7 +14,7 @@ from tests.read_documents import read_document
 
 
 def disturb(host: FakeHost) -> None:
-    """What the report reads beside the audit's files."""
+    """Change the files that the report reads beside the audit's."""
     app = host.folder / "cgroup" / host.app
     (app / "cpuset.cpus.effective").write_text(f"{host.own}\n")
     (app / "cgroup.threads").write_text("100\n")

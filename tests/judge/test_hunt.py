@@ -95,7 +95,7 @@ def test_difference(judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_nothing_firm(judge: Path, monkeypatch: pytest.MonkeyPatch, name: str, counted: str, told: str) -> None:
-    """What the judge answers differently each time, or not in time, is not a firm difference."""
+    """An answer of the judge that varies, or is late, is not a firm difference."""
     monkeypatch.setattr(hunting, "CONFIRMATIONS", 5)
     found = hunt(judge, named(monkeypatch, name))
     assert [one.text[: len(told)] for one in found.differences] == [told] * bool(told)

@@ -206,7 +206,7 @@ def log_of(data: bytes) -> bytes:
 
 
 def node_archive() -> bytes:
-    """What the script sends: a machine, and the state files of the node."""
+    """Return the archive that the script sends: a machine, and the state files of the node."""
     made = bundles.parts(machine=False, api=False)
     made.files |= bundles.sysfs_of(bundles.MACHINE_TEXT)
     return made.archive(Manifest(node=NAME, by="capture.sh"))
@@ -244,7 +244,7 @@ def test_pod_is_harmless() -> None:
 
 @pytest.mark.process
 def test_command_of_the_pod_runs(tmp_path: Path) -> None:
-    """What the container runs prints a bundle that is read back."""
+    """The container's command prints a bundle that can be read."""
     pod = new_pod(CapturePlan(NAME, "busybox"))
     (container,) = pod["spec"]["containers"]
     root = tmp_path / "host"
@@ -431,7 +431,7 @@ def test_capture_command(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> No
 def test_ssh_in_place_of_a_pod(
     plugin: Plugin, cluster: FakeAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes back through ssh counts as what a pod sends, and no pod is made."""
+    """The output of ssh is read like that of a pod, and no pod is created."""
     (tmp_path / "archive").write_bytes(node_archive())
     fake_ssh(tmp_path / "bin", f"cat > {tmp_path}/script; exec cat {tmp_path}/archive", monkeypatch)
     found = ask(plugin, "--ssh", "n7")

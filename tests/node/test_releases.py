@@ -1,4 +1,4 @@
-"""What a kubelet of each release does otherwise: every row of docs/releases.md that concerns a node."""
+"""Differences between the kubelets of the releases: every row of docs/releases.md that concerns a node."""
 
 from __future__ import annotations
 

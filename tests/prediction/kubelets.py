@@ -134,7 +134,7 @@ def _quietly(where: str, what: str) -> None:
 
 
 def playing(programs: Programs, folder: Path, names: tuple[str, ...], scene: Callable[[Kubelets], Any]) -> Any:
-    """What `scene` returns, played on a thread while the kubelets are observed."""
+    """Play the calls of `scene` on a thread while the kubelets are observed."""
 
     async def main(found: Kubelets) -> Any:
         async with observed(found):
@@ -158,7 +158,7 @@ def became_of(found: Json) -> str:
 
 
 def state(pods: Pods, name: str) -> str:
-    """What became of a pod."""
+    """Return the state that a pod has reached."""
     return became_of(pods.get(name))
 
 

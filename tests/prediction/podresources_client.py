@@ -14,7 +14,7 @@ from podslice.service.proto import podresources_pb2 as api
 
 
 async def main(socket: str) -> dict[str, Any]:
-    """What the server at a socket answers to List and GetAllocatableResources."""
+    """Return the answers of the server at a socket to List and GetAllocatableResources."""
     async with Channel(path=socket) as channel:
 
         async def ask(method: str, request: Any, response: Any) -> Any:

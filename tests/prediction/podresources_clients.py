@@ -31,7 +31,7 @@ def clients() -> dict[str, list[str]]:
 
 
 def answers(command: list[str], socket: Path) -> Any:
-    """What the server at a socket answers this client to List and GetAllocatableResources."""
+    """Return the answers of the server at a socket to this client's List and GetAllocatableResources."""
     modules = str(Path(os.environ.get("PODSLICE_GRPC_JS", ""), "node_modules"))
     done = subprocess.run(
         [*command, str(socket)], env={**os.environ, "NODE_PATH": modules}, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""What a real kubelet says of configurations with which it does not start is what ours says of them."""
+"""A real kubelet's messages about configurations with which it does not start are ours."""
 
 from __future__ import annotations
 

@@ -38,8 +38,7 @@ FEW = {**RESOURCES, "reservedSystemCPUs": "0-27"}
 
 
 class Bridge:
-    """What the kubelet asks of its runtime goes to the agent too. While `may_stop` is clear no
-    container stops."""
+    """Passes the kubelet's calls to its runtime on to the agent. While `may_stop` is clear no container stops."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None

@@ -100,7 +100,7 @@ def test_a_difference_shows_where_the_texts_part() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_the_drawers_see_the_machine_that_the_kubelet_sees(shape: Shape, tmp_path: Path) -> None:
-    """What draws configurations and pods knows the same NUMA nodes, cores, threads and memory as is in the files."""
+    """Configurations and pods are drawn for the NUMA nodes, cores, threads and memory of the files."""
     write(shape, tmp_path)
     read = msgspec.to_builtins(load_machine(tmp_path).nodes)
     for drawn, found in zip(machine_of(shape)["nodes"], read, strict=True):
@@ -137,7 +137,7 @@ def test_the_table_has_every_count() -> None:
 
 
 def test_no_limit_of_memory_is_the_largest_number_of_pages() -> None:
-    """What is written as -1 reads as another number with cgroup v1."""
+    """A limit written as -1 is read as another number with cgroup v1."""
     shown = as_kernel_shows({"memory.limit_in_bytes": "-1", "cpu.cfs_quota_us": "-1"})
     assert shown == {"memory.limit_in_bytes": "9223372036854771712", "cpu.cfs_quota_us": "-1"}
 
@@ -195,7 +195,8 @@ class Short(Slow):
 
 @pytest.mark.parametrize("more", [[], ["--skip-without"]])
 def test_a_machine_that_has_too_little_is_said_once(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
-    """What the machine lacks is no difference: it is said, nothing is tried after it, and it is no success."""
+    """A resource that the machine lacks is no difference: it is reported, nothing is tried after it, and it is no
+    success."""
     for name, value in (("why_not", None), ("find_programs", "programs")):
         monkeypatch.setattr(f"tools.prediction.__main__.{name}", lambda value=value: value)
     for name in ("control_plane", "node_of"):

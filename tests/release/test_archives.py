@@ -56,7 +56,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_build_that_differs_is_refused(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What depends on the environment of the build does not become a release; the archives are named."""
+    """A build that depends on its environment does not become a release; the archives are named."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     with pytest.raises(ReleaseError, match=r"a second build gives other bytes: .*tiny-1-\S+\.whl, tiny-1\.tar\.gz"):
         build_twice(tmp_path / "out", tree)

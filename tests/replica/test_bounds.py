@@ -1,4 +1,4 @@
-"""What the service keeps of an agent that sends ever other machines and pods, with the real bounds."""
+"""Memory of the service for an agent that sends ever other machines and pods, with the real bounds."""
 
 from __future__ import annotations
 

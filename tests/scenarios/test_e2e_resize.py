@@ -1,4 +1,4 @@
-"""What Kubernetes tests end to end about resizing pods with pod-level resources (checklist X11)."""
+"""Kubernetes' end-to-end tests about resizing pods with pod-level resources (checklist X11)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_init_containers() -> None:
 
 
 def test_shifting_between_containers() -> None:
-    """What one container gives, another takes: first the one that gives; the pod's cgroup stays untouched."""
+    """One container's resources go to another: first the one that shrinks; the pod's cgroup stays untouched."""
 
     def pair(one: dict[str, str], other: dict[str, str]) -> Pod:
         budget = {"cpu": "600m", "memory": "384Mi"}

@@ -92,7 +92,7 @@ def symbolic(stanza: ResourceRequirements | None) -> dict[str, Any] | None:
 
 
 def counted(symbol: str) -> dict[str, int]:
-    """What a symbol comes to in milli CPUs and bytes."""
+    """Return a symbol's amount in milli CPUs and bytes."""
     return {
         name: Quantity.parse(text).milli_value() if name == "cpu" else Quantity.parse(text).value()
         for name, text in AMOUNTS.get(symbol, {}).items()

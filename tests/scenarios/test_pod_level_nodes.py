@@ -1,4 +1,4 @@
-"""What nodes, LimitRange objects and a gate that goes off mean for pods with pod-level resources (KEP-2837)."""
+"""Nodes, LimitRange objects and a gate that goes off, with pods that have pod-level resources (KEP-2837)."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_too_many_calls_at_once_are_refused() -> None:
 
 
 def test_lost_connection_ends_waiting_calls() -> None:
-    """Whoever waits for an answer hears at once that none will come."""
+    """A lost connection fails the calls that wait for an answer, at once."""
 
     async def test(client: Client, here: Mux, there: Mux) -> None:
         waiting = asyncio.ensure_future(client.call("s", "slow", b""))
@@ -213,7 +213,7 @@ def test_plain_call_with_or_without_flag(flags: int) -> None:
 
 
 def test_peer_that_does_not_read_is_hung_up_on() -> None:
-    """What is held for a peer that never reads is bounded."""
+    """The bytes kept for a peer that never reads are bounded."""
 
     async def main() -> None:
         ours, theirs = socket.socketpair()

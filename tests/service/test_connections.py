@@ -1,4 +1,4 @@
-"""Who is let in, and who has to go for it."""
+"""Limits of connections: which are accepted, and which are closed to make room."""
 
 from __future__ import annotations
 

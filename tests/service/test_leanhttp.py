@@ -176,7 +176,7 @@ def test_token_is_read_again() -> None:
     ],
 )
 def test_no_answer(answer: bytes) -> None:
-    """What is no answer is an error of its call, and the next call has a connection of its own."""
+    """An invalid answer is an error of its call, and the next call has a connection of its own."""
 
     async def test(client: LeanClient, server: Server) -> None:
         with pytest.raises(ConnectionError):

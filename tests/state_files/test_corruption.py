@@ -154,7 +154,7 @@ def test_a_start_with_a_damaged_file_ends_in_a_verdict(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in _FILES if not name.startswith("device")])
 def test_every_damaged_file_can_be_repaired(name: str) -> None:
-    """What `repair` makes of a damaged file passes all checks and starts on the machine."""
+    """Every file that `repair` has repaired passes all checks and starts on the machine."""
     cpu = name.startswith("cpu")
     for number, data in enumerate(_damage(name)):
         if number % 3:

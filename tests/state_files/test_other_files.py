@@ -106,7 +106,7 @@ def test_an_older_kubelet_reads_its_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_verified_whole(tmp_path: Path) -> None:
-    """What is no state file is named, with what it is where that is known."""
+    """A file that is no state file is named, with its kind where that is known."""
     (tmp_path / "cpu_manager_state").write_text(_CPU)
     (tmp_path / "dra_manager_state").write_text(claims_file())
     (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration")
@@ -152,7 +152,7 @@ def test_no_other_file_is_taken_for_a_cpu_file(tmp_path: Path, command: str, nam
 
 
 def test_claims_and_resizes_are_shown(tmp_path: Path) -> None:
-    """Who uses a claim and its devices, and which resizes wait."""
+    """The users of a claim, its devices, and the resizes that wait."""
     (tmp_path / "dra_manager_state").write_text(claims_file())
     (tmp_path / "pod_status_manager_state").write_text(status_file())
     result = run("show", tmp_path)

@@ -366,7 +366,7 @@ def test_repair_of_a_newer_kubelets_file() -> None:
     ],
 )
 def test_a_machine_that_cannot_be_read(machine: object, *, kept: bool) -> None:
-    """What is remembered of the machine is dropped where it is not whole, and nothing else with it."""
+    """An incomplete record of the machine is dropped, and nothing else with it."""
     own = policy_file(machine=machine)
     mended = repair_promises(own, None)
     content = json.loads(json.loads(mended.data)["data"])

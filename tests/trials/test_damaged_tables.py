@@ -57,7 +57,7 @@ def is_line(text: str) -> bool:
 
 
 def read(path: Path, out: Path) -> tuple[int, str]:
-    """What `convert` makes of it: exit code and what it wrote for people; nothing half written stays."""
+    """Return exit code and messages of `convert` for it; no incomplete file may stay."""
     code, error = trace("convert", path, "--out", out)
     if code:
         assert not out.exists()

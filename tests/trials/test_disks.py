@@ -195,7 +195,7 @@ def every_write(folder: Path, fault: Fault, write: Any, check: Any) -> int:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_old_values_of_the_kernel(tmp_path: Path, fault: Fault) -> None:
-    """What the kernel's files said before is never half there: the old file or the new one."""
+    """The file of the kernel's old values is never incomplete: it is the old one or the new one."""
     one = SavedFile(irq(131), "list", "0-7", ("0-3",))
     two = SavedFile(irq(132), "list", "0-7", ("4",))
 
@@ -233,7 +233,7 @@ def test_a_backup_is_whole_or_not_there(tmp_path: Path, fault: Fault) -> None:
 
 
 def test_rejected_pods_are_kept_later(tmp_path: Path) -> None:
-    """What could not be kept is told, and kept with the next one."""
+    """A mark that could not be stored is reported, and stored with the next one."""
 
     async def main() -> None:
         troubles: list[tuple[str, str]] = []
@@ -341,7 +341,7 @@ def test_an_imported_cluster(tmp_path: Path, fault: Fault) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS[1:3])
 def test_a_run(tmp_path: Path, fault: Fault) -> None:
-    """What a run has kept stays, and --resume makes the rest."""
+    """Stored cells of a run stay, and --resume simulates the rest."""
     small = {**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}, "kubelets": {"none": {}}}
     small["workload"] = [{"synthetic": {**SCENARIO["workload"][0]["synthetic"], "pods": 5}}]
 

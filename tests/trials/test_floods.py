@@ -210,8 +210,8 @@ def test_local_floods(tmp_path: Path, flood: Flood) -> None:
 
 @pytest.mark.slow
 def test_connections_have_a_bound(tmp_path: Path) -> None:
-    """Who opens one after the other gets so many and no more, whether anything is said on them or not; all of them come
-    back."""
+    """Connections opened one after the other are bounded, whether anything is sent on them or not; all slots are
+    free again after them."""
 
     async def test(world: World) -> None:
         async with Served(world, tmp_path) as served:
@@ -373,7 +373,7 @@ def test_a_runtime_that_breaks_the_protocol_is_left(data: bytes) -> None:
 
 
 def test_a_runtime_that_does_not_read_is_left() -> None:
-    """What waits for it stays within its bound."""
+    """The bytes that wait for it stay within their bound."""
 
     async def test(runtime: Runtime, transport: asyncio.Transport, mux: Mux, held: asyncio.Event) -> None:
         transport.pause_reading()

@@ -36,7 +36,7 @@ USERS: dict[str, Any] = {
 @pytest.mark.parametrize("name", USERS)
 @pytest.mark.process
 def test_an_odd_user(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """What cannot be a user is said, without the token that it may have, and nothing is sent."""
+    """An invalid user is reported without its token, and nothing is sent."""
     with odd_server(lambda path, send: send(http(200, PODS))) as server:
         use(tmp_path, monkeypatch, f"http://127.0.0.1:{server.port}", user=USERS[name])
         answer = plugin("top")
@@ -78,7 +78,7 @@ def test_a_file_that_is_no_kubeconfig(
 def test_an_odd_server_in_the_file(
     plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str
 ) -> None:
-    """What is no address is said, without a password in it."""
+    """An invalid address is reported without a password in it."""
     use(tmp_path, monkeypatch, server)
     one_line(plugin, "top")
 

@@ -42,7 +42,7 @@ def begun(path: str) -> bytes:
 
 
 def clients(path: str) -> dict[str, bytes]:
-    """What garbage clients send."""
+    """The inputs of clients that send garbage."""
     return {
         "random": OTHER.randbytes(100_000),
         "http/1": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

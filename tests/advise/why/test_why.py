@@ -81,7 +81,7 @@ def test_node_as_it_was(tmp_path: Path) -> None:
 
 
 def test_refused_then_and_admitted_now(tmp_path: Path) -> None:
-    """What would be admitted now only has to be made again; nothing does that with a refused pod."""
+    """A refused pod that would be admitted now must be made again; nothing else does that."""
     gone = write(tmp_path / "b.tar.gz", bundles.pod("db", 3), bundles.REFUSED, state=(bundles.pod("db", 3),))
     small = {**bundles.REFUSED, "spec": bundles.pod("big", 4)["spec"]}
     found = ask(write(gone, bundles.pod("db", 3), small, state=(bundles.pod("db", 3),)), "big")
@@ -156,7 +156,7 @@ def test_pod_that_ended_since(tmp_path: Path) -> None:
 
 
 def test_another_reason(tmp_path: Path) -> None:
-    """What the kubelet said and what podslice expects stand side by side where they differ."""
+    """The kubelet's reason and the one that podslice expects are shown side by side where they differ."""
     other = {**bundles.REFUSED, "status": {**bundles.REFUSED["status"], "reason": "UnexpectedAdmissionError"}}
     found = ask(write(tmp_path / "d.tar.gz", *bundles.RUNNING, other), "big")
     assert found["code"] == "refused-otherwise"

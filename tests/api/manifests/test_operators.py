@@ -276,7 +276,7 @@ def test_passed_over_is_named_counted_and_strict() -> None:
 
 
 def test_foreign_kind_never_ends_a_file() -> None:
-    """What cannot be read of an operator's object is a reason to pass it over; beside it the file is read."""
+    """An unreadable part of an operator's object is a reason to pass it over; the rest of the file is read."""
     broken = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "{{cpu}}"}}}]}}
     found = read(
         thing("v1", "Pod", spec=POD_SPEC), thing("batch.volcano.sh/v1alpha1", "Job", spec={"tasks": "none"}),

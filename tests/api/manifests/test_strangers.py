@@ -1,4 +1,4 @@
-"""What is often given in place of a manifest, and lists in forms that tools print: one line, or read."""
+"""Files that are often given in place of a manifest, and lists in forms that tools print: one line, or read."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ Legend:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What is in a ticket."""
+    """Return a folder with the files of a ticket."""
     for name, text in {
         "lscpu.txt": printed.lscpu_e(MACHINE),
         "numactl.txt": printed.numactl(MACHINE),
@@ -132,7 +132,7 @@ def test_numa_affinity_of_a_gpu(affinity: str, nodes: tuple[int, ...] | None) ->
 
 @pytest.mark.parametrize("affinity", ["9" * 5000, "3-1", "0-5000", "0-"])
 def test_numa_affinity_that_is_none(affinity: str) -> None:
-    """What is no list of NUMA nodes is refused in a line."""
+    """A text that is no list of NUMA nodes is refused in a line."""
     with pytest.raises(InputError, match="NUMA nodes"):
         from_nvidia_topo(f"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-63\t{affinity}\n")
 
@@ -145,7 +145,7 @@ def test_a_whole_machine_is_compared(folder: Path) -> None:
 
 
 def test_a_captured_machine_keeps_its_warnings(folder: Path) -> None:
-    """What is assumed of huge pages comes beside what the capture says, not in its place."""
+    """The assumption about huge pages is added to the capture's warnings."""
     (folder / "m.yaml").write_text(
         "apiVersion: podslice.io/v1alpha1\nkind: Machine\nwarnings: [a warning of the capture]\nnodes:\n"
         + "".join(

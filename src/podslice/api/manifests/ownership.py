@@ -58,7 +58,7 @@ def _is_pod(one: FoundPod) -> bool:
 
 
 class _Owners:
-    """Who made what, by owner references."""
+    """The owners of objects, by owner references."""
 
     def __init__(self, objects: Iterable[ManifestObject]) -> None:
         self._by_uid: dict[str, ManifestObject] = {}
