@@ -134,7 +134,7 @@ def test_nobody_searches_a_sentence() -> None:
     ],
 )
 def test_the_reader_sees(text: str) -> None:
-    """What this project once did, and the like, is found."""
+    """Searches as this project once made them, and the like, are found."""
     assert looked_into(text)
 
 

@@ -154,7 +154,7 @@ def test_what_was_counted() -> None:
     ],
 )
 def test_what_is_meant(given: dict[str, object], said: str) -> None:
-    """What a node is made of is looked at before anything else, so that a slip is named where it was made."""
+    """The arguments of a node are checked before anything else, so that an error is raised where it was made."""
     arguments: Any = {"machine": MACHINE, **given}
     if said == "^$":
         Node(**arguments)

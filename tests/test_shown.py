@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
     @property
     def lost(self) -> list[str]:
-        """What is wrong with what it names, one text each."""
+        """Return the errors in its references, one text each."""
         found = list(_TEST.finditer(self.shown_by))
         scenarios = _SCENARIO.findall(self.shown_by)
         rest = _SCENARIO.sub("", _TEST.sub("", self.shown_by)).replace(",", "").strip()

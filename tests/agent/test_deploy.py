@@ -105,8 +105,8 @@ def test_agents_are_kept_to_their_node() -> None:
 
 
 def test_rights_of_readers() -> None:
-    """Who uses `kubectl podslice` may look at nodes, pods and events, and forward a port of the agents' namespace; the
-    chart says the same, and adds the proxy and the token's Secret, or nothing, where its values say so."""
+    """Users of `kubectl podslice` may look at nodes, pods and events, and forward a port of the agents' namespace;
+    the chart gives the same, and adds the proxy and the token's Secret, or nothing, where its values say so."""
     plain = list(yaml.safe_load_all((DEPLOY / "manifests" / "kubectl.yaml").read_text()))
     assert list(yaml.safe_load_all(Renderer("podslice", {}).text("kubectl.yaml"))) == plain
     assert {verb for role in plain for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "create"}

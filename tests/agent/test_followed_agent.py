@@ -36,8 +36,8 @@ async def caller(token: str) -> str:
 
 
 def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the runtime runs is in the service's replica with equal digests, the object is written, both are counted,
-    and with `--observe` its own decisions are told to nobody, but what the kubelet's state files say."""
+    """The runtime's pods are in the service's replica with equal digests, the object is written, and both are
+    counted; with `--observe` the agent sends no decisions of its own but the content of the kubelet's state files."""
     monkeypatch.setattr("podslice.agent.api_server.checkpoint.QUIET_SECONDS", 0.0)
     tls = make(tmp_path / "tls", name="DNS:localhost,IP:127.0.0.1")
     (tmp_path / "token").write_text("of the agent")

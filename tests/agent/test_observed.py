@@ -99,8 +99,8 @@ class Observing:
 
 
 def test_a_kubelet_is_followed(tmp_path: Path) -> None:
-    """What runs when the observer begins, what starts, and what ends: the replica has the CPUs of the files, and a pod
-    that got what it would by the rules is told as admitted."""
+    """Pods that run when the observer begins, that start, and that end: the replica has the CPUs of the files, and
+    a pod with the CPUs that it gets by the rules arrives as an admission."""
     scene = Observing(tmp_path)
     scene.bound(known("first", "4"))
     scene.starts("uid-first")

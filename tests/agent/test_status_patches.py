@@ -377,8 +377,8 @@ def test_a_kubelet_that_ends_it_without_a_word(tmp_path: Path) -> None:
     [("another reason", MOST_LOOKS), ("gone", 1), ("its successor", 1), ("going", 1), ("never marked", 0), ("away", 0)],
 )
 def test_an_end_that_is_left_as_it_is(tmp_path: Path, how: str, looks: int) -> None:
-    """What ended with a reason of somebody else's, is gone or going, or was not marked by us is not written to, and
-    looked at a few times at most, also while the server is away."""
+    """A pod that ended with a reason of another program, is gone or going, or was not marked by us is not written
+    to, and read a few times at most, also while the server is away."""
 
     async def test(desk: Desk) -> None:
         await desk.store("a")

@@ -90,8 +90,8 @@ def test_nothing_secret_of_a_pod_leaves_the_node(tmp_path: Path) -> None:
 
 
 def test_the_policy_decides_elsewhere_too(tmp_path: Path) -> None:
-    """Who asks from afar decides by the agent's PodslicePolicy, and by what the pod asks for in its annotations: a
-    resize is granted there as on the node."""
+    """Decisions made elsewhere use the agent's PodslicePolicy and the pod's annotations: a resize is granted as on
+    the node."""
     spec = {"resize": {"exclusive": True, "shrinkDelaySeconds": 2.5}}
     policy = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy", "spec": spec}
 

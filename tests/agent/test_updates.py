@@ -16,7 +16,8 @@ from tests.conftest import make_pod
 
 
 class Cgroups:
-    """What the containers' cgroups say: what the runtime or the agent wrote last. The agent cannot see the `hidden`."""
+    """The cgroups of containers: the values that the runtime or the agent wrote last. The agent cannot see the
+    `hidden`."""
 
     def __init__(self, world: World) -> None:
         self.cpus: dict[str, str] = {}

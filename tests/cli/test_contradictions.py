@@ -202,8 +202,9 @@ def test_a_few_owners_from_before(tmp_path: Path) -> None:
 
 
 def test_a_refused_pod_that_would_be_admitted(tmp_path: Path) -> None:
-    """What the kubelet said and what is expected are two lines, and that they differ is said first; so is a pod that
-    runs and would be refused. A pod without a status, and one refused for the reason given, contradict nothing."""
+    """The kubelet's decision and the expected one are two lines, after one that they differ; so it is for a pod
+    that runs and would be refused. A pod without a status, and one refused for the reason given, contradict
+    nothing."""
     ticket = Ticket(tmp_path, LINUX)
     given = ("--from", LINUX, "--config", ticket.config)
     refused = pod("asked", 4, "Failed", reason="TopologyAffinityError", message="Pod was rejected: why")

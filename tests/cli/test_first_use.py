@@ -69,8 +69,8 @@ def kept(tmp_path: Path) -> Path:
     ids=["configuration", "nothing", "gate"],
 )
 def test_state_files_without_their_kubelet(kept: Path, options: tuple[str, ...], remedy: str) -> None:
-    """Who only forgot to name the kubelet is not told to repair an intact file: that would take from it what pods
-    hold."""
+    """Without the kubelet's options the remedy is not to repair an intact file: that would take from it the CPUs
+    that pods hold."""
     result = run("explain", "examples/small.yaml", "--state", str(kept), *options)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
@@ -79,7 +79,7 @@ def test_state_files_without_their_kubelet(kept: Path, options: tuple[str, ...],
 
 
 def test_a_comparison_without_the_kubelet_of_the_state_files(kept: Path) -> None:
-    """What a kubelet says of the file stands in the table; a warning says which option is missing."""
+    """The kubelet's reading of the file is in the table; a warning says which option is missing."""
     result = run("whatif", "examples/small.yaml", "--machine", "epyc-9654-nps4", "--state", str(kept))
     assert result.returncode == 2
     assert "--state: name the kubelet that wrote it: its configuration with --config" in result.stderr

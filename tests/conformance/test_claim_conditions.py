@@ -104,7 +104,7 @@ def own(node: str) -> tuple[str, str, Any]:
 
 
 def tell(config: dict[str, Any], admin: Api, node: str, name: str, problem: ImpossibleClaimError | None) -> list[str]:
-    """What a driver says of the claim as it is now, and its troubles; whatever there is to write is written."""
+    """Write a driver's conditions into the claim as it is now, and return its troubles."""
     troubles: list[str] = []
 
     async def main() -> None:

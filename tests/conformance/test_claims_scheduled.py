@@ -214,8 +214,7 @@ def test_refusals(api: Api) -> None:
 
 
 def test_simulated(api: Api, tmp_path: Path) -> None:
-    """What claims count for, and why a pod with them is refused, is what `podslice admit` says beforehand from the
-    server's objects."""
+    """`podslice admit` predicts from the server's objects how claims count, and why a pod with them is refused."""
     pods, draw = Pods(api), random.Random(20261123)
     node(api, "simulated", "64")
     documents = []

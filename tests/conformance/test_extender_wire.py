@@ -251,8 +251,8 @@ def test_refused_nodes(bench: Bench) -> None:
     ],
 )
 def test_failures_of_filter(bench: Bench, answer: Reply, message: str, request: pytest.FixtureRequest) -> None:
-    """What is no answer fails the attempt with its text, reason SchedulerError; an ignorable extender is passed over
-    and its nodes pass unchecked."""
+    """An invalid answer fails the attempt with its text, reason SchedulerError; an ignorable extender is passed
+    over and its nodes pass unchecked."""
     id = request.node.callspec.id
     reason, said = bench.refused(bench.wanted(f"fails-{id}", saying(bench, filter=answer)))
     assert reason == "SchedulerError"

@@ -92,7 +92,7 @@ def test_rights_of_the_agent(cluster: Cluster, admin: Api, namespace: str) -> No
 
 
 def test_rights_of_people(cluster: Cluster, admin: Api) -> None:
-    """Who has the roles for kubectl podslice may read what it reads, and look into the agents' namespace."""
+    """Users with the roles for kubectl podslice may read what it reads, and look into the agents' namespace."""
     deploy_rights(admin)
     prepare_namespace(admin, "plain")
     everybody = rules(cluster, token_of(admin, "default", "plain"), "default")

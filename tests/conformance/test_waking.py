@@ -125,7 +125,7 @@ def test_room_that_only_a_journal_shows(programs: None, tmp_path: Path) -> None:
 
 
 def room(api: Api) -> dict[str, str]:
-    """What is said of nodes."""
+    """Return the `podslice.io/room` annotations, by node."""
     found = {one["metadata"]["name"]: one["metadata"] for one in api.call("GET", "/api/v1/nodes")["items"]}
     said = {name: metadata.get("annotations", {}).get(ROOM_ANNOTATION) for name, metadata in found.items()}
     return {name: value for name, value in said.items() if value is not None}

@@ -278,8 +278,8 @@ def test_whether_a_guest_reaches_the_server(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_check_that_fails_because_the_machine_stopped(
     monkeypatch: pytest.MonkeyPatch, last: str | Exception, *, reaches: bool, tries: int
 ) -> None:
-    """What never came on a machine that has stopped, or does not reach the API server any more, is tried again; on one
-    that answers it has failed."""
+    """A check that waits in vain is tried again on a machine that has stopped, or does not reach the API server any
+    more; on one that answers it has failed."""
 
     class OneCluster:
         def start(self, resources: object, settings: object) -> None:

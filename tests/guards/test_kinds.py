@@ -97,8 +97,8 @@ def test_cache_class_of_an_annotation(tmp_path: Path, wish: str, said: str) -> N
 
 
 def test_where_the_rest_goes(tmp_path: Path) -> None:
-    """What has no CPU of its own left goes to the housekeeping CPUs, those of its NUMA node first; what may run
-    everywhere, too."""
+    """A file that would have no CPU left gets the housekeeping CPUs, those of its NUMA node first; so does one that
+    allows all CPUs."""
     rules = InterferenceGuards("enforce", units="enforce", housekeeping_cpus="8-9")
     node = GuardedNode(tmp_path, None, rules=rules)
     node.put("proc/irq/7/smp_affinity_list", "3")

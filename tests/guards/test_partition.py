@@ -171,8 +171,8 @@ def wished(holders: list[GuardedHolder], running: dict[str, str | None]) -> list
 
 
 def test_a_pod_that_shares_its_cpus() -> None:
-    """What containers share among themselves is a partition of their pod, with what one of them owns; not where one of
-    them runs elsewhere, or the pod asks for none. Then containers with CPUs of their own are partitions themselves."""
+    """CPUs that containers share are a partition of their pod, with those that one of them owns; not where one of
+    them runs elsewhere, or the pod requests none. Then containers with CPUs of their own are partitions themselves."""
     pod = [holder("", "4-7"), holder("db", "2-3")]
     assert wished(pod, {"db": "2-3", "web": "4-7"}) == [("kubepods/pod1", "2-7", True)]
     assert wished(pod, {"db": "2-3", "web": "4-8"}) == [("kubepods/pod1/db", "2-3", False)]

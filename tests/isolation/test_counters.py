@@ -130,7 +130,7 @@ def test_what_cannot_be_read_has_no_series() -> None:
 
 
 def test_cache_and_bandwidth() -> None:
-    """What resctrl counts for its CPUs; a counter that is unavailable for a while, or set back, takes nothing away."""
+    """resctrl's counters of its CPUs; one that is unavailable for a while, or set back, takes nothing away."""
     kernel = full_kernel()
     first = sample(kernel)
     series = add_sample({}, None, first)

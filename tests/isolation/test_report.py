@@ -126,7 +126,7 @@ def test_stacked_rows_name_their_cells() -> None:
 
 
 def test_cache_neighbours() -> None:
-    """What resctrl counts for its CPUs is told, for information; where nobody counts nothing is said of it."""
+    """resctrl's counters of its CPUs are reported for information, and left out where there are none."""
     kernel = FakeKernel()
     assert "cache" not in {one.check for one in report(kernel).containers[0].checks}
     group = "fs/resctrl/mon_groups/podslice-u1-app"

@@ -130,7 +130,7 @@ async def observed(found: Kubelets) -> AsyncIterator[None]:
 
 
 def _quietly(where: str, what: str) -> None:
-    """What goes wrong shows in what the pods become."""
+    """Drop a trouble: it shows in the pods' states."""
 
 
 def playing(programs: Programs, folder: Path, names: tuple[str, ...], scene: Callable[[Kubelets], Any]) -> Any:
@@ -220,7 +220,7 @@ class Coming:
         return dict(self.counts)
 
     def _look(self) -> None:
-        """What became of each."""
+        """Read the state of each pod."""
         there = {one["metadata"]["name"]: one for one in self._pods.api.call("GET", self._pods.path)["items"]}
         for name in [name for name in self._sizes if name not in there]:
             del self._sizes[name]
@@ -266,8 +266,8 @@ def played(found: Kubelets, scheduler: str, count: int, seed: int, *, at_once: i
 
 
 class Told(NamedTuple):
-    """What a person wants: so many pods through the service and `alone` of the same through the scheduler alone, in
-    pieces, the ones of `file` among them."""
+    """The options of a run: so many pods through the service and `alone` of the same through the scheduler alone,
+    in pieces, the ones of `file` among them."""
 
     pods: int
     alone: int
@@ -278,7 +278,7 @@ class Told(NamedTuple):
 
 
 def pieces_of(file: Path | None) -> list[Pieces]:
-    """What was played before."""
+    """Return the pieces that were played before."""
     lines = file.read_bytes().splitlines() if file is not None and file.exists() else []
     return [msgspec.json.decode(line, type=Pieces) for line in lines]
 

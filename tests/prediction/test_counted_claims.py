@@ -93,8 +93,8 @@ def verdict(node: OneNode, model: Model, pod: Json, status: Json) -> str | None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_extended_resources_of_claims(node: OneNode) -> None:
-    """What the scheduler made a claim for takes no device of a plugin, neither here nor there, and is asked of nobody;
-    but it counts against the next pod."""
+    """A resource for which the scheduler made a claim takes no device of a plugin, in the kubelet and here, and no
+    plugin is called; but it counts against the next pod."""
     listed = {"resource": GPU, "devices": [{"id": "a"}, {"id": "b"}]}
     inventory = inventory_from_data([listed])
     with Plugins(inventory, node.kubelet.folder) as plugins:

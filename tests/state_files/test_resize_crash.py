@@ -119,8 +119,8 @@ def test_memory_of_a_pod_without_whole_cpus(tmp_path: Path) -> None:
 
 
 def test_two_pods_in_one_pass(tmp_path: Path) -> None:
-    """What one pod gives back another that waited gets in the same pass; killed before either was granted its new size,
-    both have again what they had."""
+    """CPUs that one pod gives back go to another that waits in the same pass; after a kill before either was
+    granted its new size, both have their old CPUs."""
     waits, wants = pod(guaranteed("8", "1Gi"), name="other"), pod(guaranteed("14", "1Gi"), name="other")
 
     def play_both(store: NodeStore, *, shrinks: bool) -> None:
@@ -160,7 +160,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_the_intents_are_told_to_who_accepts(tmp_path: Path) -> None:
-    """Who may refuse an opened store hears which resizes were being written, from the one reading of the file."""
+    """The caller that may refuse an opened store gets the resizes that were being written, from the one reading of
+    the file."""
     first = ResizeStore(tmp_path, MACHINE, CONFIG, policy=POLICY)
     size = one("4")
     assert first.admit(size).admitted

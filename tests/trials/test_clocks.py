@@ -97,8 +97,8 @@ def _looks(path: Path) -> bool:
 
 @pytest.mark.slow
 def test_the_wall_clock_only_tells() -> None:
-    """Whoever waits, counts or limits does it by a clock that nobody sets; a module that takes the time of day is
-    listed with what it is for."""
+    """Waits, counts and limits use a monotonic clock; each module that reads the time of day is listed with its
+    purpose."""
     root = Path(podslice.__file__).parent
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if _looks(path)}
     assert found == set(TELLING)

@@ -31,8 +31,8 @@ def test_points() -> None:
 
 
 def test_held_everywhere_until_bind() -> None:
-    """What any of the nodes would give the pod is promised to no other; with its Binding the other nodes are free
-    again."""
+    """CPUs that any of the nodes would give the pod are promised to no other; with its Binding the other nodes are
+    free again."""
     model, nodes = cluster("4", "4", "4", "4")
     fresh = {name: model.node(name).state for name in NAMES}
     pod = make_pod("p", ("c", "4"))
