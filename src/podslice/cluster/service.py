@@ -73,11 +73,11 @@ class ServiceHealth:
         self._nodes, self._pods, self._supervisor = nodes, pods, supervisor
 
     def alive(self) -> Health:
-        """The answer of `/healthz`."""
+        """Return the answer of `/healthz`."""
         return liveness(self._checks())
 
     def ready(self) -> Health:
-        """The answer of `/readyz`."""
+        """Return the answer of `/readyz`."""
         return readiness(self._checks())
 
     def _checks(self) -> tuple[Check, ...]:

@@ -91,7 +91,8 @@ def _product(factors: list[int]) -> int:
 
 
 def _count_ray(data: Mapping[str, Any], steps: Steps) -> Count:
-    """A cluster has one head; a group of workers has `replicas` within its bounds, of `numOfHosts` pods each."""
+    """Count the pods of a Ray cluster: one head, and for a group of workers its `replicas`, within its bounds, of
+    `numOfHosts` pods each."""
     ways = _ancestors(data, steps)
     if any(step in ("headGroupSpec", "submitterPodTemplate") for _, step in ways):
         return Count(1)
@@ -129,7 +130,7 @@ def _count_knative(data: Mapping[str, Any], steps: Steps) -> Count:
 
 
 def _count_broadcast(_: Mapping[str, Any], __: Steps) -> Count:
-    """One pod on each node; `parallelism` bounds on how many nodes at a time."""
+    """Count one pod: it runs on each node; `parallelism` bounds on how many nodes at a time."""
     return Count(1)
 
 
@@ -138,7 +139,7 @@ def _count_mini_cluster(data: Mapping[str, Any], _: Steps) -> Count:
 
 
 def _count_cliques(data: Mapping[str, Any], steps: Steps) -> Count:
-    """Grove repeats the cliques of a scaling group as often as the group says."""
+    """Count the pods of a clique: Grove repeats those of a scaling group as often as the group says."""
     count = _count_generic(data, steps)
     cliques = [part for part, _ in _ancestors(data, steps) if "podSpec" in part_of(part, "spec")]
     name = cliques[-1].get("name") if cliques else None
@@ -151,7 +152,7 @@ def _count_cliques(data: Mapping[str, Any], steps: Steps) -> Count:
 
 
 def _count_inference(data: Mapping[str, Any], steps: Steps) -> Count:
-    """A predictor on several nodes has one head, and workers for the other stages of its pipeline."""
+    """Count the pods of a predictor: on several nodes one head, and workers for the other stages of its pipeline."""
     count = _count_generic(data, steps)
     stages = number_of(part_of(data, "spec", "predictor", "workerSpec"), "pipelineParallelSize")
     if "workerSpec" in steps and stages is not None:
@@ -160,7 +161,7 @@ def _count_inference(data: Mapping[str, Any], steps: Steps) -> Count:
 
 
 def _count_runtime(data: Mapping[str, Any], steps: Steps) -> Count:
-    """A runtime of Kubeflow's trainer runs nothing before a TrainJob names it; its Jobs are counted once."""
+    """Count the Jobs of a runtime once: Kubeflow's trainer starts none before a TrainJob names it."""
     count = _count_generic(data, steps)
     return count if count.number is not None else Count(1)
 

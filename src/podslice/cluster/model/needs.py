@@ -185,33 +185,33 @@ def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, in
 
 
 def few_cpus(needs: PodNeeds) -> str:
-    """The cause of too few free CPUs."""
+    """Return the cause of too few free CPUs."""
     return f"fewer than {needs.cpus} exclusive CPUs free"
 
 
 def scattered_cpus() -> str:
-    """The cause of free CPUs on too many NUMA nodes."""
+    """Return the cause of free CPUs on too many NUMA nodes."""
     return "exclusive CPUs free only across NUMA nodes (restricted)"
 
 
 def few_memory(needs: PodNeeds) -> str:
-    """The cause of too little free memory."""
+    """Return the cause of too little free memory."""
     return f"less than {_size(needs.memory)} of memory free on NUMA nodes"
 
 
 def not_on_one(cpus: int, memory: int) -> str:
-    """The cause of too little of both on every NUMA node."""
+    """Return the cause of too little of both on every NUMA node."""
     own = [f"{cpus} exclusive CPUs"] if cpus else []
     return f"no NUMA node has {' and '.join([*own, *([f'{_size(memory)} of memory'] if memory else [])])} free"
 
 
 def few_devices(resource: str, count: int) -> str:
-    """The cause of too few free devices."""
+    """Return the cause of too few free devices."""
     return f"fewer than {count} {resource} free"
 
 
 def lacking_sum(resource: str) -> str:
-    """The cause of too small an allocatable amount, in kube-scheduler's words."""
+    """Return the cause of too small an allocatable amount, in kube-scheduler's words."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 

@@ -95,7 +95,7 @@ class PlanListener(ProgressListener, Protocol):
     """Gets the progress of a plan."""
 
     def count(self, key: str) -> None:
-        """Called when all cells of a configuration are sized."""
+        """Count a configuration, all cells of which are sized."""
 
 
 def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, workers: int = 1) -> PlannedNodes:

@@ -29,7 +29,7 @@ class ProgressListener(Protocol):
         """Show that this share of a cell is done, from 0 to 1."""
 
     def tick(self) -> None:
-        """Called now and then while nothing happens."""
+        """Show that the run goes on, while nothing happens."""
 
 
 class ProgressSource(Protocol):
