@@ -91,3 +91,21 @@ def test_what_is_not_aligned_is_said(tmp_path: Path, policy: str, apart: bool) -
     sentence = "Not all that container app has is on the same NUMA nodes: CPUs on NUMA 0, example.com/nic on NUMA 1."
     assert (sentence in said) == apart
     assert ("Not all that" in said) == apart
+
+
+def test_what_an_init_container_leaves_is_free(tmp_path: Path) -> None:
+    """An init container's CPU is free to the container after it: 13 of 13 are chosen, and the free amount and the
+    change that is proposed do not contradict each other. No change is proposed twice (kubernetes/kubernetes#110306)."""
+    init = "initContainers: [{name: init, image: i, resources: {limits: {cpu: '1', memory: 1Gi}}}], "
+    sizes = (("fits", 13), ("big", 14))
+    texts = {name: pod("w", cpus, "1Gi").replace("spec: {", f"spec: {{{init}") for name, cpus in sizes}
+    config = f"{_HEAD}reservedSystemCPUs: 0-2\ntopologyManagerPolicy: single-numa-node\n"
+    files = write(tmp_path, config=config, **texts)
+    given = ("--from", "pack:2 numa:1(memory=16GiB) core:16 pu:1", "--config", files["config"])
+    for name, cpus in sizes:
+        said = podslice("explain", files[name], *given, "-o", "wide").stdout
+        rows = [line.split()[:2] for line in said.splitlines() if line.startswith("0 ")]
+        assert ["0", f"{cpus}/13"] in rows
+        assert "chosen, but" not in said
+    fixes = [line for line in said.splitlines() if "Ask for 13 instead of 14" in line or "at most 13 CPUs" in line]
+    assert len(fixes) == 1

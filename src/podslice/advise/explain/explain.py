@@ -115,7 +115,10 @@ class Explainer:
         if any(fix.code == "repack" for fix in found):
             found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
         found = [replace(fix, losses=losses(fix.change, needs, self._nodes.view)) for fix in found]
-        return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
+        ordered = sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
+        # A bound for all containers that binds only one of them is the change of that one.
+        alone = {fix.edits for fix in ordered if fix.code == "shrink"}
+        return [fix for fix in ordered if fix.code != "shrink-together" or fix.edits not in alone]
 
     def _equivalence_key(self, pod: Pod) -> bytes:
         """Return a key that is equal for pods that differ in name and UID only."""

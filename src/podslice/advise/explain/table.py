@@ -46,7 +46,7 @@ def to_text(
         parts.append(wrap_lines("\n".join(story[1:]), width))
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
-        parts.append(_candidates(last, wide=wide))
+        parts.append(_candidates(last, wide=wide, failed=bool(explanation.trace.failed)))
     parts += [_scores(step) for step in explanation.trace.steps if step.scores]
     if wide and not refused:
         rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
@@ -71,12 +71,12 @@ def _story(explanation: Explanation) -> Iterator[str]:
         yield style(sentence, fg=colour, bold=True) if place == 0 else sentence
 
 
-def _candidates(step: MergeStep, *, wide: bool) -> str:
+def _candidates(step: MergeStep, *, wide: bool, failed: bool) -> str:
     # A machine with 8 NUMA nodes has 255 sets.
     rows = list(step.candidates) if wide else _interesting(step)
     resources = [cell.resource for cell in rows[0].cells]
     headings = ["NUMA", *(name.upper() for name in resources), "VERDICT"]
-    table = [[str(row.nodes), *(_cell(cell) for cell in row.cells), _verdict(row, step)] for row in rows]
+    table = [[str(row.nodes), *(_cell(cell) for cell in row.cells), _verdict(row, step, failed=failed)] for row in rows]
     who = f"container {step.container}" if step.container else "the pod"
     title = style(f"Candidates for {who} (needed/free)", bold=True)
     text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
@@ -120,16 +120,13 @@ def _cell(cell: Cell) -> str:
     return text if cell.verdict == "fits" else style(text, fg="red" if cell.verdict != "wide" else "yellow")
 
 
-def _verdict(row: Candidate, step: MergeStep) -> str:
+def _verdict(row: Candidate, step: MergeStep, *, failed: bool) -> str:
     if step.policy == "none":
         return "-"
     if row.nodes == step.nodes and step.admitted:
-        short = [cell.resource for cell in row.cells if cell.need > cell.free]
-        return (
-            style(f"chosen, but too little {', '.join(short)} is free", fg="red")
-            if short
-            else style("chosen", fg="green")
-        )
+        short = [cell.resource for cell in row.cells if cell.need > cell.free] if failed else []
+        lack = f", but too little {', '.join(short)} is free" if short else ""
+        return style(f"chosen{lack}", fg="red" if short else "green")
     text = CANDIDATES[row.verdict]
     worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
     return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"

@@ -24,7 +24,7 @@ from podslice.values.cpuset import Bits
 
 
 class HintRound(msgspec.Struct):
-    """One round of hints: for a container, or for the pod as a whole (`container` None), and the free resources then.
+    """One round of hints: for a container, or for the pod as a whole (`container` None), and what is free to it then.
 
     `memory` is the ledger as it was; the Memory Manager replaces the records of nodes and never changes them. `held`
     names the providers of which the pod holds something already.
@@ -122,7 +122,9 @@ def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Hi
     held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.pod_cpus else set()
     if manager.device.holds_devices(uid):
         held.add("device")
-    return HintRound(container, cpu.assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
+    # What init containers of the pod leave to those after them is free to it.
+    free = cpu.assignable | cpu.state.reusable.get(uid, 0)
+    return HintRound(container, free, dict(manager.memory.machine_state), {}, {}, frozenset(held))
 
 
 @contextmanager
