@@ -13,11 +13,10 @@ from podslice.api.manifests.counts import MAX_COUNT, count_template
 from podslice.api.manifests.fields import fill_placeholders
 from podslice.api.manifests.found import FoundPod, Maker, Others, PassedOver, name_roles
 from podslice.api.manifests.objects import ManifestObject, join_path
-from podslice.api.manifests.operators.argo import workflow_pods
+from podslice.api.manifests.operators.argo import rollout_pods, workflow_pods
 from podslice.api.manifests.operators.flink import flink_pods
 from podslice.api.manifests.operators.kserve import inference_pods
 from podslice.api.manifests.operators.kubevirt import launcher_pods
-from podslice.api.manifests.operators.rollouts import rollout_pods
 from podslice.api.manifests.operators.spark import spark_pods
 from podslice.api.manifests.operators.trainjob import runtime_pods, train_pods
 from podslice.api.manifests.shapes import Shape, find_shapes

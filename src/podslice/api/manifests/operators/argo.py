@@ -1,8 +1,8 @@
-"""Pods of the steps of a workflow (Argo Workflows).
+"""Pods of Argo's objects: of the steps of a workflow (Argo Workflows), and of a Rollout (Argo Rollouts).
 
-Each template that runs something is a pod with a container `main`, or those of a container set, beside which Argo puts
-its own `wait` and before which it runs its own `init`. How many of them run at a time follows from the workflow's
-graph and parameters, and is not known.
+Each template of a workflow that runs something is a pod with a container `main`, or those of a container set, beside
+which Argo puts its own `wait` and before which it runs its own `init`. How many of them run at a time follows from the
+workflow's graph and parameters, and is not known.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from podslice.api.manifests.fields import objects_of, part_of, text_of
+from podslice.api.manifests.fields import number_of, objects_of, part_of, text_of
 from podslice.api.manifests.found import FoundPod, Others, PassedOver, name_template
 from podslice.api.manifests.objects import ManifestObject
+from podslice.api.manifests.shapes import find_shapes
+from podslice.api.manifests.templates import template_pod
 
 _EXECUTOR = "argoexec"
 _NOTE = (
@@ -103,3 +105,23 @@ def _containers(template: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {key: value for key, value in one.items() if key != "dependencies"}
     for _, one in objects_of(template, "sidecars"):
         yield {key: value for key, value in one.items() if key != "mirrorVolumeMounts"}
+
+
+def rollout_pods(found: ManifestObject, others: Others) -> Iterator[FoundPod | PassedOver]:
+    """Yield the pods of a rollout: of its own template, or of the workload that it refers to, which is scaled to 0
+    itself."""
+    reference = part_of(found.data, "spec", "workloadRef")
+    if not reference:
+        pods = [template_pod(found, shape) for shape in find_shapes(found.data) if not shape.is_object]
+        yield from pods
+        if not pods:
+            yield PassedOver(found, "it has neither a template nor a workloadRef")
+        return
+    kind, name = text_of(reference, "kind"), text_of(reference, "name")
+    other = others.find(kind, found.namespace, name)
+    template = {} if other is None else part_of(other.data, "spec", "template")
+    if not template:
+        yield PassedOver(found, f"its {kind} {name} is not in the input")
+        return
+    number = number_of(part_of(found.data, "spec"), "replicas")
+    yield name_template(found, template, "spec.workloadRef", replicas=1 if number is None else number)
