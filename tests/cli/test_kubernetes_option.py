@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.values.releases.table import NEWEST
 from tests.shell import podslice as run
 
 MACHINE = "pack:1 numa:1(memory=8GiB) core:4 pu:2"
@@ -31,7 +32,7 @@ status:
         ("v1.36.2", 0, ""),
         ("1.33", 2, "CPU Manager Policy Alpha-level Options not enabled"),
         ("1.31", 2, 'unknown CPU Manager Policy option: "prefer-align-cpus-by-uncorecache"'),
-        ("1.29", 2, "--kubernetes: Kubernetes 1.29 is not known here (known are 1.31 to 1.37; nearest is 1.31)"),
+        ("1.29", 2, f"--kubernetes: Kubernetes 1.29 is not known here (known are 1.31 to 1.{NEWEST}; nearest is 1.31)"),
         ("soon", 2, "--kubernetes: 'soon' is not a Kubernetes version"),
     ],
 )

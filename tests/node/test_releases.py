@@ -55,8 +55,8 @@ def test_versions_name_releases(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1.30", "Kubernetes 1.30 is not known here (known are 1.31 to 1.37; nearest is 1.31)"),
-        ("v1.99.0", "Kubernetes 1.99 is not known here (known are 1.31 to 1.37; nearest is 1.37)"),
+        ("1.30", f"Kubernetes 1.30 is not known here (known are 1.31 to 1.{NEWEST}; nearest is 1.31)"),
+        ("v1.99.0", f"Kubernetes 1.99 is not known here (known are 1.31 to 1.{NEWEST}; nearest is 1.{NEWEST})"),
         ("34", "'34' is not a Kubernetes version (write for example 1.34)"),
         ("1.34 ; x", "'1.34 ; x' is not a Kubernetes version (write for example 1.34)"),
     ],
