@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from podslice.host.bundle import opened
 from podslice.host.bundle.devices import place_devices
@@ -143,6 +144,47 @@ def test_other_files_are_no_bundle(big: Path, tmp_path: Path) -> None:
     assert "holds nothing of a bundle" in run("explain", big, "--node", tmp_path / "empty").stderr
 
 
+def test_drop_ins_and_flags_count(tmp_path: Path, big: Path) -> None:
+    """A bundle without the answer of the running kubelet has its file, drop-ins and flags: the answer says so, options
+    override them, and why and whatif take them too."""
+    made = bundles.parts()
+    config = yaml.safe_dump({**bundles.CONFIG, "topologyManagerPolicy": "none", "reservedSystemCPUs": "0"})
+    del made.files["api/configz.json"]
+    head = {name: bundles.CONFIG[name] for name in ("apiVersion", "kind")}
+    drop_in = yaml.safe_dump({**head, "topologyManagerPolicy": "single-numa-node"})
+    made.files |= {
+        "kubelet/config.yaml": config.encode(),
+        "kubelet/config.d/10-numa.conf": drop_in.encode(),
+        "kubelet/cmdline": b"kubelet\0--reserved-cpus=0,8\0",
+    }
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(made.archive(bundles.Manifest()))
+    answer = run("explain", big, "--node", path, "--no-predicates", "--no-fixes", "-o", "json")
+    assert answer.returncode == 1, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found["items"][0]["reason"] == "TopologyAffinityError"
+    assert found["provenance"]["configuration"]["source"] == (
+        f"--config {path}/kubelet/config.yaml and --config-dir {path}/kubelet/config.d "
+        f"and the flags in {path}/kubelet/cmdline"
+    )
+    assert found["provenance"]["assumptions"] == found["provenance"]["contradictions"] == []
+    why = json.loads(run("why", "shop/big", "--node", path, "-o", "json").stdout)
+    assert why["code"] == "refused"
+    whatif = run("whatif", big, "--node", path, "--no-predicates", "-o", "json")
+    assert "TopologyAffinityError" in whatif.stdout, whatif.stderr
+    other = tmp_path / "other.conf.d"
+    other.mkdir()
+    (other / "a.conf").write_text(drop_in.replace("single-numa-node", "none"))
+    for words in (("--config-dir", other), ("--kubelet-args", "--topology-manager-policy=none --reserved-cpus=0,8")):
+        answer = run("explain", big, "--node", path, "--no-predicates", "--no-fixes", *words)
+        assert answer.returncode == 0, answer.stdout
+    made.files["kubelet/cmdline"] = b"kubelet\0--reserved-cpus\0"
+    path.write_bytes(made.archive(bundles.Manifest()))
+    answer = run("explain", big, "--node", path)
+    assert answer.returncode == 2
+    assert f"{path}/kubelet/cmdline: line 1: --reserved-cpus: needs a value" in answer.stderr
+
+
 # Secrets
 
 
@@ -238,6 +280,26 @@ def test_links_in_a_folder_are_refused(bundle: Path, tmp_path: Path, name: str) 
     place.symlink_to(elsewhere)
     with pytest.raises(InputError, match="is a link"):
         open_bundle(folder, tmp_path / "scratch")
+
+
+def test_drop_ins_of_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only drop-ins with plain names leave an archive, and not very many; a link among those of a folder is refused."""
+    names = ("a.conf", "b/c.conf", "d.yaml", ".hidden.conf", "b/../../../e.conf", "x/y/z.conf", "a b.conf")
+    members = [(member(f"kubelet/config.d/{name}"), b"") for name in names]
+    (tmp_path / "out").mkdir()
+    open_bundle(archive_of(tmp_path / "x.tar.gz", [*members, (member(PODS), b"{}")]), tmp_path / "out")
+    folder = tmp_path / "out/kubelet/config.d"
+    assert {one.relative_to(folder).as_posix() for one in folder.rglob("*")} == {"a.conf", "b", "b/c.conf"}
+    assert not (tmp_path / "e.conf").exists()
+    monkeypatch.setattr(opened, "MOST_DROP_INS", 1)
+    with pytest.raises(InputError, match="absurd size: more than 1 drop-ins"):
+        open_bundle(tmp_path / "x.tar.gz", tmp_path / "out")
+    with pytest.raises(InputError, match="absurd size: more than 1 drop-ins"):
+        open_bundle(tmp_path / "out", tmp_path / "scratch")
+    monkeypatch.undo()
+    (folder / "b/z.conf").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match=r"z\.conf: is a link"):
+        open_bundle(tmp_path / "out", tmp_path / "scratch")
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from podslice.cli.config_option import find_source
+from podslice.cli.node_option import load_config
 from podslice.host.bundle import ssh
 from podslice.host.bundle.captured import SCRIPT, add_capture
+from podslice.host.bundle.layout import CONFIGURATION, Manifest
 from podslice.host.bundle.opened import open_bundle
 from podslice.host.bundle.ssh import capture_by_ssh
 from podslice.host.bundle.written import BundleParts, capture_node
@@ -26,6 +31,7 @@ from tests.machine.test_snapshot import FILES
 from tests.shell import ROOT
 from tests.shell import podslice as run
 
+NO_PROCESS = "no process is named kubelet: its flags and drop-ins are not known"
 DEVICES = encode([PodDevicesEntry("uid-db", "main", "e.com/gpu", {0: ["g"]}, SECRET.encode())], {"e.com/gpu": ["g"]})
 
 
@@ -125,7 +131,183 @@ def test_script_says_what_is_missing(node: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     manifest = open_bundle(out, tmp_path / "out").manifest
     assert manifest.node == "n7"
-    assert manifest.missing == (("kubelet", "no state file can be read in /var/lib/k0s/kubelet; root can"),)
+    assert manifest.missing == (
+        ("kubelet/cmdline", NO_PROCESS),
+        ("kubelet", "no state file can be read in /var/lib/k0s/kubelet; root can"),
+    )
+
+
+# The running kubelet
+
+
+def start(root: Path, number: int, *words: str, name: str = "kubelet", numbers: str = "") -> None:
+    """Let a process run on the node, in a PID namespace below the node's own if it has more `numbers`."""
+    folder = root / f"proc/{number}"
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "cmdline").write_bytes("".join(f"{word}\0" for word in words).encode())
+    (folder / "status").write_text(f"Name:\t{name}\nNSpid:\t{numbers or number}\nThreads:\t9\n")
+
+
+def put(root: Path, path: str, **fields: Any) -> None:
+    """Write a KubeletConfiguration."""
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    target.write_text(yaml.safe_dump({**head, **fields}))
+
+
+def captures(root: Path, folder: Path) -> list[Path]:
+    """Capture a node with podslice and with the script."""
+    folder.mkdir()
+    ours = folder / "ours.tar.gz"
+    made = capture_node(root / "var/lib/kubelet", DiskFileSystem(root))
+    ours.write_bytes(made.archive(Manifest(missing=tuple(made.missing))))
+    return [ours, run_script(root, folder / "script.tar.gz")]
+
+
+def read(path: Path) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
+    """Return the files of the configuration in a bundle, and what it says is missing."""
+    with tarfile.open(path) as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+    assert not [name for name, data in contents.items() if SECRET.encode() in data]
+    missing = json.loads(contents["bundle.json"])["missing"]
+    kept = {name: data for name, data in contents.items() if name.startswith(CONFIGURATION)}
+    return kept, [(part, reason) for part, reason in missing]
+
+
+@pytest.mark.process
+def test_configuration_of_the_running_kubelet(node: Path, tmp_path: Path) -> None:
+    """File, drop-ins and flags come from where the kubelet has them, and count in its order; a file that it does not
+    read does not."""
+    put(node, "etc/kubernetes/kubelet.conf", maxPods=50, cpuManagerPolicy="static", reservedSystemCPUs="0",
+        staticPodURLHeader={"Authorization": [SECRET]})  # fmt: skip
+    put(node, "etc/kubernetes/kubelet.conf.d/10-pods.conf", maxPods=60, podsPerCore=4)
+    put(node, "etc/kubernetes/kubelet.conf.d/20-numa.conf", maxPods=70, topologyManagerPolicy="restricted",
+        staticPodURLHeader={"Authorization": [SECRET]})  # fmt: skip
+    put(node, "etc/kubernetes/kubelet.conf.d/team/30-last.conf", topologyManagerScope="pod")
+    put(node, "etc/kubernetes/kubelet.conf.d/40-ignored.yaml", maxPods=1)
+    start(
+        node, 4711, "/usr/bin/kubelet", "--config", "/etc/kubernetes/kubelet.conf",
+        "--config-dir=/etc/kubernetes/kubelet.conf.d", f"--manifest-url-header=Authorization:{SECRET}",
+        "--reserved_cpus=0-1", "--node-labels", f"token={SECRET}", f"--unknown={SECRET}", "-v", "4", "--fail-swap-on",
+    )  # fmt: skip
+    for path in captures(node, tmp_path / "made"):
+        files, missing = read(path)
+        assert missing == []
+        assert files.keys() == {
+            "kubelet/cmdline", "kubelet/config.yaml", "kubelet/config.d/10-pods.conf", "kubelet/config.d/20-numa.conf",
+            "kubelet/config.d/team/30-last.conf",
+        }  # fmt: skip
+        assert files["kubelet/cmdline"].split(b"\0") == [
+            b"kubelet", b"--config=/etc/kubernetes/kubelet.conf", b"--config-dir=/etc/kubernetes/kubelet.conf.d",
+            b"--reserved-cpus=0-1", b"--fail-swap-on", b"",
+        ]  # fmt: skip
+        scratch = tmp_path / path.name
+        scratch.mkdir()
+        bundle = open_bundle(path, scratch)
+        source = find_source(str(bundle.config), bundle)
+        loaded = load_config(source, ())
+        config = loaded.config
+        assert (config.max_pods, config.pods_per_core, config.cpu_manager_policy) == (70, 4, "static")
+        assert (config.topology_manager_policy, config.topology_manager_scope) == ("restricted", "pod")
+        assert (config.reserved_system_cpus, config.fail_swap_on) == ("0-1", True)
+        places = (bundle.folder / name for name in ("kubelet/config.yaml", "kubelet/config.d", "kubelet/cmdline"))
+        assert source.options == tuple(zip(("--config", "--config-dir", "the flags in"), map(str, places), strict=True))
+        assert loaded.assumed == ()
+
+
+@pytest.mark.process
+def test_processes_named_kubelet(node: Path, tmp_path: Path) -> None:
+    """The node's own one counts, not one of a container; with several of other flags none does."""
+    start(node, 90, "kubelet", "--max-pods=1", numbers="90 7")
+    assert read(captures(node, tmp_path / "a")[0])[0]["kubelet/cmdline"] == b"kubelet\0--max-pods=1\0"
+    start(node, 100, "/usr/bin/kubelet", "--max-pods=2")
+    start(node, 101, "/usr/bin/kubelet", "--max-pods=2")
+    start(node, 102, "/usr/bin/kubelet-wrapper", "--max-pods=3", name="kubelet-wrapper")
+    start(node, 103, name="kubelet")
+    for path in captures(node, tmp_path / "b"):
+        files, missing = read(path)
+        assert files == {"kubelet/cmdline": b"kubelet\0--max-pods=2\0"}
+        assert missing == []
+    start(node, 110, "/usr/bin/kubelet", "--max-pods=4")
+    for path in captures(node, tmp_path / "c"):
+        files, missing = read(path)
+        assert files == {}
+        assert [part for part, _ in missing] == ["kubelet/cmdline"]
+        assert "processes are named kubelet, with different flags" in missing[0][1]
+
+
+@pytest.mark.process
+def test_files_that_flags_name_are_checked(node: Path, tmp_path: Path) -> None:
+    """A flag can name any file: one that is no KubeletConfiguration is left out, and so is one that is not there."""
+    (node / "etc").mkdir()
+    (node / "etc/shadow").write_text(f"root: {SECRET}\n")
+    start(node, 100, "kubelet", "--config=/etc/shadow", "--config-dir=/etc/none.d")
+    for path in captures(node, tmp_path / "a"):
+        files, missing = read(path)
+        assert files.keys() == {"kubelet/cmdline"}
+        assert [part for part, _ in missing] == ["kubelet/config.yaml", "kubelet/config.d"]
+        assert "no KubeletConfiguration" in missing[0][1]
+        assert "/etc/none.d holds no drop-in" in missing[1][1]
+    (node / "proc/100/cmdline").write_bytes(b"kubelet\0--config=/etc/none.conf\0")
+    for path in captures(node, tmp_path / "b"):
+        files, ((part, reason),) = read(path)
+        assert files.keys() == {"kubelet/cmdline"}
+        assert part == "kubelet/config.yaml"
+        assert reason.startswith("/etc/none.conf ")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["--max-pods", "5"], ["--max-pods=5"]),
+        (["--max-pods", "--fail-swap-on"], ["--max-pods", "--fail-swap-on"]),
+        (["--oom-score-adj", "-999"], ["--oom-score-adj=-999"]),
+        (["--fail-swap-on", "-v2", "--max-pods=5"], ["--fail-swap-on", "--max-pods=5"]),
+        (["--kube_reserved=cpu=1,memory=1Gi"], ["--kube-reserved=cpu=1,memory=1Gi"]),
+        (["--max-pods=5", "--", "--max-pods=6"], ["--max-pods=5"]),
+        (["--node-labels=a\nb", SECRET, "--manifest-url", SECRET], []),
+        (["--eviction-hard=nodefs.available<5%", "--cgroup-root="],
+         ["--eviction-hard=nodefs.available<5%", "--cgroup-root="]),
+        (["stray", "-", "--feature-gates", "A=true"], ["--feature-gates=A=true"]),
+    ],
+)  # fmt: skip
+def test_flags_that_are_kept(node: Path, tmp_path: Path, words: list[str], kept: list[str]) -> None:
+    """Those of the configuration, each with its value in one word; podslice and the script agree."""
+    start(node, 100, "/opt/bin/kubelet", *words)
+    for path in captures(node, tmp_path / "made"):
+        assert read(path)[0]["kubelet/cmdline"].decode().split("\0") == ["kubelet", *kept, ""]
+
+
+def test_flags_alone_and_the_answer_of_the_kubelet(tmp_path: Path) -> None:
+    """Flags without a file say which file is not known; what a running kubelet answers has all of them in it."""
+    made = bundles.parts()
+    made.files |= {"kubelet/cmdline": b"kubelet\0--config=/etc/k.conf\0--max-pods=7\0"}
+    path, scratch = tmp_path / "x.tar.gz", tmp_path / "a"
+    path.write_bytes(made.archive(Manifest()))
+    scratch.mkdir()
+    bundle = open_bundle(path, scratch)
+    assert (bundle.drop_ins, bundle.command_line) == (None, None)
+    del made.files["api/configz.json"]
+    path.write_bytes(made.archive(Manifest()))
+    (tmp_path / "b").mkdir()
+    bundle = open_bundle(path, tmp_path / "b")
+    loaded = load_config(find_source(str(bundle.config), bundle), ())
+    assert loaded.config.max_pods == 7
+    assert loaded.assumed == ("/etc/k.conf, which the command line names, sets nothing: its content was not given",)
+
+
+def test_missing_configuration_that_the_kubelet_answers(node: Path, tmp_path: Path) -> None:
+    """Where the running kubelet said its configuration, nothing of it is missing."""
+    path = tmp_path / "n7.tar.gz"
+    made = capture_node(node / "var/lib/kubelet", DiskFileSystem(node))
+    path.write_bytes(made.archive(Manifest(missing=tuple(made.missing))))
+    for api in (True, False):
+        parts = bundles.parts(machine=False, state=False, api=api)
+        add_capture(parts, path)
+        assert [part for part, _ in parts.missing] == ([] if api else ["kubelet/cmdline"])
 
 
 HEADER = f'{{"Authorization": ["Bearer {SECRET}"]}}'
@@ -157,7 +339,7 @@ def test_script_leaves_headers_out(node: Path, tmp_path: Path, text: str, kept: 
     assert (None if found is None else found.decode()) == kept
     (tmp_path / "out").mkdir()
     missing = open_bundle(out, tmp_path / "out").manifest.missing
-    assert [part for part, _ in missing] == (["kubelet/config.yaml"] if kept is None else [])
+    assert [part for part, _ in missing[1:]] == (["kubelet/config.yaml"] if kept is None else [])
 
 
 def test_script_in_deploy_is_the_script() -> None:
@@ -170,7 +352,8 @@ def test_capture_command(node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     out = tmp_path / "here.tar.gz"
     answer = run("capture", "--out", out, "--kubelet", node / "var/lib/kubelet")
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.returncode == 0
+    assert answer.stderr.splitlines()[1:] == []
     assert run("topology", "--node", out).returncode == 0
     answer = run("capture", "--out", out, "--kubelet", tmp_path / "none")
     assert "kubelet is missing: " in answer.stderr
@@ -208,7 +391,8 @@ def test_ssh(node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PODSLICE_ROOT", str(node))
     fake_ssh(tmp_path / "bin", f'echo "$@" > {tmp_path}/words; for last; do :; done; exec $last', monkeypatch)
     answer = run("capture", "--ssh", "root@node7", "--out", tmp_path / "n7.tar.gz")
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.returncode == 0
+    assert answer.stderr == f"warning: kubelet/cmdline is missing: {NO_PROCESS}\n"
     check(tmp_path / "n7.tar.gz", tmp_path / "out")
     assert (tmp_path / "words").read_text() == "-o BatchMode=yes -o ConnectTimeout=10 -T -- root@node7 sh -s\n"
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.cli.bundle_option import bundle_in_use
 from podslice.cli.output import with_options
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
     from podslice.config.carriers.layer import Layer
+    from podslice.host.bundle.opened import Bundle
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DIRECTORY, _ARGUMENTS = "podslice.config-dir", "podslice.kubelet-args"
@@ -22,16 +24,22 @@ _MOST_DROP_INS = 1000
 
 class ConfigSource(NamedTuple):
     """The sources that the user named: `path` of a file, or of a folder of drop-ins; a `directory` of drop-ins; flags
-    as `arguments`."""
+    as `arguments`, or in a file `command_line` like /proc/PID/cmdline."""
 
     path: str | None = None
     directory: str | None = None
     arguments: str | None = None
+    command_line: str | None = None
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
         """The options that were given, with their values."""
-        given = (("--config", self.path), ("--config-dir", self.directory), ("--kubelet-args", self.arguments))
+        given = (
+            ("--config", self.path),
+            ("--config-dir", self.directory),
+            ("the flags in", self.command_line),
+            ("--kubelet-args", self.arguments),
+        )
         return tuple((option, value) for option, value in given if value is not None)
 
     def __str__(self) -> str:
@@ -76,8 +84,22 @@ def _keep(key: str) -> Callable[[click.Context, click.Parameter, str | None], No
 
 def _gather(ctx: click.Context, _: click.Parameter, path: str | None) -> ConfigSource | None:
     """Return one value for the three options. Click calls this after those that are eager."""
-    source = ConfigSource(path, ctx.meta.get(_DIRECTORY), ctx.meta.get(_ARGUMENTS))
+    directory, arguments = ctx.meta.get(_DIRECTORY), ctx.meta.get(_ARGUMENTS)
+    source = find_source(path)
+    if directory is not None:
+        source = source._replace(directory=directory)
+    if arguments is not None:
+        source = source._replace(arguments=arguments, command_line=None)
     return None if source == ConfigSource() else source
+
+
+def find_source(path: str | None, bundle: Bundle | None = None) -> ConfigSource:
+    """Return the source at a path: that of the bundle in use, or of `bundle`, with its drop-ins and flags."""
+    bundle = bundle or bundle_in_use()
+    if bundle is None or path is None or path != str(bundle.config):
+        return ConfigSource(path)
+    folder, flags = bundle.drop_ins, bundle.command_line
+    return ConfigSource(path, None if folder is None else str(folder), None, None if flags is None else str(flags))
 
 
 def read_source(source: ConfigSource) -> list[Layer]:
@@ -99,8 +121,10 @@ def read_source(source: ConfigSource) -> list[Layer]:
         if path is None:
             assumed = ("the file that the drop-ins are merged over sets nothing: --config did not name it", *assumed)
         layers = [base._replace(assumed=(*base.assumed, *assumed)), *rest, *drop_ins]
+    if source.command_line is not None:
+        layers += _read_arguments(_read_file(source.command_line), source.command_line, beside_file=path is not None)
     if source.arguments is not None:
-        layers += _read_arguments(source.arguments, beside_file=path is not None)
+        layers += _read_arguments(source.arguments, "--kubelet-args", beside_file=path is not None)
     # Flags override every file, so a command line that came as --config still counts last.
     return sorted(layers, key=lambda layer: layer.merge == "flags")
 
@@ -115,13 +139,13 @@ def _read_file(path: str) -> str:
     return shlex.join(word for word in words if word)
 
 
-def _read_arguments(text: str, *, beside_file: bool) -> list[Layer]:
+def _read_arguments(text: str, name: str, *, beside_file: bool) -> list[Layer]:
     from podslice.config.carriers.command_line import read_command_text
 
     try:
         layers = read_command_text(text, beside_file=beside_file).layers
     except InputError as error:
-        raise error.at(source="--kubelet-args") from None
+        raise error.at(source=name) from None
     # The option names itself as a source already.
     return [layer._replace(origin="") for layer in layers]
 

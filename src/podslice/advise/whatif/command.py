@@ -15,7 +15,7 @@ from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
-from podslice.cli.config_option import ConfigSource
+from podslice.cli.config_option import find_source
 from podslice.cli.cross_check import check_files, labels_of, read_contents
 from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
@@ -267,7 +267,7 @@ def _scenarios(
     contents = read_contents(there.files)
     for name, node, machine in nodes:
         for path in configs or (None,):
-            given = None if path is None else ConfigSource(path)
+            given = None if path is None else find_source(path)
             loaded, more = load_config_and_gates(given, overrides, strict=options["strict"], defaults=node.fields)
             warnings += more
             label = Path(path).stem if path else "defaults"

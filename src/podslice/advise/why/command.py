@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from podslice.cli.bundle_option import bundle_in_use
-from podslice.cli.config_option import ConfigSource
+from podslice.cli.config_option import find_source
 from podslice.cli.node_option import node_options, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods, unknown_devices
@@ -82,7 +82,7 @@ def answer_bundle(bundle: Bundle, asked: LoadedPod, *, fixes: bool, output: str)
     config, pods = bundle.config, bundle.pods
     options: dict[str, Any] = {
         "source": bundle.sources or None,
-        "config_path": None if config is None else ConfigSource(str(config)),
+        "config_path": None if config is None else find_source(str(config), bundle),
         "policy_path": None if bundle.policy is None else str(bundle.policy),
         "devices_path": None if bundle.devices is None else str(bundle.devices),
         "pods_path": None if pods is None else str(pods),

@@ -7,8 +7,9 @@
 # Needs a POSIX shell, tar and cp. Without root the kubelet's files are missing, and the bundle says so.
 # PODSLICE_ROOT is where the node's file system is, PODSLICE_KUBELET the kubelet's folder below it.
 #
-# No secrets: of the kubelet's folder only state files, the names of pods, and config.yaml without the headers of static
-# pods' URLs. Files of /sys and /proc are copied first, because tar believes the sizes that they claim.
+# No secrets: of the kubelet's folder only state files and the names of pods, of its flags those that set its
+# configuration, and the configuration without the headers of static pods' URLs. Files of /sys and /proc are copied
+# first, because tar believes the sizes that they claim.
 set -u
 umask 077
 cd "${PODSLICE_ROOT:-/}" || exit 1
@@ -58,6 +59,9 @@ kubelet=${PODSLICE_KUBELET:-var/lib/kubelet}
 kubelet=${kubelet#/}
 mkdir "$copy/kubelet"
 missing=
+plain() {
+    printf %s "$1" | tr -cd 'A-Za-z0-9._/-'
+}
 note() {
     missing="$missing${missing:+, }[\"$1\", \"$2\"]"
 }
@@ -71,13 +75,99 @@ if test -r "$kubelet/device-plugins/kubelet_internal_checkpoint"; then
     sed 's/"AllocResp":"[^"]*"/"AllocResp":null/g' "$kubelet/device-plugins/kubelet_internal_checkpoint" \
         > "$copy/kubelet/device-plugins/kubelet_internal_checkpoint"
 fi
-# Headers of static pods' URLs may be secrets. What cannot be cut out by lines, as in JSON, leaves the file out.
-if test -r "$kubelet/config.yaml"; then
-    awk '/^[^ \t#-]/ { cut = /^["\047]?staticPodURL/ } !cut' "$kubelet/config.yaml" > "$copy/kubelet/config.yaml"
-    if grep -q -e staticPodURL -e '\\u' "$copy/kubelet/config.yaml"; then
-        rm -f "$copy/kubelet/config.yaml"
-        note kubelet/config.yaml "it has headers of static pods' URLs, which cannot be cut out"
+# The flags of the kubelet that runs, as `--name=value`: those that concern its configuration, others may hold secrets.
+# A container may run a process of that name too: those of the node's own PID namespace come first.
+kept_flags="
+    address allowed-unsafe-sysctls anonymous-auth authentication-token-webhook
+    authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
+    authorization-webhook-cache-unauthorized-ttl cgroup-driver cgroup-root cgroups-per-qos client-ca-file
+    cluster-dns cluster-domain config config-dir container-log-max-files container-log-max-size
+    container-runtime-endpoint contention-profiling cpu-cfs-quota cpu-cfs-quota-period cpu-manager-policy
+    cpu-manager-policy-options cpu-manager-reconcile-period enable-controller-attach-detach
+    enable-debugging-handlers enable-server enforce-node-allocatable event-burst event-qps eviction-hard
+    eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
+    eviction-soft-grace-period fail-cgroupv1 fail-swap-on feature-gates file-check-frequency hairpin-mode
+    healthz-bind-address healthz-port hostname-override http-check-frequency image-gc-high-threshold
+    image-gc-low-threshold image-service-endpoint kernel-memcg-notification kube-api-burst kube-api-content-type
+    kube-api-qps kube-reserved kube-reserved-cgroup kubelet-cgroups local-storage-capacity-isolation
+    log-flush-frequency logging-format make-iptables-util-chains max-open-files max-pods memory-manager-policy
+    minimum-image-ttl-duration node-status-max-images node-status-update-frequency oom-score-adj pod-cidr
+    pod-manifest-path pod-max-pids pods-per-core port protect-kernel-defaults provider-id qos-reserved
+    read-only-port register-node register-with-taints registry-burst registry-qps reserved-cpus reserved-memory
+    resolv-conf root-dir rotate-certificates rotate-server-certificates runonce runtime-request-timeout
+    seccomp-default serialize-image-pulls streaming-connection-idle-timeout sync-frequency system-cgroups
+    system-reserved system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
+    topology-manager-policy topology-manager-policy-options topology-manager-scope v volume-plugin-dir
+    volume-stats-agg-period
+"
+own=
+others=
+for process in proc/[0-9]*; do
+    { read -r name < "$process/comm"; } 2>/dev/null || continue
+    test "$name" = kubelet || continue
+    words=$(tr '\0' '\n' < "$process/cmdline" 2>/dev/null | awk -v kept="$kept_flags" '
+        function finish() { if (waiting != "") print "--" waiting; waiting = "" }
+        BEGIN { count = split(kept, names); for (i = 1; i <= count; i++) is_kept[names[i]] = 1 }
+        NR == 1 { print "kubelet"; next }
+        waiting != "" && !/^--/ && !/^-[A-Za-z]/ { print "--" waiting "=" $0; waiting = ""; next }
+        { finish() }
+        /^--$/ { exit }
+        !/^--/ { next }
+        {
+            at = index($0, "=")
+            name = substr($0, 3, at ? at - 3 : length($0))
+            gsub(/_/, "-", name)
+            if (!(name in is_kept)) next
+            if (at) print "--" name substr($0, at); else waiting = name
+        }
+        END { finish() }')
+    test -n "$words" || continue
+    case $(sed -n 's/^NSpid:[[:space:]]*//p' "$process/status" 2>/dev/null) in
+        *[[:space:]]*) test "$words" = "${others:-$words}" && others=$words || others=several ;;
+        *) test "$words" = "${own:-$words}" && own=$words || own=several ;;
+    esac
+done
+words=${own:-$others}
+flag_value() {
+    printf '%s\n' "$words" | sed -n "s/^--$1=//p" | tail -n 1
+}
+# Headers of static pods' URLs may be secrets. What cannot be cut out by lines, as in JSON, leaves the file out. A file
+# that a flag names may be any, and has to say what it is.
+copy_config() {
+    mkdir -p "$copy/${2%/*}"
+    if ! awk '/^[^ \t#-]/ { cut = /^["\047]?staticPodURL/ } !cut' "$1" > "$copy/$2" 2>/dev/null; then
+        rm -f "$copy/$2"
+        note "$2" "/$(plain "$1") cannot be read"
+    elif grep -q -e staticPodURL -e '\\u' "$copy/$2"; then
+        rm -f "$copy/$2"
+        note "$2" "it has headers of static pods' URLs, which cannot be cut out"
+    elif test -n "$words" && ! grep -q -E "kind[\"']?[[:space:]]*:[[:space:]]*[\"']?KubeletConfiguration" "$copy/$2"; then
+        rm -f "$copy/$2"
+        note "$2" "/$(plain "$1") is no KubeletConfiguration"
     fi
+}
+if test "$words" = several; then
+    note kubelet/cmdline "several processes are named kubelet, with different flags"
+elif test -n "$words"; then
+    printf '%s\n' "$words" | tr '\n' '\0' > "$copy/kubelet/cmdline"
+    file=$(flag_value config)
+    test -n "$file" && copy_config "${file#/}" kubelet/config.yaml
+    folder=$(flag_value config-dir)
+    folder=${folder#/}
+    folder=${folder%/}
+    if test -n "$folder"; then
+        for file in "$folder"/*.conf "$folder"/*/*.conf; do
+            name=${file#"$folder"/}
+            case $name in
+                [!A-Za-z0-9_]* | *[!A-Za-z0-9_./-]* | */[!A-Za-z0-9_]*) ;;
+                *) test -f "$file" && copy_config "$file" "kubelet/config.d/$name" ;;
+            esac
+        done
+        test -d "$copy/kubelet/config.d" || note kubelet/config.d "/$(plain "$folder") holds no drop-in that can be read"
+    fi
+else
+    note kubelet/cmdline "no process is named kubelet: its flags and drop-ins are not known"
+    test -r "$kubelet/config.yaml" && copy_config "$kubelet/config.yaml" kubelet/config.yaml
 fi
 if pods=$(ls "$kubelet/pods" 2>/dev/null); then
     mkdir "$copy/kubelet/pods"
@@ -86,7 +176,7 @@ if pods=$(ls "$kubelet/pods" 2>/dev/null); then
     done
 fi
 if ! test -e "$copy/kubelet/cpu_manager_state"; then
-    note kubelet "no state file can be read in /$(printf %s "$kubelet" | tr -cd 'A-Za-z0-9._/-'); root can"
+    note kubelet "no state file can be read in /$(plain "$kubelet"); root can"
 fi
 printf '{"format": 1, "node": "%s", "captured": "%s", "by": "capture.sh", "missing": [%s]}\n' \
     "$(printf %s "${PODSLICE_NODE:-$(uname -n)}" | tr -cd 'A-Za-z0-9._-')" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$missing" \

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from podslice.host.archive import read_members
-from podslice.host.bundle.layout import KUBELET, MANIFEST, PODS_FOLDER, Manifest
+from podslice.host.bundle.layout import CONFIGURATION, CONFIGZ, KUBELET, MANIFEST, PODS_FOLDER, Manifest
 from podslice.host.bundle.opened import open_bundle
 from podslice.host.bundle.written import BundleParts
 from podslice.host.snapshot import name_in_snapshot, open_snapshot
@@ -42,5 +42,6 @@ def add_capture(parts: BundleParts, path: Path) -> Manifest:
         elif name:
             # Of links the names alone are read, those of CPUs in a NUMA node.
             parts.folders.add(name)
-    parts.missing += bundle.manifest.missing
+    known = CONFIGURATION if CONFIGZ in parts.files else ()
+    parts.missing += [one for one in bundle.manifest.missing if not one.part.startswith(known)]
     return bundle.manifest

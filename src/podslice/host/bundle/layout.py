@@ -2,7 +2,9 @@
 
     bundle.json                 the manifest: which node, when, by what, and what is missing
     sys/ proc/                  what discovery reads of the machine
-    kubelet/                    state files, config.yaml, and a folder pods/UID for each pod that the kubelet knows
+    kubelet/                    state files, and a folder pods/UID for each pod that the kubelet knows
+    kubelet/config.yaml         the file that the kubelet loads, kubelet/config.d/*.conf its drop-ins
+    kubelet/cmdline             those of its flags that concern its configuration, as in /proc/PID/cmdline
     api/                        objects of the API server
 
 An archive may have all of it in one folder.
@@ -10,6 +12,7 @@ An archive may have all of it in one folder.
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,6 +33,10 @@ MANIFEST: Final = "bundle.json"
 KUBELET: Final = "kubelet"
 PODS_FOLDER: Final = "pods"
 KUBELET_CONFIG: Final = f"{KUBELET}/config.yaml"
+DROP_INS: Final = f"{KUBELET}/config.d"
+COMMAND_LINE: Final = f"{KUBELET}/cmdline"
+CONFIGURATION: Final = (KUBELET_CONFIG, DROP_INS, COMMAND_LINE)
+"""Parts that a running kubelet's answer, `CONFIGZ`, has in it."""
 STATE_FILES: Final = (
     *map(place_of, MANAGER_STATE_FILES),
     ALLOCATED_STATE_FILE,
@@ -52,16 +59,26 @@ SLICES: Final = "api/resourceslices.json"
 DEVICES: Final = "api/devices.json"
 POLICY: Final = "api/policy.json"
 API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, DEVICES, POLICY)
-FILES: Final = frozenset((MANIFEST, KUBELET_CONFIG, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES))
-"""All files beside `sys/` and `proc/`. Others in an archive are passed over."""
+FILES: Final = frozenset(
+    (MANIFEST, KUBELET_CONFIG, COMMAND_LINE, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES)
+)
+"""All files beside `sys/`, `proc/` and drop-ins. Others in an archive are passed over."""
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}"
+_DROP_IN = re.compile(rf"{DROP_INS}/(?:{_PART}/)?{_PART}\.conf")
 
 LARGEST: Final = 48 << 20
 """Bytes of all these files together."""
 MOST_PODS: Final = 10_000
+MOST_DROP_INS: Final = 1000
 _LARGEST_MANIFEST = 1 << 20
 
 
 FORMAT: Final = 1
+
+
+def is_drop_in(name: str) -> bool:
+    """Whether a name of a file is that of a drop-in."""
+    return _DROP_IN.fullmatch(name) is not None
 
 
 class Missing(NamedTuple):

@@ -18,14 +18,17 @@ from typing import NamedTuple
 from podslice.host.archive import AbsurdArchiveError, read_members
 from podslice.host.bundle.devices import find_devices
 from podslice.host.bundle.layout import (
+    COMMAND_LINE,
     CONFIGZ,
     DEVICES,
+    DROP_INS,
     FILES,
     KUBELET,
     KUBELET_CONFIG,
     LARGEST,
     MACHINE,
     MANIFEST,
+    MOST_DROP_INS,
     MOST_PODS,
     NODE,
     PODS,
@@ -35,6 +38,7 @@ from podslice.host.bundle.layout import (
     STATE_FILES,
     TOPOLOGY,
     Manifest,
+    is_drop_in,
     read_manifest,
 )
 from podslice.host.bundle.redact import restore_device_sum
@@ -78,8 +82,24 @@ class Bundle(NamedTuple):
 
     @property
     def config(self) -> Path | None:
-        """The configuration: as the kubelet runs with it, else as its file says."""
-        return self.find(CONFIGZ, KUBELET_CONFIG)
+        """The configuration: as the kubelet runs with it, else its file, else its drop-ins or its flags alone."""
+        return self.find(CONFIGZ, KUBELET_CONFIG) or self._drop_ins or self.find(COMMAND_LINE)
+
+    @property
+    def drop_ins(self) -> Path | None:
+        """The folder of drop-ins that count above the file that is the configuration."""
+        return None if self.find(KUBELET_CONFIG) != self.config else self._drop_ins
+
+    @property
+    def command_line(self) -> Path | None:
+        """The flags that count above files that are the configuration."""
+        found = self.find(COMMAND_LINE)
+        return None if self.config in (found, self.folder / CONFIGZ) else found
+
+    @property
+    def _drop_ins(self) -> Path | None:
+        folder = self.folder / DROP_INS
+        return folder if next(folder.rglob("*.conf"), None) is not None else None
 
     @property
     def pods(self) -> Path | None:
@@ -145,13 +165,13 @@ def _check_folder(root: Path) -> None:
     """Raise `InputError` for a file of the layout that is a link, or that is too large: the folder may be an unpacked
     archive of a stranger, and a link in it may lead anywhere."""
     total = 0
-    for name in sorted(FILES):
-        place = root
-        # Each folder on the way may be a link, too.
-        for part in name.split("/"):
-            place = place / part
-            if place.is_symlink():
-                raise InputError("is a link", source=str(place), remedy="a bundle holds the files themselves")
+    _check_links(root, DROP_INS)
+    drop_ins = [one.relative_to(root).as_posix() for one in (root / DROP_INS).rglob("*") if not _is_real_folder(one)]
+    if len(drop_ins) > MOST_DROP_INS:
+        raise InputError(f"absurd size: more than {MOST_DROP_INS} drop-ins", source=str(root), remedy=_too_much())
+    for name in sorted((*FILES, *drop_ins)):
+        place = root / name
+        _check_links(root, name)
         try:
             status = place.stat()
         except FileNotFoundError:
@@ -163,6 +183,19 @@ def _check_folder(root: Path) -> None:
         total += status.st_size
     if total > LARGEST:
         raise InputError(f"absurd size: {total >> 20} MiB of files", source=str(root), remedy=_too_much())
+
+
+def _is_real_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _check_links(root: Path, name: str) -> None:
+    """Raise `InputError` where a file, or a folder on the way to it, is a link."""
+    place = root
+    for part in name.split("/"):
+        place = place / part
+        if place.is_symlink():
+            raise InputError("is a link", source=str(place), remedy="a bundle holds the files themselves")
 
 
 def _too_much() -> str:
@@ -183,7 +216,7 @@ def _unpack(path: Path, folder: Path) -> bool:
 
 
 def _write_members(path: Path, folder: Path) -> bool:
-    has_machine, total, pods = False, 0, set[str]()
+    has_machine, total, pods, drop_ins = False, 0, set[str](), 0
     for member, archive in read_members(path):
         name = _inner_name(member.name)
         has_machine = has_machine or f"{_SYSTEM}/" in name
@@ -192,8 +225,11 @@ def _write_members(path: Path, folder: Path) -> bool:
             if len(pods) > MOST_PODS:
                 raise AbsurdArchiveError(f"more than {MOST_PODS} pods")
             (folder / KUBELET / PODS_FOLDER / pod[1]).mkdir(parents=True, exist_ok=True)
-        if name not in FILES or not member.isfile():
+        if not member.isfile() or not (name in FILES or is_drop_in(name)):
             continue
+        drop_ins += is_drop_in(name)
+        if drop_ins > MOST_DROP_INS:
+            raise AbsurdArchiveError(f"more than {MOST_DROP_INS} drop-ins")
         total += member.size
         # Checked before the content is read.
         if total > LARGEST:

@@ -9,7 +9,19 @@ from typing import Any
 
 import msgspec
 
-from podslice.host.bundle.layout import KUBELET, KUBELET_CONFIG, MANIFEST, PODS_FOLDER, STATE_FILES, Manifest, Missing
+from podslice.config.carriers.layer import KIND
+from podslice.host.bundle.layout import (
+    COMMAND_LINE,
+    DROP_INS,
+    KUBELET,
+    KUBELET_CONFIG,
+    MANIFEST,
+    PODS_FOLDER,
+    STATE_FILES,
+    Manifest,
+    Missing,
+)
+from podslice.host.bundle.process import PROGRAM, find_flags, list_drop_ins, value_of
 from podslice.host.bundle.redact import redact_config, redact_device_file
 from podslice.host.capture import record_machine
 from podslice.host.filesystem import DiskFileSystem, FileSystem
@@ -18,7 +30,8 @@ from podslice.node.checkpoints.names import DEVICE_STATE_FILE, place_of
 from podslice.reading.yaml import dump, load_documents
 from podslice.values.errors import InputError
 
-_COMMAND_LINE = "proc/cmdline"
+_KERNEL_LINE = "proc/cmdline"
+_NO_FLAGS = f"no process is named {PROGRAM}: its flags and drop-ins are not known"
 _BOOT_LISTS = ("rcu_nocbs",)
 
 
@@ -41,12 +54,12 @@ class BundleParts:
         except InputError as error:
             self.missing.append(Missing("machine", str(error)))
             return
-        recorded.files[_COMMAND_LINE] = _boot_lists(recorded.files.get(_COMMAND_LINE, ""))
+        recorded.files[_KERNEL_LINE] = _boot_lists(recorded.files.get(_KERNEL_LINE, ""))
         self.files |= {path: text.encode() for path, text in recorded.files.items()}
         self.folders |= recorded.folders
 
     def add_kubelet(self, directory: Path) -> None:
-        """Add state files, configuration and names of pods below a kubelet's folder, or the reason why not."""
+        """Add state files and names of pods below a kubelet's folder, or the reason why not."""
         for name in STATE_FILES:
             try:
                 data = read_state(directory / name)
@@ -56,7 +69,6 @@ class BundleParts:
             if data is not None:
                 is_device = name == place_of(DEVICE_STATE_FILE)
                 self.files[f"{KUBELET}/{name}"] = redact_device_file(data) if is_device else data
-        self._add_config(directory / "config.yaml")
         if not any(name.startswith(f"{KUBELET}/") for name in self.files) and not self.missing:
             self.missing.append(Missing(KUBELET, f"{directory} holds no state file that can be read"))
             return
@@ -67,14 +79,41 @@ class BundleParts:
         else:
             self.folders |= {f"{KUBELET}/{PODS_FOLDER}/{name}" for name in pods}
 
-    def _add_config(self, path: Path) -> None:
+    def add_configuration(self, directory: Path, fs: FileSystem) -> None:
+        """Add what the kubelet that runs takes its configuration from: its flags, the file and the drop-ins that they
+        name. Without a kubelet that runs, add the file in its folder, where it usually is."""
         try:
-            document = load_documents(path.read_text("utf-8"), str(path))[0]
-            self.files[KUBELET_CONFIG] = dump(redact_config(document)).encode()
-        except FileNotFoundError:
+            flags = find_flags(fs)
+        except InputError as error:
+            self.missing.append(Missing(COMMAND_LINE, str(error)))
             return
-        except (OSError, UnicodeDecodeError, InputError, IndexError) as error:
-            self.missing.append(Missing(KUBELET_CONFIG, str(error)))
+        if flags is None:
+            self.missing.append(Missing(COMMAND_LINE, _NO_FLAGS))
+            self._add_config(DiskFileSystem(directory), "config.yaml", KUBELET_CONFIG)
+            return
+        self.files[COMMAND_LINE] = "".join(f"{word}\0" for word in (PROGRAM, *flags)).encode()
+        if path := value_of(flags, "config"):
+            self._add_config(fs, path.lstrip("/"), KUBELET_CONFIG, named=path)
+        if path := value_of(flags, "config-dir"):
+            found = list_drop_ins(fs, path.strip("/"))
+            if not found:
+                self.missing.append(Missing(DROP_INS, f"{path} holds no drop-in that can be read"))
+            for name, place in found.items():
+                self._add_config(fs, place, f"{DROP_INS}/{name}", named=f"/{place}")
+
+    def _add_config(self, fs: FileSystem, path: str, part: str, *, named: str = "") -> None:
+        """Add a file, without secrets. One that a flag `named` may be any file, and has to say what it is."""
+        try:
+            document = load_documents(fs.read(path), named or path)[0]
+            if not isinstance(document, dict) or (named and document.get("kind") != KIND):
+                raise InputError(f"is no {KIND}", source=named)
+            self.files[part] = dump(redact_config(document)).encode()
+        except FileNotFoundError:
+            if named:
+                self.missing.append(Missing(part, f"{named} is not there"))
+        except (OSError, InputError, IndexError) as error:
+            why = f"{named or path} cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            self.missing.append(Missing(part, why))
 
     def archive(self, manifest: Manifest) -> bytes:
         """Return the bundle as a tar.gz. Small files come first, so that a reader finds them soon."""
@@ -104,6 +143,8 @@ def _rank(path: str) -> tuple[bool, bool, str]:
 def capture_node(directory: Path, fs: FileSystem | None = None) -> BundleParts:
     """Gather machine and kubelet of this very node."""
     parts = BundleParts()
-    parts.add_machine(DiskFileSystem("/") if fs is None else fs)
+    files = DiskFileSystem("/") if fs is None else fs
+    parts.add_machine(files)
     parts.add_kubelet(directory)
+    parts.add_configuration(directory, files)
     return parts
