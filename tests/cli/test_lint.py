@@ -262,3 +262,17 @@ def test_what_a_running_kubelet_answers_is_a_configuration(tmp_path: Path, given
     result = run(*(str(path) if one == path.name else one for one in given), "--machine", "xeon-6338-2s")
     assert "PS403" in result.stdout
     assert "1 kubelet configuration" in result.stdout
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_running_pod_may_be_debugged(tmp_path: Path, live: bool) -> None:
+    """A pod of a cluster may have a container of `kubectl debug`, which a create request may not; `inspect` says the
+    same."""
+    status = "status: {phase: Running}\n" if live else ""
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, image: i}]\n"
+        f"  ephemeralContainers: [{{name: debugger, image: busybox}}]\n{status}"
+    )
+    said = run(str(path)).stdout
+    assert ("spec.ephemeralContainers: Forbidden: cannot be set on create" in said) != live

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from podslice.advise.lint.model import ERROR, WARNING, Problem, Rule
 from podslice.advise.lint.subject import PodSubject
+from podslice.api.pod.field_error import FieldError
 from podslice.api.pod.spec import Pod
-from podslice.api.server.create import prepare_for_create
+from podslice.api.server.create import is_live, prepare_for_create
 from podslice.api.server.defaults import default_pod
-from podslice.api.server.validate import budget_errors, validate_create
+from podslice.api.server.validate import budget_errors, validate_create, validate_pod
 from podslice.api.server.validate_resources import LONE_HUGEPAGES
 from podslice.values.gates import GATES
 
@@ -19,21 +20,27 @@ def _invalid(subject: PodSubject) -> Iterator[Problem]:
     pages."""
     # What v1.36.2 refuses is an error; what only later gates refuse is a warning of what will be.
     gates = {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}}
-    pod = _as_created(subject.written, gates)
-    today, reported_elsewhere = validate_create(pod, gates), set(budget_errors(pod))
+    pod, today = _validate(subject.written, gates)
+    reported_elsewhere = set(budget_errors(pod))
     fix = "correct the field as the message says"
     for error in today:
         lone = error.detail == LONE_HUGEPAGES and not error.field.startswith("spec.overhead")
         if not lone and error not in reported_elsewhere:
             yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
-    for error in validate_create(_as_created(subject.written, subject.gates), subject.gates):
+    for error in _validate(subject.written, subject.gates)[1]:
         if error not in today:
             message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
             yield Problem(error.field, message, fix, WARNING)
 
 
-def _as_created(pod: Pod, gates: Mapping[str, bool]) -> Pod:
-    return prepare_for_create(default_pod(pod, gates), gates)
+def _validate(written: Pod, gates: Mapping[str, bool]) -> tuple[Pod, list[FieldError]]:
+    """Return the pod as the API server has it, and its errors. A pod from a cluster may have more than a create
+    request, such as containers of `kubectl debug`."""
+    pod = default_pod(written, gates)
+    if is_live(written):
+        return pod, list(validate_pod(pod, gates))
+    pod = prepare_for_create(pod, gates)
+    return pod, list(validate_create(pod, gates))
 
 
 def _unknown_fields(subject: PodSubject) -> Iterator[Problem]:
