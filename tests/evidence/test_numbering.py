@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from podslice.evidence.numbering import one_line, other_numberings, with_nodes
@@ -119,3 +121,15 @@ def test_owners_of_a_file_with_pods_as_a_whole() -> None:
     file = encode(CPUCheckpoint("static", "8-15", {"u": {"a": "0-1", "b": "2-3"}}, {"u": parse_bits("0-7")}), "v3")
     owners = read_owners({"cpu_manager_state": read_content(file)})
     assert owners == (Owner("u", "", parse_bits("0-7")),)
+
+
+def test_node_ids_that_no_machine_has() -> None:
+    """Ids of a damaged file make no mask of their size."""
+    block = {"numaAffinity": [999_999_999], "type": "memory", "size": 1}
+    memory = {"policyName": "Static", "machineState": {}, "entries": {"u": {"c": [block]}}, "checksum": 0}
+    files = {
+        "cpu_manager_state": encode(CPUCheckpoint("static", "2-15", {"u": {"c": "0-1"}}), "v2"),
+        "memory_manager_state": json.dumps(memory).encode(),
+    }
+    [held] = read_owners({name: read_content(data) for name, data in files.items()})
+    assert held == owner("0-1")

@@ -20,6 +20,7 @@ from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.node.memory.ledger import iter_blocks
 from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits_or_empty
 
+_MOST_NODES = 1 << 12
 _TRUE = ("1", "t", "T", "true", "True", "TRUE")
 """Values that Go reads as true."""
 
@@ -76,15 +77,20 @@ def read_owners(contents: Mapping[str, Content]) -> tuple[Owner, ...]:
                     key = uid, "" if uid in whole else container
                     if key in found:
                         own = found[key]
-                        found[key] = own._replace(memory=own.memory | bits_of(block.numa_affinity or ()))
+                        found[key] = own._replace(memory=own.memory | _mask(block.numa_affinity or ()))
             case DeviceCheckpoint() as devices:
                 for entry in devices.entries or ():
                     key = entry.pod, "" if entry.pod in whole else entry.container
                     if key in found and isinstance(entry.by_node, Mapping):
                         own = found[key]
-                        nodes = bits_of(node for node, ids in entry.by_node.items() if ids and 0 <= node < 1 << 12)
+                        nodes = _mask(node for node, ids in entry.by_node.items() if ids)
                         found[key] = own._replace(devices=own.devices | nodes)
     return tuple(found.values())
+
+
+def _mask(nodes: Iterable[int]) -> Bits:
+    """Return NUMA nodes as a mask, without ids that no machine has: a damaged file would make a mask of any size."""
+    return bits_of(node for node in nodes if 0 <= node < _MOST_NODES)
 
 
 def _cpu_owners(checkpoint: CPUCheckpoint) -> Iterator[Owner]:

@@ -34,6 +34,7 @@ from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits_or_emp
 
 replace = msgspec.structs.replace
 _MOST_NAMED = 3
+_MOST_NODES = 64
 _LISTING = "What `lscpu -e` prints on the node (--from) says how its CPUs are numbered"
 _NODES_OF_STATE = "Is it the machine of these files? `numactl -H` on the node says (--from)"
 
@@ -119,7 +120,7 @@ def _other_nodes(facts: StateFacts, owners: Sequence[Owner]) -> Iterator[Contrad
     if not ledger or set(ledger) == nodes:
         return
     totals = memory_totals(checkpoint)
-    here, there = format_bits(bits_of(nodes)), format_bits(bits_of(ledger))
+    here, there = (", ".join(map(str, sorted(ids)[:_MOST_NODES])) for ids in (nodes, set(ledger)))
     text = f"The machine has NUMA nodes {here}; {MEMORY_STATE_FILE} has {there}"
     shaped = with_nodes(facts.machine, totals)
     remedy = _NODES_OF_STATE
@@ -274,7 +275,7 @@ def _other_devices(facts: StateFacts) -> Iterator[Contradiction]:
             for name in ids or ():
                 given = numa.get((entry.resource, name))
                 if given is not None and node >= 0 and node not in given:
-                    where = format_bits(bits_of(given)) or "none"
+                    where = ", ".join(map(str, given)) or "none"
                     wrong.setdefault(entry.pod, (f"{entry.resource} {name}", f"NUMA {node}, not {where}"))
                 elif node >= 0 and not nodes >> node & 1:
                     wrong.setdefault(entry.pod, (f"{entry.resource} {name}", f"NUMA {node}, which the machine has not"))
