@@ -173,7 +173,7 @@ def refusal_error(access: Access, path: str, reply: Reply) -> ClusterError:
         remedy = "is this an API server? look at the server in the kubeconfig"
     else:
         remedy = f"kubectl get --raw {path} asks the same"
-    return ClusterError(problem, source=server_text(access), remedy=remedy, status=reply.code)
+    return ClusterError(problem, source=server_text(access), remedy=remedy, status=reply.code, answer=text)
 
 
 def _status(reply: Reply) -> dict[str, Any] | None:

@@ -28,11 +28,12 @@ _WORDS = re.compile(r"[!-~]+")
 
 
 class ClusterError(InputError):
-    """Raised for a failed request. `status` is the API server's HTTP status, 0 where it gave none."""
+    """Raised for a failed request. `status` is the API server's HTTP status, 0 where it gave none; `answer` the message
+    of its Status object."""
 
-    def __init__(self, problem: str, *, source: str = "", remedy: str = "", status: int = 0) -> None:
+    def __init__(self, problem: str, *, source: str = "", remedy: str = "", status: int = 0, answer: str = "") -> None:
         super().__init__(problem, source=source, remedy=remedy)
-        self.status = status
+        self.status, self.answer = status, answer
 
 
 class Server(NamedTuple):

@@ -48,7 +48,7 @@ class CapturePlan(NamedTuple):
     node: str
     image: str
     namespace: str = "kube-system"
-    kubelet: str = "/var/lib/kubelet"
+    folder: str = "/var/lib/kubelet"
     seconds: int = 120
 
 
@@ -58,7 +58,7 @@ def new_pod(plan: CapturePlan, suffix: str | None = None) -> Json:
     name = f"podslice-capture-{suffix or secrets.token_hex(4)}"
     script = SCRIPT.read_text("utf-8")
     run = f"echo '{_BEGIN}'; sh -c \"$SCRIPT\" > /tmp/bundle || exit 1; base64 /tmp/bundle && echo '{_END}'"
-    folders = {"sys": "/sys", "proc": "/proc", "kubelet": plan.kubelet}
+    folders = {"sys": "/sys", "proc": "/proc", "kubelet": plan.folder}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -80,7 +80,7 @@ def new_pod(plan: CapturePlan, suffix: str | None = None) -> Json:
                     "command": ["sh", "-c", run],
                     "env": [
                         {"name": "PODSLICE_ROOT", "value": _ROOT},
-                        {"name": "PODSLICE_KUBELET", "value": plan.kubelet},
+                        {"name": "PODSLICE_KUBELET", "value": plan.folder},
                         {"name": "PODSLICE_NODE", "value": plan.node},
                         {"name": "SCRIPT", "value": script},
                     ],
@@ -142,7 +142,7 @@ def _create(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
     except ClusterError as error:
         if error.status != 403:
             raise
-        if _POD_SECURITY in error.problem:
+        if _POD_SECURITY in error.answer:
             remedy = "--pod-namespace names one with pod-security.kubernetes.io/enforce: privileged"
             raise ClusterError(error.problem, source=error.source, remedy=remedy, status=403) from None
         raise missing_right(Right("create", "pods", namespace), error) from None

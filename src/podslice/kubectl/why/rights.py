@@ -25,7 +25,7 @@ class Right(NamedTuple):
 
 def grant_text(right: Right, error: ClusterError) -> str:
     """Return the two commands with which an administrator grants the right to the user that the API server names."""
-    found = _USER.search(error.problem)
+    found = _USER.search(error.answer)
     user = shlex.quote(found[1]) if found else "USER"
     name = "podslice-why-" + right.resource.partition(".")[0].replace("/", "-")
     kind = "role" if right.namespace else "clusterrole"
@@ -39,4 +39,4 @@ def grant_text(right: Right, error: ClusterError) -> str:
 def missing_right(right: Right, error: ClusterError) -> ClusterError:
     """Return the error of a request that was refused with 403, with the right that it needs."""
     problem = f"you may not {right}: {error.problem}"
-    return ClusterError(problem, source=error.source, remedy=grant_text(right, error), status=403)
+    return ClusterError(problem, source=error.source, remedy=grant_text(right, error), status=403, answer=error.answer)
