@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 class CapturePlan(NamedTuple):
-    """The pod to create: on `node`, of this `image`, in a `namespace`; it reads the `kubelet`'s folder and ends after
+    """The pod to make on `node`, of this `image`, in a `namespace`. It reads the kubelet's `folder` and ends after
     `seconds`."""
 
     node: str
