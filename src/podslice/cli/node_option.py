@@ -475,10 +475,14 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     if path is None:
         return None
     from podslice.machine.devices import inventory_from_data
+    from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
     from podslice.reading.files import read_text
     from podslice.reading.yaml import load_documents
 
-    documents = load_documents(read_text(path), path)
+    text = read_text(path)
+    if is_nvidia_topo(text):
+        return from_nvidia_topo(text, path)
+    documents = load_documents(text, path)
     if not documents:
         raise InputError("holds no devices", source=path, remedy="docs/devices.md shows the form")
     return inventory_from_data(documents[0], source=path)

@@ -11,6 +11,7 @@ from podslice.machine.listings.lscpu import from_lscpu, is_lscpu
 from podslice.machine.listings.lstopo import from_lstopo, is_lstopo
 from podslice.machine.listings.merge import merge_machine
 from podslice.machine.listings.numactl import from_numactl, is_numactl
+from podslice.machine.listings.reading import read_listing
 from podslice.machine.model import Machine, cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.errors import InputError
@@ -196,3 +197,38 @@ def test_numactl_that_breaks_off(text: str) -> None:
     """A text that was not copied whole is refused."""
     with pytest.raises(InputError, match="numactl -H"):
         from_numactl(text, "n.txt")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["$ {}\n", "[root@node7 ~]# {}\n", "root@node7:~# sudo {}\n", "(base) a@node7:/tmp$ /usr/bin/{}\n", "{}\n"],
+)
+def test_the_line_on_which_a_command_was_typed(typed: str) -> None:
+    """A ticket has the prompt and the command above what was printed, and the next prompt below."""
+    machine = from_synthetic(INTERLEAVED)
+    for command, text in (
+        ("numactl -H", printed.numactl(machine)),
+        ("lscpu -e", printed.lscpu_e(machine)),
+        ("lstopo-no-graphics", HWLOC_2),
+    ):
+        assert read_listing(typed.format(command) + text) == read_listing(text) is not None
+
+
+def test_a_summary_with_a_table() -> None:
+    """lscpu and lscpu -p in one file: the table says which CPUs share a core, where the summary has only numbers."""
+    summary = "CPU op-mode(s): 64-bit\nCPU(s): 4\nThread(s) per core: 2\nCore(s) per socket: 2\nSocket(s): 1\n"
+    table = (
+        "\n# The following is the parsable format, which\n# CPU,Core,Socket,Node\n0,0,0,0\n1,0,0,0\n2,1,0,0\n3,1,0,0\n"
+    )
+    assert is_lscpu(summary)
+    assert from_lscpu(summary + table).places["core"] == {0: 0, 1: 0, 2: 1, 3: 1}
+    with pytest.raises(InputError, match="disagree: 6 cpus in the one, 4"):
+        from_lscpu(summary.replace("CPU(s): 4", "CPU(s): 6") + table)
+
+
+@pytest.mark.parametrize("text", ["Architecture: x86_64\nNUMA ノード数: 2\n", "Architektur: x86_64\nCPU(s): 4\n"])
+def test_lscpu_in_another_language(text: str) -> None:
+    """Translated names would be missed in silence, and the machine would be another one."""
+    assert is_lscpu(text)
+    with pytest.raises(InputError, match="another language.*LC_ALL=C"):
+        from_lscpu(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.cli.node_option import load_devices
 from podslice.host.machine_files import load_described, load_machine
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo
 from podslice.machine.model import cpu_topology
@@ -128,6 +129,27 @@ def test_numa_affinity_of_a_gpu(affinity: str, nodes: tuple[int, ...] | None) ->
     """A GPU may be near several NUMA nodes, or near none that the driver knows."""
     text = f"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-63\t{affinity}\n"
     assert from_nvidia_topo(text).resources[0].devices[0].numa == nodes
+
+
+@pytest.mark.parametrize(
+    ("cells", "numa"),
+    [
+        pytest.param("0-63\t0\t\tN/A", (0,), id="all"),
+        pytest.param("\t1\t\tN/A", (1,), id="no cpus"),
+        pytest.param("0-63\t\t\tN/A", None, id="no node"),
+        pytest.param("        1               N/A", (1,), id="no cpus, tabs pasted as spaces"),
+    ],
+)
+def test_blank_cells_of_a_gpu(cells: str, numa: tuple[int, ...] | None) -> None:
+    """A blank for the CPUs, as in a job with few of them, does not move the NUMA node into another column."""
+    text = f"\tGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPIX\t{cells}\nNIC0\tPIX\t X \n"
+    assert from_nvidia_topo(text).resources[0].devices[0].numa == numa
+
+
+def test_gpus_as_devices(folder: Path) -> None:
+    """--devices takes the table as well."""
+    found = load_devices(str(folder / "gpus.txt"))
+    assert found == load_described(folder / "lscpu.txt", folder / "gpus.txt").devices
 
 
 @pytest.mark.parametrize("affinity", ["9" * 5000, "3-1", "0-5000", "0-"])

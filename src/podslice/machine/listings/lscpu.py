@@ -7,14 +7,28 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from podslice.machine.listings.facts import WHOLE, Level, MachineFacts, NodeFacts, Totals, parse_cpu, parse_number
+import msgspec
+
+from podslice.machine.listings.facts import (
+    WHOLE,
+    Level,
+    MachineFacts,
+    NodeFacts,
+    Totals,
+    check_agreement,
+    parse_cpu,
+    parse_number,
+)
 from podslice.machine.model import group_cpus
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, parse_bits
 from podslice.values.errors import InputError
 
 _COLUMNS: Mapping[str, Level] = {"core": "core", "socket": "socket", "l3": "l3"}
+_TABLE = "# The following is the parsable format"
+_TRANSLATED = re.compile(r"(?:Architektur|Arquitectura|Arquitetura|Architettura|Architektura|Architecture |架构|架構|"
+                         r"アーキテクチャ|Архитектура) ?[:：]")  # fmt: skip
 _START = re.compile(
-    r'Architecture:\s|\{\s*"(?:lscpu|cpus)"\s*:|# The following is the parsable format'
+    r'Architecture:\s|CPU op-mode\(s\):|CPU\(s\):\s+\d|\{\s*"(?:lscpu|cpus)"\s*:|# The following is the parsable format'
     r"|(?:# )?CPU[\s,].*\b(?:NODE|SOCKET|CORE|Node|Socket|Core)\b"
 )
 _NODE_LIST = re.compile(r"NUMA node(\d{1,6}) CPU\(s\)\Z")
@@ -27,7 +41,8 @@ Row = Mapping[str, str]
 
 def is_lscpu(text: str) -> bool:
     """Whether the text looks as if lscpu had printed it."""
-    return bool(_START.match(text.lstrip()[:4096]))
+    start = text.lstrip()[:4096]
+    return bool(_START.match(start) or _TRANSLATED.match(start))
 
 
 def from_lscpu(text: str, source: str = "") -> MachineFacts:
@@ -37,10 +52,25 @@ def from_lscpu(text: str, source: str = "") -> MachineFacts:
         return _from_json(start, source)
     if start.startswith("#"):
         return _facts_of_rows(_comma_rows(start.splitlines(), source), "lscpu -p", source)
-    if re.match(r"CPU\s", start):
+    if re.match(r"CPU\s(?!op-mode)", start):
         return _facts_of_rows(_column_rows(start.splitlines(), source), "lscpu -e", source)
-    fields = [line.partition(":") for line in start.splitlines()]
-    return _facts_of_summary([(name.strip(), value.strip()) for name, _, value in fields], source)
+    _refuse_other_languages(start, source)
+    printed, *tables = start.split(_TABLE)
+    fields = [line.partition(":") for line in printed.splitlines()]
+    summary = _facts_of_summary([(name.strip(), value.strip()) for name, _, value in fields], source)
+    if not tables:
+        return summary
+    # lscpu and lscpu -p in one file: the table places every CPU.
+    facts = _facts_of_rows(_comma_rows((_TABLE + tables[0]).splitlines(), source), "lscpu -p", source)
+    check_agreement([summary, facts])
+    return msgspec.structs.replace(facts, architecture=summary.architecture, name=summary.name)
+
+
+def _refuse_other_languages(text: str, source: str) -> None:
+    """Raise `InputError` for a summary with translated names, of which some would be missed in silence."""
+    names = [line.partition(":")[0] for line in text.splitlines()[:200] if ":" in line]
+    if _TRANSLATED.match(text) or not all(name.isascii() for name in names):
+        raise InputError("is lscpu's output in another language", source=source, remedy="LC_ALL=C lscpu -e")
 
 
 # Tables of CPUs

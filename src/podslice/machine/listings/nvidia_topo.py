@@ -14,6 +14,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _HEADER = re.compile(r"\s*GPU\d+\b.*\bCPU Affinity\b")
 _ROW = re.compile(r"\s*(GPU\d+)\s+(.*\S)\s*\Z")
+_HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _REMEDY = "give all of nvidia-smi topo -m, of a driver that prints NUMA Affinity"
 
 
@@ -26,19 +27,24 @@ def from_nvidia_topo(text: str, source: str = "") -> DeviceInventory:
     """Return the GPUs, each on the NUMA node that the table says; one without a node has no topology. Raises
     `InputError`."""
     lines = _ESCAPES.sub("", text).splitlines()
-    header = next(line for line in lines if _HEADER.match(line))
+    start, header = next((number, line) for number, line in enumerate(lines) if _HEADER.match(line))
     if "NUMA Affinity" not in header:
         raise InputError("has no column NUMA Affinity", source=source, remedy=_REMEDY)
+    headings = sum(heading in header for heading in _HEADINGS)
+    header = header.expandtabs()
     columns = len(header.split("CPU Affinity")[0].split())
     devices = []
-    for line in lines[lines.index(header) + 1 :]:
-        match = _ROW.match(line)
+    for line in lines[start + 1 :]:
+        match = _ROW.match(line.expandtabs())
         if match is None:
             continue
-        cells = match[2].split()[columns:]
-        if len(cells) < 2:
+        # A job whose cgroup leaves a GPU without near CPUs has a blank for them: the cells move up by one.
+        cells = list(re.finditer(r"\S+", match[0]))[columns + 1 :]
+        blank = 0 < len(cells) < headings and cells[0].start() > header.index("CPU Affinity")
+        numa = 0 if blank else 1
+        if len(cells) <= numa:
             raise InputError(f"breaks off at {match[1]}", source=source, remedy=_REMEDY)
-        devices.append(Device(match[1].lower(), _numa_nodes(cells[1], source)))
+        devices.append(Device(match[1].lower(), _numa_nodes(cells[numa][0], source)))
     if not devices:
         raise InputError("lists no GPU", source=source, remedy=_REMEDY)
     return DeviceInventory((DeviceResource(GPU_RESOURCE, tuple(devices)),))

@@ -40,16 +40,23 @@ _FOREIGN = (
     _Foreign("top", re.compile(r"top - ")),
 )
 """Programs whose output says nothing of where CPUs are, and how it begins."""
+_TYPED = re.compile(
+    r"\s*(?:[^\n]{0,200}[$#>%~] *)?(?:sudo +)?(?:/\S{1,100}/)?"
+    r"(?:lscpu|numactl|lstopo(?:-no-graphics)?|hwloc-ls|cat +/proc/cpuinfo)(?: [^\n]{0,200})?\n"
+)
+"""The line of a terminal on which the command was typed, as a ticket has it above what was printed."""
 
 
 def read_listing(text: str, source: str = "") -> MachineFacts | None:
     """Return what a text of a known program says, None for a text that none of them printed. Raises `InputError`, also
     for the output of a program that says nothing of where CPUs are."""
+    typed = _TYPED.match(text)
+    printed = text[typed.end() :] if typed else text
     for recognises, read in _READERS:
-        if recognises(text):
-            return read(text, source)
+        if recognises(printed):
+            return read(printed, source)
     for foreign in _FOREIGN:
-        if foreign.start.match(text):
+        if foreign.start.match(printed):
             problem = f"is the output of {foreign.program}, which does not say where CPUs are"
             raise InputError(problem, source=source, remedy=_CPUS)
     return None
