@@ -63,7 +63,8 @@ def from_lscpu(text: str, source: str = "") -> MachineFacts:
     # lscpu and lscpu -p in one file: the table places every CPU.
     facts = _facts_of_rows(_comma_rows((_TABLE + tables[0]).splitlines(), source), "lscpu -p", source)
     check_agreement([summary, facts])
-    return msgspec.structs.replace(facts, architecture=summary.architecture, name=summary.name)
+    nodes = {**summary.nodes, **facts.nodes}  # the table has no row for a node without CPUs
+    return msgspec.structs.replace(facts, nodes=nodes, architecture=summary.architecture, name=summary.name)
 
 
 def _refuse_other_languages(text: str, source: str) -> None:
