@@ -175,6 +175,16 @@ if pods=$(ls "$kubelet/pods" 2>/dev/null); then
         mkdir "$copy/kubelet/pods/$pod"
     done
 fi
+# gRPC needs a client, and podslice is one.
+if test -S "$kubelet/pod-resources/kubelet.sock"; then
+    if ! command -v podslice > /dev/null; then
+        note kubelet/podresources.json "no podslice here to ask the kubelet; the agent's image has it"
+    elif ! podslice capture --pod-resources "$PWD/$kubelet/pod-resources/kubelet.sock" \
+        > "$copy/kubelet/podresources.json" 2> "$copy/problem"; then
+        rm -f "$copy/kubelet/podresources.json"
+        note kubelet/podresources.json "$(tr '\n"\\' '   ' < "$copy/problem" | tr -cd '[:print:]' | cut -c 1-400)"
+    fi
+fi
 if ! test -e "$copy/kubelet/cpu_manager_state"; then
     note kubelet "no state file can be read in /$(plain "$kubelet"); root can"
 fi

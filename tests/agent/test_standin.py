@@ -14,12 +14,13 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from podslice.agent.kubelet.kubeletresources import KubeletResources, Ours, merge_allocatable, merge_pods
+from podslice.agent.kubelet.mergedresources import Ours, merge_allocatable, merge_pods
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.standin import KEPT, OWN, StandIn
 from podslice.agent.settings import AgentSettings, settings_from_dict
 from podslice.cli.main import cli
 from podslice.machine.devices import Device
+from podslice.service.kubeletresources import KubeletResources
 from podslice.service.proto import podresources_pb2 as api
 from podslice.service.unixgrpc import is_served
 from podslice.values.errors import InputError

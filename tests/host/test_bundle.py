@@ -12,6 +12,8 @@ import msgspec
 import pytest
 import yaml
 
+from podslice.cli.cross_check import read_contents
+from podslice.evidence.owners import read_owners
 from podslice.host.bundle import opened
 from podslice.host.bundle.devices import place_devices
 from podslice.host.bundle.layout import LARGEST, NODE, PODS
@@ -19,6 +21,7 @@ from podslice.host.bundle.opened import open_bundle
 from podslice.host.bundle.redact import redact_device_file, redact_node, restore_device_sum
 from podslice.machine.devices import Device, DeviceInventory, DeviceResource, inventory_from_data
 from podslice.node.devices.checkpoint import DeviceCheckpoint, PodDevicesEntry, encode, load
+from podslice.values.cpuset import CPUSet, iter_bits
 from podslice.values.errors import InputError
 from tests.host import bundles
 from tests.host.bundles import SECRET
@@ -183,6 +186,89 @@ def test_drop_ins_and_flags_count(tmp_path: Path, big: Path) -> None:
     answer = run("explain", big, "--node", path)
     assert answer.returncode == 2
     assert f"{path}/kubelet/cmdline: line 1: --reserved-cpus: needs a value" in answer.stderr
+
+
+# PodResources
+
+
+def answers(db_cpus: list[int], gpus: dict[int, list[str]] | None = None, held: str = "") -> bytes:
+    """What the kubelet answers of the running pod db, and its GPUs by NUMA node, as protocol buffers are in JSON."""
+    devices = [{"resourceName": "e.com/gpu", "deviceIds": [held], "topology": {"nodes": [{}]}}] if held else []
+    containers = [{"name": "main", "cpuIds": [str(cpu) for cpu in db_cpus], "devices": devices}]
+    pods = [{"name": "db", "namespace": "shop", "containers": containers}, {"name": "strange", "namespace": "shop"}]
+    places = [
+        {"resourceName": "e.com/gpu", "deviceIds": ids, "topology": {"nodes": [{"ID": str(node)}]}}
+        for node, ids in (gpus or {}).items()
+    ]
+    allocatable = {"cpuIds": [str(cpu) for cpu in range(1, 16)], "devices": places}
+    return json.dumps({"list": {"podResources": pods}, "allocatable": allocatable}).encode()
+
+
+def with_answers(folder: Path, data: bytes, checkpoint: bytes = b"") -> Path:
+    made = bundles.parts()
+    made.files["kubelet/podresources.json"] = data
+    if checkpoint:
+        made.files["kubelet/device-plugins/kubelet_internal_checkpoint"] = checkpoint
+    path = folder / "answers.tar.gz"
+    path.write_bytes(made.archive(bundles.Manifest()))
+    return path
+
+
+def contradictions(bundle: Path, pod: Path) -> list[tuple[str, str, str]]:
+    answer = run("explain", pod, "--node", bundle, "--no-predicates", "--no-fixes", "-o", "json")
+    assert answer.returncode == 1, answer.stderr
+    found = json.loads(answer.stdout)["provenance"]["contradictions"]
+    return [(one["code"], one["about"], one["text"]) for one in found]
+
+
+def test_answers_of_the_kubelet_are_evidence(tmp_path: Path, big: Path) -> None:
+    """Owners by PodResources and by the state files are compared, a difference is said first; CPUs that the machine
+    lacks put the machine in doubt."""
+    (own,) = [one for one in read_owners(read_contents(bundles.state_files())) if one.uid == "uid-db"]
+    cpus = list(iter_bits(own.cpus))
+    entry = PodDevicesEntry("uid-db", "main", "e.com/gpu", {0: ["a"]}, None)
+    file = encode([entry], {"e.com/gpu": ["a", "b"]})
+    places = {0: ["a"], 1: ["b"]}
+    assert contradictions(with_answers(tmp_path, answers(cpus, places, "a"), file), big) == []
+    ((code, about, text),) = contradictions(with_answers(tmp_path, answers(cpus[1:], places, "b"), file), big)
+    assert (code, about) == ("reported-differs", "state")
+    assert text == (
+        "The kubelet's PodResources and its state files have other owners: "
+        f"shop/db main has CPUs {CPUSet(cpus[1:])} by PodResources, {CPUSet(cpus)} in cpu_manager_state; "
+        "shop/db main has e.com/gpu b by PodResources, a in the Device Manager's file"
+    )
+    strange = json.loads(answers(cpus))
+    strange["allocatable"]["cpuIds"].append("16")
+    ((code, about, text),) = contradictions(with_answers(tmp_path, json.dumps(strange).encode()), big)
+    assert (code, about) == ("cpus-differ", "machine")
+    assert text.endswith("the machine lacks: 16")
+    verified = run("state", "verify", "--node", with_answers(tmp_path, answers(cpus)))
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_answers_place_all_devices(tmp_path: Path) -> None:
+    """The kubelet knows the NUMA node of every device, of free ones too."""
+    entry = PodDevicesEntry("uid-db", "main", "e.com/gpu", {0: ["a"]}, None)
+    file = encode([entry], {"e.com/gpu": ["a", "b"]})
+    path = with_answers(tmp_path, answers([], {0: ["a"], 1: ["b", "c"]}), file)
+    (tmp_path / "out").mkdir()
+    found = open_bundle(path, tmp_path / "out")
+    assert found.unknown == ()
+    assert found.devices is not None
+    (gpus,) = json.loads(found.devices.read_bytes())["devices"]
+    assert gpus["devices"] == [{"id": "a", "numa": [0]}, {"id": "b", "numa": [1]}, {"id": "c", "numa": [1]}]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b'{"list": 3}', b'{"allocatable": {"cpuIds": ["-1"]}}', b'{"allocatable": {"cpuIds": [1e9]}}',
+     b'{"allocatable": {"cpuIds": ["99999999999"]}}', b"[" * 100_000],
+)  # fmt: skip
+def test_answers_that_are_none(tmp_path: Path, big: Path, data: bytes) -> None:
+    answer = run("explain", big, "--node", with_answers(tmp_path, data), "--no-predicates")
+    assert answer.returncode == 2
+    assert "kubelet/podresources.json: is no answer of PodResources" in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
 
 
 # Secrets

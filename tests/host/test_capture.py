@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
 from podslice.cli.config_option import find_source
 from podslice.cli.node_option import load_config
+from podslice.evidence.pod_resources import read_pod_resources
 from podslice.host.bundle import ssh
 from podslice.host.bundle.captured import SCRIPT, add_capture
-from podslice.host.bundle.layout import CONFIGURATION, Manifest
+from podslice.host.bundle.layout import CONFIGURATION, POD_RESOURCES, Manifest
 from podslice.host.bundle.opened import open_bundle
 from podslice.host.bundle.ssh import capture_by_ssh
 from podslice.host.bundle.written import BundleParts, capture_node
@@ -24,6 +30,8 @@ from podslice.host.discover import discover_snapshot
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.machine_files import load_machine
 from podslice.node.devices.checkpoint import PodDevicesEntry, encode, load
+from podslice.service.kubeletresources import SERVICE
+from podslice.service.proto import podresources_pb2 as api
 from podslice.values.errors import InputError
 from tests.host import bundles
 from tests.host.bundles import SECRET
@@ -304,10 +312,10 @@ def test_missing_configuration_that_the_kubelet_answers(node: Path, tmp_path: Pa
     path = tmp_path / "n7.tar.gz"
     made = capture_node(node / "var/lib/kubelet", DiskFileSystem(node))
     path.write_bytes(made.archive(Manifest(missing=tuple(made.missing))))
-    for api in (True, False):
-        parts = bundles.parts(machine=False, state=False, api=api)
+    for answered in (True, False):
+        parts = bundles.parts(machine=False, state=False, api=answered)
         add_capture(parts, path)
-        assert [part for part, _ in parts.missing] == ([] if api else ["kubelet/cmdline"])
+        assert [part for part, _ in parts.missing] == ([] if answered else ["kubelet/cmdline"])
 
 
 HEADER = f'{{"Authorization": ["Bearer {SECRET}"]}}'
@@ -373,6 +381,96 @@ def test_capture_is_added_to_parts(node: Path, tmp_path: Path) -> None:
     assert "api/pods.json" in parts.files
     assert check_parts.files.items() <= parts.files.items()
     assert [core.threads for core in load_machine(whole).nodes[0].cores] == [(0,), (1,)]
+
+
+# PodResources
+
+
+@pytest.fixture
+def short(node: Path) -> Iterator[Path]:
+    """The node under a short path: those of sockets have a limit."""
+    with tempfile.TemporaryDirectory(prefix="podslice-test-") as folder:
+        root = Path(folder) / "root"
+        root.symlink_to(node)
+        (node / "var/lib/kubelet/pod-resources").mkdir()
+        yield root
+
+
+@pytest.fixture
+def kubelet_socket(short: Path) -> Iterator[Path]:
+    """A kubelet that answers List and GetAllocatableResources on the node's socket."""
+    answers: dict[str, Any] = {
+        "List": api.ListPodResourcesResponse(pod_resources=[api.PodResources(
+            name="db", namespace="shop", containers=[api.ContainerResources(name="main", cpu_ids=[2, 3])])]),
+        "GetAllocatableResources": api.AllocatableResourcesResponse(cpu_ids=[1, 2, 3]),
+    }  # fmt: skip
+
+    def handler(answer: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(
+            lambda *_: answer, response_serializer=type(answer).SerializeToString
+        )
+
+    methods = {name: handler(answer) for name, answer in answers.items()}
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+    path = short / "var/lib/kubelet/pod-resources/kubelet.sock"
+    server.add_insecure_port(f"unix://{path}")
+    server.start()
+    yield path
+    server.stop(None).wait()
+
+
+def test_capture_asks_the_kubelet(kubelet_socket: Path, tmp_path: Path) -> None:
+    """What the kubelet answers becomes a file of the bundle; one that does not answer is named."""
+    out = tmp_path / "n7.tar.gz"
+    assert run("capture", "--out", out, "--kubelet", kubelet_socket.parent.parent).returncode == 0
+    (tmp_path / "out").mkdir()
+    found = open_bundle(out, tmp_path / "out").find(POD_RESOURCES)
+    assert found is not None
+    answered = read_pod_resources(found.read_bytes(), "")
+    assert answered.containers == (("shop/db", "main", 0b1100, {}),)
+    assert answered.cpus == 0b1110
+    printed = run("capture", "--pod-resources", kubelet_socket)
+    assert printed.stdout.encode() == found.read_bytes() + b"\n"
+    assert run("capture", "--pod-resources", kubelet_socket, "--ssh", "n7").returncode == 2
+    absent = run("capture", "--pod-resources", tmp_path / "none.sock")
+    assert (absent.returncode, absent.stdout) == (2, "")
+    assert f"the kubelet's PodResources API at {tmp_path}/none.sock: no such file" in absent.stderr
+    other = kubelet_socket.parent / "pod-resources/kubelet.sock"
+    other.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(other))
+    answer = run("capture", "--out", out, "--kubelet", kubelet_socket.parent)
+    assert f"kubelet/podresources.json is missing: the kubelet's PodResources API at {other}" in answer.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("program", "data", "reason"),
+    [
+        ('echo "{\\"words\\": \\"$*\\"}"', b'{"words": "capture --pod-resources SOCKET"}\n', None),
+        ("echo 'podslice: error: \"x\" \\ y' >&2; exit 2", None, "podslice: error:  x    y "),
+        (None, None, "no podslice here to ask the kubelet; the agent's image has it"),
+    ],
+)
+def test_script_asks_with_podslice(
+    short: Path, tmp_path: Path, program: str | None, data: bytes | None, reason: str | None
+) -> None:
+    """Where podslice is, the script asks the kubelet with it; else the bundle says what would."""
+    place = short / "var/lib/kubelet/pod-resources/kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(place))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    if program is not None:
+        (tools / "podslice").write_text(f"#!/bin/sh\n{program}\n")
+        (tools / "podslice").chmod(0o755)
+    out = run_script(short, tmp_path / "n7.tar.gz", PATH=f"{tools}:/usr/bin:/bin")
+    with tarfile.open(out) as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+    assert contents.get(POD_RESOURCES) == (data and data.replace(b"SOCKET", str(place).encode()))
+    missing = dict(json.loads(contents["bundle.json"])["missing"])
+    assert missing.get(POD_RESOURCES) == reason
 
 
 # ssh

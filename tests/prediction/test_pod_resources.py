@@ -16,9 +16,9 @@ from google.protobuf.json_format import MessageToDict
 from tools.prediction.machine import Shape
 from tools.prediction.node import OneNode, one_node
 
-from podslice.agent.kubelet.kubeletresources import KubeletResources
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.standin import KEPT, OWN, StandIn
+from podslice.service.kubeletresources import KubeletResources
 from podslice.service.proto import podresources_pb2 as api
 from podslice.service.unixgrpc import is_served
 from tests.agent.helpers import World, agent_config

@@ -15,11 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
-from podslice.agent.kubelet import kubeletresources, podsapi
-from podslice.agent.kubelet.kubeletresources import KubeletResources
+from podslice.agent.kubelet import podsapi
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.podsapi import PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
+from podslice.service import kubeletresources
+from podslice.service.kubeletresources import KubeletResources
 from podslice.service.pacing import BackOff, RateLimit
 from podslice.service.proto import podresources_pb2 as api
 from tests.agent.helpers import World, in_world

@@ -12,7 +12,6 @@ from podslice.agent.devices.deviceplugins import DevicePlugins
 from podslice.agent.dra.driver import Driver
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.health import AgentHealth
-from podslice.agent.kubelet.kubeletresources import KubeletResources
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.standin import StandIn
 from podslice.agent.moves.plan_executor import PlanExecutor
@@ -26,6 +25,7 @@ from podslice.agent.status.statusport import require_token, status_routes
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.devices import Device
 from podslice.service.http.get_server import WebServer, metrics_routes
+from podslice.service.kubeletresources import KubeletResources
 from podslice.values.errors import InputError
 
 

@@ -38,6 +38,7 @@ from podslice.values.quirks import PROFILE_NAMES, PROFILES, profile_for, release
 if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
     from podslice.config.kubelet_file import LoadedConfig
+    from podslice.evidence.pod_resources import PodResources
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING: Mapping[str, Any] = {}
@@ -157,8 +158,8 @@ def running_options(command: F) -> F:
 class Running(NamedTuple):
     """Pods and state that a node has already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`,
     those that run `elsewhere`, all listed pods that are `left_out`, the state files of `--state` by name (empty without
-    it), the UIDs of pods that the kubelet `knows` (None: unknown), warnings for the user, and lines about objects of
-    the list that were passed over."""
+    it), the UIDs of pods that the kubelet `knows` (None: unknown), warnings for the user, lines about objects of the
+    list that were passed over, and the kubelet's `answers` beside the state files (None: there are none)."""
 
     listed: tuple[Pod, ...]
     ended: frozenset[str]
@@ -168,6 +169,7 @@ class Running(NamedTuple):
     knows: frozenset[str] | None
     warnings: tuple[str, ...]
     passed_over: tuple[str, ...] = ()
+    answers: PodResources | None = None
 
     def owners(self) -> list[Pod]:
         """Return stand-ins for owners in the files that no list names and that may still run. Raises `InputError`."""
@@ -209,7 +211,18 @@ def read_running(
         )
     # A kubelet keeps no specifications, so its owners become stand-ins (`owners`); an agent's folder has them.
     knows = find_known_pods(state_path, files) if state_path else None
-    return Running(listed, ended, found.elsewhere, found.left_out, files, knows, warnings, given.passed_over)
+    answers = _read_answers(state_path) if state_path else None
+    return Running(listed, ended, found.elsewhere, found.left_out, files, knows, warnings, given.passed_over, answers)
+
+
+def _read_answers(folder: Path) -> PodResources | None:
+    """Return what the kubelet's PodResources API answered, where a file beside the state files has it."""
+    from podslice.evidence.pod_resources import POD_RESOURCES_FILE, read_pod_resources
+    from podslice.host.state.statefile import read_state
+
+    path = folder / POD_RESOURCES_FILE
+    data = read_state(path)
+    return None if data is None else read_pod_resources(data, str(path))
 
 
 class StartedNode(NamedTuple):
@@ -276,6 +289,7 @@ def start_node(
         changed=bool(overrides) or config_path is None,
         devices=devices,
         labels=labels_of(there.listed),
+        answers=there.answers,
     )
     found = check_files(facts, there.elsewhere)
     # Where options are missing the error asks for them first.

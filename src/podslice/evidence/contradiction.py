@@ -22,6 +22,7 @@ Code = Literal[
     "refused-but-admitted",
     "refused-otherwise",
     "release-differs",
+    "reported-differs",
     "reserved-owned",
     "runs-but-refused",
 ]

@@ -23,6 +23,7 @@ from podslice.evidence.owners import (
     placement_rules,
     read_owners,
 )
+from podslice.evidence.pod_resources import PodResources
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import CPUTopology, Machine, TopologyError
 from podslice.node.checkpoints.content import Content
@@ -43,7 +44,7 @@ class StateFacts(NamedTuple):
     """State files by name, and the node that is given for them. `measured`: the machine was read from a node's own
     system, so that the files and not the machine are in doubt. `changed`: options changed the configuration, so owners
     may have been placed under another one. `devices` are those that are given, None for none, `labels` the names of
-    pods by UID."""
+    pods by UID, `answers` those of the kubelet's PodResources API, None where it was not asked."""
 
     contents: Mapping[str, Content]
     machine: Machine
@@ -52,6 +53,7 @@ class StateFacts(NamedTuple):
     changed: bool = False
     devices: DeviceInventory | None = None
     labels: Mapping[str, str] = {}
+    answers: PodResources | None = None
 
     @property
     def about(self) -> About:

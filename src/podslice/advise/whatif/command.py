@@ -281,6 +281,7 @@ def _scenarios(
                 changed=bool(overrides) or path is None or len(configs) > 1,
                 devices=devices or node.devices,
                 labels=labels_of(there.listed),
+                answers=there.answers,
             )
             rests_on = replace(base, machine=machine, configuration=configuration, assumptions=assumed)
             provenance.append(replace(rests_on, contradictions=check_files(facts, there.elsewhere)))

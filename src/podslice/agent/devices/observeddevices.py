@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podslice.agent.kubelet.kubeletresources import KubeletResources, UpstreamError
 from podslice.machine.devices import MOST_NUMA_NODES, Device, DeviceInventory, DeviceResource
+from podslice.service.kubeletresources import KubeletResources, UpstreamError
 from podslice.service.proto import podresources_pb2 as api
 from podslice.values.errors import InputError
 

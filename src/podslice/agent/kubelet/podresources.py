@@ -11,16 +11,7 @@ import grpc
 
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.exclusive import SocketFile
-from podslice.agent.kubelet.kubeletresources import (
-    OLD_SERVICE,
-    SERVICE,
-    KubeletResources,
-    Ours,
-    UpstreamError,
-    merge_allocatable,
-    merge_pod,
-    merge_pods,
-)
+from podslice.agent.kubelet.mergedresources import Ours, merge_allocatable, merge_pod, merge_pods
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord
 from podslice.agent.status.local import owner_only
@@ -30,6 +21,7 @@ from podslice.dra.prepared import PreparedClaim
 from podslice.machine.devices import Device
 from podslice.node.cpu.state import OWNING
 from podslice.node.view import NodeView
+from podslice.service.kubeletresources import OLD_SERVICE, SERVICE, KubeletResources, UpstreamError
 from podslice.service.pacing import RateLimit
 from podslice.service.proto import podresources_pb2 as api
 from podslice.service.unixgrpc import create_local_server

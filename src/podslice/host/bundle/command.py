@@ -5,14 +5,22 @@ from __future__ import annotations
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from podslice.cli.output import print_warnings, write_bytes
 from podslice.host.bundle.layout import Manifest
 from podslice.node.checkpoints.names import STATE_DIRECTORY
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
+
+if TYPE_CHECKING:
+    from podslice.host.bundle.written import BundleParts
+
+
+_SOCKET = "pod-resources/kubelet.sock"
 
 
 @click.command()
@@ -22,9 +30,12 @@ from podslice.values.errors import InputError
 @click.option("--sudo", is_flag=True, help="With --ssh: as root, by sudo without a password.")
 @click.option("--kubelet", metavar="DIR", type=click.Path(path_type=Path), default=STATE_DIRECTORY, show_default=True,
               help="The kubelet's folder.")  # fmt: skip
-def capture(*, out: Path | None, host: str | None, sudo: bool, kubelet: Path) -> None:
+@click.option("--pod-resources", "socket", metavar="SOCKET", type=click.Path(path_type=Path),
+              help="Print only what the kubelet answers here (List, GetAllocatableResources), as JSON.")  # fmt: skip
+def capture(*, out: Path | None, host: str | None, sudo: bool, kubelet: Path, socket: Path | None) -> None:
     """Write what is known on a node into one file, a bundle: the hardware, the kubelet's state files and its
-    configuration. Every command takes it with --node. It holds no secrets (docs/why.md).
+    configuration, and what the kubelet's PodResources API answers. Every command takes it with --node. It holds no
+    secrets (docs/why.md).
 
     Without --ssh the node is this one; the state files can be read by root. `kubectl podslice capture` gathers what
     the cluster knows, and where podslice is not installed, deploy/capture.sh writes a bundle.
@@ -38,6 +49,12 @@ def capture(*, out: Path | None, host: str | None, sudo: bool, kubelet: Path) ->
     """
     if sudo and host is None:
         raise InputError("is for --ssh", path="--sudo", remedy="sudo podslice capture")
+    if socket is not None:
+        for name, given in (("--ssh", host), ("--out", out)):
+            if given is not None:
+                raise InputError("is not for --pod-resources", path=name, remedy="leave it out")
+        echo(_ask(socket).decode())
+        return
     if host is not None:
         manifest, data = _from_host(host, sudo=sudo)
     else:
@@ -62,6 +79,36 @@ def _from_here(kubelet: Path) -> tuple[Manifest, bytes]:
     from podslice.host.bundle.written import capture_node
 
     parts = capture_node(kubelet)
+    _add_answers(parts, kubelet / _SOCKET)
     captured = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     manifest = Manifest(platform.node(), captured, "podslice capture", tuple(parts.missing))
     return manifest, parts.archive(manifest)
+
+
+def _add_answers(parts: BundleParts, socket: Path) -> None:
+    """Add what the kubelet answers at a socket, if there is one."""
+    from podslice.host.bundle.layout import POD_RESOURCES, Missing
+
+    try:
+        if socket.is_socket():
+            parts.files[POD_RESOURCES] = _ask(socket)
+    except (OSError, InputError) as error:
+        parts.missing.append(Missing(POD_RESOURCES, str(error)))
+
+
+def _ask(socket: Path) -> bytes:
+    """Return what the kubelet's PodResources API answers, as JSON. Raises `InputError`."""
+    import asyncio
+
+    from google.protobuf.json_format import MessageToDict
+
+    from podslice.service.kubeletresources import KubeletResources, UpstreamError
+
+    async def ask() -> dict[str, Any]:
+        kubelet = KubeletResources(socket)
+        return {"list": MessageToDict(await kubelet.list()), "allocatable": MessageToDict(await kubelet.allocatable())}
+
+    try:
+        return msgspec.json.format(msgspec.json.encode(asyncio.run(ask())), indent=1)
+    except UpstreamError as error:
+        raise InputError(error.details, remedy="it is root's, and there while the kubelet runs") from None

@@ -1,8 +1,9 @@
 """The plugin devices of a bundle with their NUMA nodes.
 
-No file of a node has them all: the Device Manager's state file has the ids of all devices and the NUMA nodes of those
-that are held, PCI functions have NUMA nodes and no ids, a Node object has numbers. Together they say how many free
-devices are on which NUMA node; which of them is where makes no difference to a decision.
+The kubelet's PodResources API has them all. Without its answers no file of a node does: the Device Manager's state file
+has the ids of all devices and the NUMA nodes of those that are held, PCI functions have NUMA nodes and no ids, a Node
+object has numbers. Together they say how many free devices are on which NUMA node; which of them is where makes no
+difference to a decision.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.evidence.pod_resources import read_pod_resources
 from podslice.host.discover import discover
 from podslice.host.pci import group_by_resource, read_pci_functions
 from podslice.host.snapshot import open_snapshot
@@ -24,6 +26,7 @@ from podslice.values.errors import InputError
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quantity import Quantity, QuantityError
 
+_NOTHING: Mapping[str, Mapping[str, Sequence[int]]] = {}
 _NOWHERE = -1
 _MOST = 4096
 """Devices of a resource for which names are made."""
@@ -36,19 +39,22 @@ class FoundDevices(NamedTuple):
     unplaced: tuple[str, ...]
 
 
-def find_devices(machine: Path | None, node: Path | None, state: Path | None) -> FoundDevices | None:
-    """Return the devices of a snapshot, a Node object and the Device Manager's state file; None where they tell of no
-    device, or where one of them cannot be read, which others report."""
+def find_devices(
+    machine: Path | None, node: Path | None, state: Path | None, answers: Path | None = None
+) -> FoundDevices | None:
+    """Return the devices of a snapshot, a Node object, the Device Manager's state file and the kubelet's answers; None
+    where they tell of no device, or where one of them cannot be read, which others report."""
     try:
         held = None if state is None else device_file.load(state.read_bytes())
         counts = {} if node is None else _counts(msgspec.json.decode(node.read_bytes()))
-        if not counts and (held is None or not held.registered):
+        answered = {} if answers is None else read_pod_resources(answers.read_bytes(), str(answers)).devices
+        if not counts and not answered and (held is None or not held.registered):
             return None
         inventory = DeviceInventory() if machine is None else _pci(machine)
     except (OSError, ValueError, RecursionError, CheckpointError, InputError):
         return None
-    found = place_devices(counts, held, inventory)
-    lines = tuple(line for one in found if (line := _unplaced(one)))
+    found = place_devices(counts, held, inventory, answered)
+    lines = tuple(line for one in found if one["resource"] not in answered and (line := _unplaced(one)))
     return FoundDevices(msgspec.json.encode({"devices": found}), lines) if found else None
 
 
@@ -79,15 +85,24 @@ def _counts(node: Any) -> dict[str, int]:
 
 
 def place_devices(
-    counts: Mapping[str, int], held: DeviceCheckpoint | None, pci: DeviceInventory
+    counts: Mapping[str, int],
+    held: DeviceCheckpoint | None,
+    pci: DeviceInventory,
+    answered: Mapping[str, Mapping[str, Sequence[int]]] = _NOTHING,
 ) -> list[dict[str, Any]]:
-    """Return devices by resource, as in a file of devices. A device without a known place has no NUMA node."""
+    """Return devices by resource, as in a file of devices. A device without a known place has no NUMA node. `answered`:
+    the NUMA nodes of all devices of a resource by id, as the kubelet answers."""
     placed = {one.resource: [device.numa[0] if device.numa else None for device in one.devices]
               for one in pci.resources}  # fmt: skip
     registered = {} if held is None or held.registered is None else held.registered
     result = []
-    for name in sorted({*counts, *registered}):
+    for name in sorted({*counts, *registered, *answered}):
         known = dict(_held(held, name))
+        if name in answered:
+            places = {**{one: () if node is None else (node,) for one, node in known.items()}, **answered[name]}
+            devices = [{"id": one, **({"numa": list(nodes)} if nodes else {})} for one, nodes in places.items()]
+            result.append({"resource": name, "devices": devices})
+            continue
         ids = list(dict.fromkeys([*(registered.get(name) or ()), *known]))
         ids = ids or [f"{name}-{number}" for number in range(counts.get(name, 0))]
         free = [one for one in ids if one not in known]

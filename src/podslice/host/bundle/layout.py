@@ -4,6 +4,7 @@
     sys/ proc/                  what discovery reads of the machine
     kubelet/                    state files, and a folder pods/UID for each pod that the kubelet knows
     kubelet/config.yaml         the file that the kubelet loads, kubelet/config.d/*.conf its drop-ins
+    kubelet/podresources.json   what the kubelet's PodResources API answers
     kubelet/cmdline             those of its flags that concern its configuration, as in /proc/PID/cmdline
     api/                        objects of the API server
 
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from podslice.evidence.pod_resources import POD_RESOURCES_FILE
 from podslice.node.checkpoints.names import (
     ACTUATED_STATE_FILE,
     ALLOCATED_STATE_FILE,
@@ -37,6 +39,7 @@ DROP_INS: Final = f"{KUBELET}/config.d"
 COMMAND_LINE: Final = f"{KUBELET}/cmdline"
 CONFIGURATION: Final = (KUBELET_CONFIG, DROP_INS, COMMAND_LINE)
 """Parts that a running kubelet's answer, `CONFIGZ`, has in it."""
+POD_RESOURCES: Final = f"{KUBELET}/{POD_RESOURCES_FILE}"
 STATE_FILES: Final = (
     *map(place_of, MANAGER_STATE_FILES),
     ALLOCATED_STATE_FILE,
@@ -60,7 +63,7 @@ DEVICES: Final = "api/devices.json"
 POLICY: Final = "api/policy.json"
 API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, DEVICES, POLICY)
 FILES: Final = frozenset(
-    (MANIFEST, KUBELET_CONFIG, COMMAND_LINE, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES)
+    (MANIFEST, KUBELET_CONFIG, COMMAND_LINE, POD_RESOURCES, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES)
 )
 """All files beside `sys/`, `proc/` and drop-ins. Others in an archive are passed over."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}"

@@ -31,6 +31,7 @@ from podslice.host.bundle.layout import (
     MOST_DROP_INS,
     MOST_PODS,
     NODE,
+    POD_RESOURCES,
     PODS,
     PODS_FOLDER,
     POLICY,
@@ -141,7 +142,7 @@ def _with_devices(bundle: Bundle, target: Path) -> Bundle:
     """Write the devices that follow from the files of a bundle, and return the bundle with them."""
     if bundle.find(DEVICES) is not None:
         return bundle
-    found = find_devices(bundle.machine, bundle.find(NODE), bundle.find(_DEVICE_FILE))
+    found = find_devices(bundle.machine, bundle.find(NODE), bundle.find(_DEVICE_FILE), bundle.find(POD_RESOURCES))
     if found is None:
         return bundle
     target.write_bytes(found.data)
