@@ -11,6 +11,7 @@ from podslice.config.policy_options import OptionError, parse_topology_options, 
 from podslice.values.cpuset import CPUSetError, format_bits, parse_bits, union
 from podslice.values.errors import StartError
 from podslice.values.gate_table import gate_states
+from podslice.values.golang import quote
 from podslice.values.quantity import ZERO, Quantity, QuantityError
 
 _STAGE_FIELDS = {
@@ -36,6 +37,14 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
     for undecoded in subject.undecoded:
         message = f"the kubelet refuses to start: {undecoded.problem}"
         yield Problem(undecoded.path, message, undecoded.remedy or "correct the field as the message says")
+    for field, value, policies in (
+        ("cpuManagerPolicy", subject.config.cpu_manager_policy, ("none", "static")),
+        ("memoryManagerPolicy", subject.config.memory_manager_policy, ("None", "Static", "BestEffort")),
+    ):
+        if value not in policies:
+            # Found by the managers themselves, not when the file is loaded; which machine it is does not matter.
+            fix = f"{field} is {policies[0]} or {policies[1]}"
+            yield Problem(field, f"the kubelet refuses to start: unknown policy: {quote(value)}", fix)
     for error in subject.errors:
         yield Problem(
             error.field, f"the kubelet refuses to start: {error.text}", "correct the field as the message says"
@@ -155,6 +164,22 @@ def _alignment_without_managers(subject: NodeSubject) -> Iterator[Problem]:
             "is None, so CPUs and memory give no hints",
             "set cpuManagerPolicy: static (and memoryManagerPolicy: Static)",
         )
+
+
+def _options_without_effect(subject: NodeSubject) -> Iterator[Problem]:
+    config = subject.config
+    if not config.aligns:
+        settings = {
+            "topologyManagerScope": config.topology_manager_scope == "pod",
+            "topologyManagerPolicyOptions": bool(config.topology_manager_policy_options),
+            "cpuManagerPolicyOptions[align-by-socket]": subject.options.align_by_socket,
+        }
+        for field in (field for field, is_set in settings.items() if is_set):
+            message = f"{field} has no effect, because topologyManagerPolicy is none: nothing is aligned"
+            yield Problem(field, message, "set topologyManagerPolicy, or remove it")
+    if config.reserved_memory and config.memory_manager_policy == "None":
+        message = "reservedMemory has no effect, because memoryManagerPolicy is None: no memory is bound to NUMA nodes"
+        yield Problem("reservedMemory", message, "set memoryManagerPolicy: Static, or remove it")
 
 
 def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
@@ -348,5 +373,15 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "CPUs stay on one of them or run elsewhere.",
         _isolated_reservation,
         MACHINE,
+    ),
+    Rule(
+        "PS417",
+        "option-without-effect",
+        WARNING,
+        "A setting has no effect beside the others",
+        "Scope and options of the Topology Manager, and align-by-socket, count only where the Topology Manager has a "
+        "policy; reservedMemory only with the static Memory Manager. The kubelet starts and says nothing.",
+        _options_without_effect,
+        CONFIG,
     ),
 )
