@@ -16,9 +16,9 @@ from podslice.cli.cross_check import read_contents
 from podslice.evidence.owners import read_owners
 from podslice.host.bundle import opened
 from podslice.host.bundle.devices import place_devices
-from podslice.host.bundle.layout import LARGEST, NODE, PODS
+from podslice.host.bundle.layout import CLAIMS, LARGEST, NODE, PODS, SLICES
 from podslice.host.bundle.opened import open_bundle
-from podslice.host.bundle.redact import redact_device_file, redact_node, restore_device_sum
+from podslice.host.bundle.redact import redact_claim, redact_device_file, redact_node, restore_device_sum
 from podslice.machine.devices import Device, DeviceInventory, DeviceResource, inventory_from_data
 from podslice.node.devices.checkpoint import DeviceCheckpoint, PodDevicesEntry, encode, load
 from podslice.values.cpuset import CPUSet, iter_bits
@@ -269,6 +269,40 @@ def test_answers_that_are_none(tmp_path: Path, big: Path, data: bytes) -> None:
     assert answer.returncode == 2
     assert "kubelet/podresources.json: is no answer of PodResources" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
+
+
+# Claims
+
+
+def test_claims_of_a_bundle_hold_devices(tmp_path: Path) -> None:
+    """Devices that claims of the node hold are not free for those of --claims, which replace claims by name."""
+    head = {"apiVersion": "resource.k8s.io/v1"}
+    spec = {"driver": "e.com", "nodeName": "n7", "devices": [{"name": "a"}],
+            "pool": {"name": "n7", "generation": 1, "resourceSliceCount": 1}}  # fmt: skip
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]
+    wanted = {"spec": {"devices": {"requests": requests}}}
+    result = {"request": "gpu", "driver": "e.com", "pool": "n7", "device": "a"}
+    held = {**head, "kind": "ResourceClaim", "metadata": {"name": "db", "namespace": "shop"}, **wanted,
+            "status": {"allocation": {"devices": {"results": [result]}}}}  # fmt: skip
+    made = bundles.parts()
+    made.put(SLICES, {**head, "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec})
+    claims = tmp_path / "claims.yaml"
+    device_class = {**head, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+    new = {**head, "kind": "ResourceClaim", "metadata": {"name": "new", "namespace": "shop"}, **wanted}
+    path = tmp_path / "x.tar.gz"
+
+    def allocated(*given: object) -> dict[tuple[str, ...], bool]:
+        claims.write_text(yaml.safe_dump_all([device_class, *given], sort_keys=False))
+        path.write_bytes(made.archive(bundles.Manifest()))
+        answer = run("explain", "--claims", claims, "--node", path, "-o", "json")
+        assert answer.returncode in (0, 1), answer.stderr
+        return {tuple(one["claims"]): one["allocated"] for one in json.loads(answer.stdout)["claims"]}
+
+    assert allocated(new) == {("shop/new",): True}
+    kept = {**head, "kind": "ResourceClaim", **redact_claim(held)}
+    made.put(CLAIMS, {"apiVersion": "v1", "kind": "List", "items": [kept]})
+    assert allocated(new) == {("shop/new",): False}
+    assert allocated({**held, "status": {}}) == {("shop/db",): True}
 
 
 # Secrets

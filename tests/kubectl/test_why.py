@@ -42,6 +42,7 @@ from tests.read_documents import read_document
 
 CONFIGZ = f"/api/v1/nodes/{NAME}/proxy/configz"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 TOPOLOGY = f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NAME}"
 FORBIDDEN = 'pods is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "kube-system"'
 
@@ -95,6 +96,49 @@ def test_what_is_asked(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None
     assert "fieldSelector=spec.nodeName%3Dn7" in next(one for one in cluster.asked if one.startswith("/api/v1/pods?"))
 
 
+def claim(name: str, pool: str = "", user: str = "", *, allocated: bool = True) -> Json:
+    """A ResourceClaim with a driver's parameters, which may be secrets."""
+    config = [{"opaque": {"driver": "gpu.example.com", "parameters": {"key": SECRET}}}]
+    results = [{"request": "gpu", "driver": "gpu.example.com", "pool": pool, "device": "gpu-0"}]
+    allocation = {"devices": {"results": results, "config": config}, "nodeSelector": {"nodeSelectorTerms": []}}
+    users = [{"resource": "pods", "name": "p", "uid": user}] if user else []
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]
+    return {
+        "metadata": {"name": name, "namespace": "shop", "annotations": {"a": SECRET}},
+        "spec": {"devices": {"requests": requests, "config": config}},
+        "status": {"reservedFor": users, "devices": [{"data": {"token": SECRET}}]}
+        | ({"allocation": allocation} if allocated else {}),
+    }
+
+
+def test_claims_of_the_node(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
+    """Of the claims those stay that pods of the node use or that hold its devices, without parameters of drivers; where
+    the pods may not be read, the devices decide."""
+    devices = [{"name": "gpu-0"}]
+    pool = {"name": "pool-7", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": NAME, "pool": pool, "devices": devices}
+    cluster.objects[SLICES] = {"items": [{"metadata": {"name": "s"}, "spec": spec}]}
+    cluster.objects[CLAIMS] = {"items": [
+        claim("held", "pool-7"), claim("used", "network", "uid-db"), claim("other", "pool-8", "uid-x"),
+        claim("waits", "pool-7", "uid-db", allocated=False), claim("odd") | {"status": None}, "no object",
+    ]}  # fmt: skip
+    out = tmp_path / "n7.tar.gz"
+    ask(plugin, "--out", str(out))
+    files = contents(out)
+    assert not [name for name, data in files.items() if SECRET.encode() in data]
+    kept = json.loads(files["api/resourceclaims.json"])["items"]
+    assert [one["metadata"]["name"] for one in kept] == ["held", "used"]
+    assert (kept[0]["apiVersion"], kept[0]["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
+    assert kept[0]["status"]["allocation"]["devices"]["results"][0]["pool"] == "pool-7"
+    cluster.forbidden = ("/api/v1/pods",)
+    ask(plugin, "--out", str(out))
+    kept = json.loads(contents(out)["api/resourceclaims.json"])["items"]
+    assert [one["metadata"]["name"] for one in kept] == ["held"]
+    cluster.objects[CLAIMS] = {"items": [claim("other", "pool-8")]}
+    ask(plugin, "--out", str(out))
+    assert "api/resourceclaims.json" not in contents(out)
+
+
 def topology() -> Json:
     """The NodeResourceTopology of the node."""
     zones = [
@@ -130,6 +174,8 @@ def contents(path: Path) -> dict[str, bytes]:
         ("/api/v1/pods", "api/pods.json", "clusterrole podslice-why-pods --verb=list --resource=pods"),
         (SLICES, "api/resourceslices.json",
          "clusterrole podslice-why-resourceslices --verb=list --resource=resourceslices.resource.k8s.io"),
+        (CLAIMS, "api/resourceclaims.json",
+         "clusterrole podslice-why-resourceclaims --verb=list --resource=resourceclaims.resource.k8s.io"),
         ("/api/v1/namespaces/shop/events", "api/events.json",
          "role podslice-why-events -n shop --verb=list --resource=events"),
     ],

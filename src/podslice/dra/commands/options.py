@@ -9,6 +9,7 @@ import click
 from msgspec.structs import replace
 
 from podslice.admit.documents import ClaimAnswer, ClaimCount, ClaimDevice, ClaimFix, ClaimObstacle, ClaimRefusal
+from podslice.cli.bundle_option import bundle_in_use
 from podslice.cli.output import with_options
 from podslice.values.errors import InputError
 
@@ -61,7 +62,10 @@ class ClaimAnswers:
             missing = "--slices" if claim_paths else "--claims"
             raise InputError("is missing", path=missing, remedy="claims are allocated from slices: give both")
         selectors = CELSelectors()
-        self._objects = load_device_objects(claim_paths, slice_paths, selectors)
+        bundle = bundle_in_use()
+        # Its claims hold devices of the node; those of --claims override them.
+        held = (str(bundle.claims),) if bundle is not None and bundle.claims is not None else ()
+        self._objects = load_device_objects((*held, *claim_paths), slice_paths, selectors)
         self._cluster = _cluster(self._objects, selectors)
         self._named: set[tuple[str, str]] = set()
         self._granted: dict[tuple[str, str], frozenset[str]] = {}

@@ -59,9 +59,10 @@ CONFIGZ: Final = "api/configz.json"
 PODS: Final = "api/pods.json"
 EVENTS: Final = "api/events.json"
 SLICES: Final = "api/resourceslices.json"
+CLAIMS: Final = "api/resourceclaims.json"
 DEVICES: Final = "api/devices.json"
 POLICY: Final = "api/policy.json"
-API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, DEVICES, POLICY)
+API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, CLAIMS, DEVICES, POLICY)
 FILES: Final = frozenset(
     (MANIFEST, KUBELET_CONFIG, COMMAND_LINE, POD_RESOURCES, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES)
 )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from podslice.host.archive import AbsurdArchiveError, read_members
 from podslice.host.bundle.devices import find_devices
 from podslice.host.bundle.layout import (
+    CLAIMS,
     COMMAND_LINE,
     CONFIGZ,
     DEVICES,
@@ -114,6 +115,11 @@ class Bundle(NamedTuple):
     @property
     def slices(self) -> Path | None:
         return self.find(SLICES)
+
+    @property
+    def claims(self) -> Path | None:
+        """The allocated claims of the node."""
+        return self.find(CLAIMS)
 
     @property
     def devices(self) -> Path | None:

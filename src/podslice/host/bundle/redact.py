@@ -137,6 +137,22 @@ def redact_slice(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "metadata": _metadata(found.get("metadata"))}
 
 
+def redact_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ResourceClaim without the parameters of drivers, and what these report of devices."""
+    spec, status = claim.get("spec"), claim.get("status")
+    kept = _keep(status, ("reservedFor",))
+    if isinstance(status, Mapping) and isinstance(status.get("allocation"), Mapping):
+        allocation = status["allocation"]
+        devices = _keep(allocation.get("devices"), ("results",))
+        kept["allocation"] = {**_keep(allocation, ("nodeSelector", "allocationTimestamp")), "devices": devices}
+    wanted = spec.get("devices") if isinstance(spec, Mapping) else None
+    return {
+        "metadata": _metadata(claim.get("metadata")),
+        "spec": {"devices": _keep(wanted, ("requests", "constraints"))},
+        "status": kept,
+    }
+
+
 def redact_device_file(data: bytes) -> bytes:
     """Return a Device Manager's file without the plugins' answers, which have environment variables, and with the
     checksum of what remains. A file that cannot be read stays as it is."""

@@ -18,6 +18,7 @@ from podslice.config.policy import API_VERSION as POLICY_VERSION
 from podslice.config.policy import KIND as POLICY_KIND
 from podslice.config.policy import NO_POLICY
 from podslice.host.bundle.layout import (
+    CLAIMS,
     CONFIGZ,
     DEVICES,
     EVENTS,
@@ -30,7 +31,7 @@ from podslice.host.bundle.layout import (
     TOPOLOGY,
     Missing,
 )
-from podslice.host.bundle.redact import redact_config, redact_event, redact_node, redact_pod, redact_slice
+from podslice.host.bundle.redact import redact_claim, redact_config, redact_event, redact_node, redact_pod, redact_slice
 from podslice.host.bundle.written import BundleParts
 from podslice.kubectl.agents import Agents, NoAgentError
 from podslice.kubectl.client import Cluster
@@ -49,7 +50,7 @@ from podslice.values.document import with_header, without_header
 from podslice.values.errors import InputError, PodsliceError
 
 _MOST_EVENTS = "1000"
-_SLICES = tuple(f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1"))
+_DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 _TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 _NOT_FOUND = 404
 
@@ -88,8 +89,11 @@ def gather(agents: Agents, node: str, events_of: tuple[str, str] | None = None) 
     with ThreadPoolExecutor(len(wanted) + 1) as pool:
         agent = pool.submit(_from_agent, agents, node)
         results = list(pool.map(_attempt, wanted))
-    for part, result in zip(wanted, results, strict=True):
-        _put(parts, part, result)
+    found = {part.name: result for part, result in zip(wanted, results, strict=True)}
+    if isinstance(found[CLAIMS], dict):
+        found[CLAIMS] = claims_of_node(found[CLAIMS], found[PODS], found[SLICES])
+    for part in wanted:
+        _put(parts, part, found[part.name])
     # An agent that decides does so by its own configuration, and its state files are the ones that count.
     files = agent.result()
     if isinstance(files, str):
@@ -115,7 +119,18 @@ def _parts(cluster: Cluster, node: str, events_of: tuple[str, str] | None) -> li
     parts = [
         _Part(CONFIGZ, Right("get", "nodes/proxy"), lambda: _configz(cluster, node), "the kubelet does not answer"),
         _Part(PODS, Right("list", "pods"), lambda: _list(cluster, "/api/v1/pods", on_node, as_known), ""),
-        _Part(SLICES, Right("list", "resourceslices.resource.k8s.io"), lambda: _slices(cluster, on_node), ""),
+        _Part(
+            SLICES,
+            Right("list", "resourceslices.resource.k8s.io"),
+            lambda: _device_objects(cluster, "ResourceSlice", on_node, redact_slice),
+            "",
+        ),
+        _Part(
+            CLAIMS,
+            Right("list", "resourceclaims.resource.k8s.io"),
+            lambda: _device_objects(cluster, "ResourceClaim", {}, redact_claim),
+            "",
+        ),
         _Part(
             TOPOLOGY,
             Right("get", "noderesourcetopologies.topology.node.k8s.io"),
@@ -191,19 +206,52 @@ def _topology(cluster: Cluster, node: str) -> Json:
     return redact_slice(found)
 
 
-def _slices(cluster: Cluster, query: dict[str, str]) -> Json | None:
-    """Return the slices of a node in the newest version that the API server has, None for none."""
-    for path in _SLICES:
+def _device_objects(
+    cluster: Cluster, kind: str, query: dict[str, str], redact: Callable[[Mapping[str, Any]], Json]
+) -> Json | None:
+    """Return the slices or claims in the newest version that the API server has, None for none."""
+    for version in _DEVICE_VERSIONS:
+        path = f"/apis/resource.k8s.io/{version}/{kind.lower()}s"
         try:
             items = [one for one in cluster.items(path, query) if isinstance(one, dict)]
         except ClusterError as error:
             if error.status == _NOT_FOUND:
                 continue
             raise
-        version = path.removeprefix("/apis/").removesuffix("/resourceslices")
-        listed = [{"apiVersion": version, "kind": "ResourceSlice", **redact_slice(one)} for one in items]
+        listed = [{"apiVersion": f"resource.k8s.io/{version}", "kind": kind, **redact(one)} for one in items]
         return {"apiVersion": "v1", "kind": "List", "items": listed} if listed else None
     return None
+
+
+def claims_of_node(claims: Json, pods: Any, slices: Any) -> Json | None:
+    """Return the allocated claims that pods of the node use, or that hold its devices; None for none. `pods` and
+    `slices` are lists of the API; where one could not be had, the other decides."""
+    uids = {one["metadata"].get("uid") for one in _items(pods)}
+    pools = {(spec.get("driver"), _fields(spec.get("pool")).get("name"))
+             for spec in (_fields(one.get("spec")) for one in _items(slices))}  # fmt: skip
+    kept = []
+    for one in _items(claims):
+        status = one["status"]
+        users, results = status.get("reservedFor"), _fields(_fields(status.get("allocation")).get("devices"))
+        devices = results.get("results")
+        if "allocation" in status and (
+            any(_fields(user).get("uid") in uids for user in _each(users))
+            or any((_fields(device).get("driver"), _fields(device).get("pool")) in pools for device in _each(devices))
+        ):
+            kept.append(one)
+    return {**claims, "items": kept} if kept else None
+
+
+def _items(listed: Any) -> list[Json]:
+    return listed["items"] if isinstance(listed, dict) else []
+
+
+def _each(data: Any) -> list[Any]:
+    return data if isinstance(data, list) else []
+
+
+def _fields(data: Any) -> Mapping[str, Any]:
+    return data if isinstance(data, Mapping) else {}
 
 
 # The node's agent
