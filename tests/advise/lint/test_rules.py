@@ -933,3 +933,14 @@ def test_advice_for_a_pod_that_the_empty_node_refuses(cpus: str, fix: str) -> No
         PodSubject(pod_from_dict(pod(both(cpus, "1Gi"))), node("pack:1 core:8 pu:2(indexes=pu)", **options)), {"PS501"}
     )
     assert [finding.fix for finding in findings] == [fix]
+
+
+@pytest.mark.parametrize("has_devices", [True, False])
+def test_advice_beside_devices(has_devices: bool) -> None:
+    """Fewer CPUs alone do not help a pod whose devices are on two NUMA nodes."""
+    inventory = inventory_from_data([{"resource": "x.io/gpu", "perNUMANode": {0: 1, 1: 1}}])
+    config = node(TWO_NODES, topology_manager_policy="restricted").config
+    subject = NodeSubject(config, from_synthetic(TWO_NODES), devices=inventory if has_devices else None)
+    limits = {"cpu": "10", "memory": "1Gi", "x.io/gpu": "2"}
+    (finding,) = lint_pod(PodSubject(pod_from_dict(pod({"limits": limits})), subject), {"PS202"})
+    assert ("devices are on one NUMA node" in finding.fix) is has_devices

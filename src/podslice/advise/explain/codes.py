@@ -40,7 +40,7 @@ ADVICE = {
     "smt-sizes": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
 }
 """Advice for a pod that even the empty node refuses, by code of the refusal; for the others see `OTHER_ADVICE`."""
-OTHER_ADVICE = "ask for less, or choose another machine or configuration"
+OTHER_ADVICE = "podslice explain tries which change makes it fit; or choose another machine or configuration"
 
 REFUSALS = {
     "cpu-short": "the node has too few free CPUs",

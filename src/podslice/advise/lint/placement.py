@@ -149,10 +149,12 @@ def _too_wide(subject: PodSubject, path: str, owner: str, numbers: tuple[str, in
     effect = f"topologyManagerPolicy {policy} refuses it" if refused else "it spans NUMA nodes"
     if policy == RESTRICTED:
         effect = "it spans NUMA nodes, and restricted refuses it unless the fewest possible have room"
+    # Less of one resource does not help where the devices need more NUMA nodes.
+    also = ", if its devices are on one NUMA node too" if subject.node.devices else ""
     return Problem(
         f"{path}[{name}]" if path != "spec" else path,
         f"{owner} asks for {_show(name, amount)}, the largest NUMA node can give {_show(name, largest)}: {effect}",
-        f"ask for at most {_show(name, largest)}, or split the work over several pods",
+        f"ask for at most {_show(name, largest)}{also}, or split the work over several pods",
         ERROR if refused else WARNING if policy == RESTRICTED or subject.admission.managed else INFO,
     )
 
