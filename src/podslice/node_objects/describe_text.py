@@ -21,7 +21,7 @@ def parse_node_description(text: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
-            "name": " ".join(sections.get("Name", [])),
+            "name": next(iter(sections.get("Name", [])), ""),
             "labels": _entries(sections, "Labels"),
         },
         "status": {

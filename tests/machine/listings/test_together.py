@@ -12,6 +12,7 @@ from podslice.host.machine_files import load_described, load_machine
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo
 from podslice.machine.model import cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node_objects.describe_text import is_node_description, parse_node_description
 from podslice.values.errors import InputError
 from tests.machine.listings import printed
 from tests.shell import podslice
@@ -213,3 +214,10 @@ def test_a_text_that_says_nothing_of_cpus(tmp_path: Path, text: str, program: st
         load_machine(tmp_path / "t")
     assert f"is the output of {program}, " in str(caught.value)
     assert "lscpu -e" in str(caught.value)
+
+
+def test_lines_left_out_of_a_description() -> None:
+    """A remark between the sections, where somebody cut lines, is no part of the node's name."""
+    text = "Name:   node-7\n[ ... lines removed ... ]\nCapacity:\n cpu:  4\nAllocatable:\n cpu:  4\n"
+    assert is_node_description(text)
+    assert parse_node_description(text)["metadata"]["name"] == "node-7"
