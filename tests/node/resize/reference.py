@@ -101,14 +101,14 @@ def _one_by_one(
 
 
 def _spread(layout: Layout, order: Callable[..., list[CPUs]], left: Callable[[], CPUs]) -> Iterator[int]:
-    """Socket after socket, one CPU of every core before a second one of any."""
+    """Socket after socket, one CPU of every core before a second one of any, the lowest ids first."""
     sockets = order(layout.sockets)
     if len(layout.sockets) >= len(layout.nodes):
         sockets = list(dict.fromkeys(one for node in order(layout.nodes) for one in order(layout.sockets, node)))
     for socket in sockets:
         cores = [sorted(core & left()) for core in layout.cores if core & socket]
         for turn in range(max(map(len, cores), default=0)):
-            yield from (core[turn] for core in cores if len(core) > turn)
+            yield from sorted(core[turn] for core in cores if len(core) > turn)
 
 
 # 5.3: the phases
