@@ -85,3 +85,44 @@ def test_any_value_is_read_or_is_an_error(carrier: str, value: Any) -> None:
 def test_any_command_line_is_read_or_is_an_error(words: list[str]) -> None:
     """Texts that are no YAML."""
     assert "None" not in outcome(" ".join(words))
+
+
+_NOT_A_VALUE = "is an object or a list, not the value of a flag"
+
+
+@pytest.mark.parametrize("carrier", ["kubeadm", "Cluster API", "Talos", "RKE"])
+@pytest.mark.parametrize(
+    ("flags", "place", "problem"),
+    [
+        ({"max-pods": {"kubelet": None}}, "[max-pods]", _NOT_A_VALUE),
+        ({"max-pods": [[1]]}, "[max-pods]", _NOT_A_VALUE),
+        ([{"name": "max-pods", "value": {"a": None}}], "[0]", _NOT_A_VALUE),
+        ([{"name": None, "value": "5"}], "[0]", "is no flag of a kubelet"),
+        ([{"name": {"a": None}}], "[0]", "is no flag of a kubelet"),
+    ],
+)
+def test_flags_of_another_type(carrier: str, flags: Any, place: str, problem: str) -> None:
+    """What is no flag, or no value of one, is named by its place, never written as Python writes it."""
+    above = {
+        "kubeadm": ("nodeRegistration", "kubeletExtraArgs"),
+        "Cluster API": ("spec", "joinConfiguration", "nodeRegistration", "kubeletExtraArgs"),
+        "Talos": ("machine", "kubelet", "extraArgs"),
+        "RKE": ("services", "kubelet", "extra_args"),
+    }[carrier]
+    version, kind, _ = _CARRIERS[carrier]
+    value = flags
+    for step in reversed(above):
+        value = {step: value}
+    document = {**({"apiVersion": version, "kind": kind} if kind else {}), **value}
+    assert outcome(dump(document)).startswith(f"{'.'.join(above)}{place}: {problem} (")
+
+
+@pytest.mark.parametrize(
+    ("amount", "problem"),
+    [("2", ""), ("0.5", ""), ("null", ""), ("true", "cannot unmarshal bool"), ("{a: null}", "cannot unmarshal object")],
+)
+def test_amounts_of_kops(amount: str, problem: str) -> None:
+    """kOps takes amounts without quotes; a value of another type is refused by its type."""
+    text = f"apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nspec: {{kubelet: {{kubeReserved: {{cpu: {amount}}}}}}}\n"
+    assert problem in outcome(text)
+    assert bool(problem) == bool(outcome(text))

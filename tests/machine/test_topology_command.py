@@ -169,3 +169,17 @@ def test_physical_cores_are_counted_as_cadvisor_does(shared: Path) -> None:
     recorded = json.loads(text)
     recorded = recorded.get("machineinfo", recorded)
     assert to_machineinfo(parse_machine(text))["num_physical_cores"] == recorded["num_physical_cores"] == 28
+
+
+def test_cpus_that_no_node_lists(tmp_path: Path) -> None:
+    """The page says what follows from the machine; a file written from it says the same, and no more."""
+    line = "assumed: a kubelet counts 4 CPUs and gives out 0-1, because no NUMA node lists the others"
+    written = tmp_path / "machine.yaml"
+    text = "kind: Machine\nnumCores: 4\nnodes:\n- id: 0\n  cores:\n  - {socket: 0, core: 0, threads: [0, 1]}\n"
+    written.write_text("apiVersion: podslice.io/v1alpha1\n" + text)
+    assert run("--from", str(written)).stdout.count(line) == 1
+    once = run("--from", str(written), "-o", "yaml").stdout
+    assert line not in once
+    written.write_text(once)
+    assert run("--from", str(written), "-o", "yaml").stdout == once
+    assert run("--from", str(written)).stdout.count(line) == 1

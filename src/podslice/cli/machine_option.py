@@ -56,7 +56,7 @@ def resolve_machine(machine: str | None, sysfs: str | None, source: Sources) -> 
     """Return the machine that the options name, this one by default, and warn about what had to be assumed. Raises
     `InputError`."""
     found = resolve_node(machine, sysfs, source)
-    print_warnings(found.machine.warnings if found.assumed else ())
+    print_warnings(found.warnings if found.assumed else ())
     return found.machine
 
 

@@ -146,8 +146,11 @@ def _from_documents(data: Any, kind: Format, source: str) -> Machine:
 
 def _with_warnings(found: DescribedNode) -> DescribedNode:
     """Return the node with its assumptions among the machine's warnings, which stay with it in every other form."""
+    # What follows from the machine itself is found again wherever it is read: with it, a written form would give
+    # another machine than the one that was written.
+    evident = set(_unlisted_cpus(found.machine))
     # A captured machine has warnings of its own.
-    warnings = (*found.machine.warnings, *(f"assumed: {line}" for line in found.assumed))
+    warnings = (*found.machine.warnings, *(f"assumed: {line}" for line in found.assumed if line not in evident))
     return found._replace(machine=msgspec.structs.replace(found.machine, warnings=warnings))
 
 

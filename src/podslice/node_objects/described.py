@@ -42,6 +42,11 @@ class DescribedNode(NamedTuple):
         """The lines about devices."""
         return tuple(line for line in self.assumed if line.startswith(DEVICES_OF))
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of the machine, and what is assumed of it, each once."""
+        return tuple(dict.fromkeys((*self.machine.warnings, *(f"assumed: {line}" for line in self.assumed))))
+
     def without_devices(self) -> DescribedNode:
         """Return the node without its devices and what is assumed of them, for a user who names the devices."""
         kept = tuple(line for line in self.assumed if line not in self.assumed_of_devices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import emit, print_data, prose_width, use_colours
@@ -105,11 +106,13 @@ def topology(
         option = next((name for name, value in given.items() if value is not None), "--node-name")
         raise InputError("is about the slices of a node", path=option, remedy="add -o slices")
     else:
-        found = resolve_node(machine, sysfs, source).machine
-        # What is assumed of it is among its warnings, which stay with it in every form.
+        described = resolve_node(machine, sysfs, source)
+        found = described.machine
         origin = machine_origin(found, name=machine, sysfs=sysfs, source=source)
         if output in ("table", "wide"):
             echo(provenance_text(Provenance(machine=origin, release=""), prose_width()) + "\n")
+            # A written form leaves out what follows from the machine itself: it is read to the same machine.
+            found = msgspec.structs.replace(found, warnings=described.warnings)
         _show(found, output)
 
 

@@ -70,12 +70,12 @@ def iter_given_flags(given: Any, place: FieldPlace) -> Iterator[Flag]:
     if isinstance(given, dict):
         for name, value in given.items():
             for one in value if isinstance(value, list) else [value]:
-                yield Flag(_flag_name(name), _flag_value(one), place.below(f"[{name}]"))
+                yield Flag(_flag_name(name), _flag_value(one, place.below(f"[{name}]")), place.below(f"[{name}]"))
         return
     for at, item in enumerate(_listed(given, place)):
         where = place._replace(path=f"{place.path}[{at}]")
-        if isinstance(item, dict) and "name" in item:
-            yield Flag(_flag_name(item["name"]), _flag_value(item.get("value")), where)
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            yield Flag(_flag_name(item["name"]), _flag_value(item.get("value"), where), where)
         elif isinstance(item, str):
             name, equals, value = item.strip().lstrip("-").partition("=")
             yield Flag(_flag_name(name), value if equals else None, where)
@@ -95,7 +95,9 @@ def _flag_name(name: object) -> str:
     return str(name).strip().lstrip("-").replace("_", "-")
 
 
-def _flag_value(value: Any) -> str | None:
+def _flag_value(value: Any, place: FieldPlace) -> str | None:
+    if isinstance(value, dict | list):
+        raise InputError("is an object or a list, not the value of a flag", path=place.path, remedy="max-pods: 200")
     if value is None:
         return None
     if isinstance(value, bool):
