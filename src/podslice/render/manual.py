@@ -75,4 +75,5 @@ def _escape(text: str) -> str:
     """Escape a text for roff: backslashes and dashes stay literal, characters beyond ASCII go by their number."""
     # An unescaped dash becomes a hyphen, with which an option cannot be copied from the page.
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
+    plain = plain.replace("|", "|\\:")  # choices of an option may be wider than a line: it may break there
     return "".join(char if ord(char) < 128 else f"\\[u{ord(char):04X}]" for char in plain)
