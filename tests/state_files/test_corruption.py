@@ -129,6 +129,22 @@ def test_no_damage_changes_an_owner_unnoticed(name: str) -> None:
     assert all(refusals)
 
 
+@pytest.mark.parametrize("name", ["cpu-v4", "memory-v3"])
+@pytest.mark.parametrize(
+    ("old", "new"), [(rb'"data":"', b'"dota":"'), (rb'"data":".*","', b'"data":1.5,"'), (rb'"data":".*","', b'"')]
+)
+def test_older_members_do_not_stand_in_for_the_text(name: str, old: bytes, new: bytes) -> None:
+    """Where the text is lost, the members for older kubelets are whole and have the right checksum, but no owner of
+    pod CPUs or of memory for a whole pod."""
+    data = re.sub(old, new, _FILES[name])
+    with pytest.raises(CheckpointError):
+        _owners(name, data)
+    assert [finding.code for finding in verify(data, _NODE)[1] if finding.level != "note"].count("no-data") == 1
+    older = Release(36)
+    kind = "cpu" if name == "cpu-v4" else "memory"
+    assert start_error(data, kind, older, NodeFacts(containers=samples.CONTAINERS)) == ""
+
+
 @pytest.mark.parametrize("name", ["cpu-v1", "cpu-v2", "cpu-v3"])
 def test_without_trust_in_zero_no_owner_changes_at_all(name: str) -> None:
     """Where a checksum of 0 is not trusted, every file that loads has the owners of the intact one."""

@@ -40,6 +40,7 @@ from podslice.state_files.documents import Level, StateFinding
 from podslice.state_files.guards import check_guards
 from podslice.state_files.promises import check_promises, kubelet_promises
 from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
+from podslice.values.go.godump import is_data_file
 from podslice.values.go.gojson import CheckpointError
 
 
@@ -68,7 +69,7 @@ def verify(
         content = read_content(data)
     except CheckpointError as error:
         return None, [StateFinding("error", "unreadable", "", str(error))]
-    findings = list(_check_checksum(content))
+    findings = [*_check_checksum(content), *_check_text(content, data)]
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
             findings += _check_cpu(content, cpu, facts)
@@ -121,6 +122,13 @@ def _check_checksum(content: Content) -> Iterator[StateFinding]:
         yield StateFinding(
             "error", "checksum", "checksum", f"is {identity.stated}, but this content has {needed or 'none'}"
         )
+
+
+def _check_text(content: Content, data: bytes) -> Iterator[StateFinding]:
+    """Report a file whose members for older kubelets are all that is left of it."""
+    if content.identity.kind in ("cpu", "memory") and is_data_file(data):
+        text = "is no text: a kubelet 1.37 reads nothing else, older ones lose what belongs to whole pods"
+        yield StateFinding("warning", "no-data", "data", text)
 
 
 # cpu_manager_state

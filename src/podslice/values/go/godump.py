@@ -202,9 +202,11 @@ class DataCheckpoint(msgspec.Struct):
 
 
 def is_data_file(data: bytes) -> bool:
-    """Whether a file carries its content as a string. Raises `CheckpointError` for broken JSON."""
+    """Whether a CPU or memory state file carries its content as a string, or did until it was damaged. Raises
+    `CheckpointError` for broken JSON."""
     value = parse(data)
-    return isinstance(value, Members) and any(key.lower() == "data" and isinstance(v, str) for key, v in value)
+    # The members beside the string are a whole file of an older version, but without what belongs to pods.
+    return isinstance(value, Members) and any(key.lower() in ("data", "datachecksum") for key, _ in value)
 
 
 def decode_data(data: bytes) -> DataCheckpoint:
