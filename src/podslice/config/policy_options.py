@@ -191,16 +191,19 @@ def _parse_option(name: str, value: str, gates: Mapping[str, bool], release: Rel
 
 def check_cpu_policy_options(options: CPUPolicyOptions, topology: CPUTopology, topology_policy: str) -> None:
     """Check the options against machine and Topology Manager policy (cpu-topology 3.4). Raises `OptionError`."""
-    if not options.align_by_socket:
-        return
-    if topology_policy == "single-numa-node":
+    refuse_sockets_on_one_node(options, topology_policy)
+    if options.align_by_socket and topology.num_sockets > len(topology.numa_nodes):
+        raise OptionError(
+            "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+        )
+
+
+def refuse_sockets_on_one_node(options: CPUPolicyOptions, topology_policy: str) -> None:
+    """Raise `OptionError` for align-by-socket beside single-numa-node, which a kubelet refuses on every machine."""
+    if options.align_by_socket and topology_policy == "single-numa-node":
         raise OptionError(
             # The typing error is upstream's.
             "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
-        )
-    if topology.num_sockets > len(topology.numa_nodes):
-        raise OptionError(
-            "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
         )
 
 

@@ -3,7 +3,7 @@ memory per NUMA node (cpu-topology 2.1; memory-device 1.2, 2.4, 3.8)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from podslice.api.pod.demand import HUGEPAGES_PREFIX
@@ -117,6 +117,22 @@ def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amount
         if problem:
             raise StartError(stage, _UNREADABLE_AMOUNT, flag=flag, error=problem)
     return parsed
+
+
+def unreadable_amounts(config: KubeletConfig) -> Iterator[tuple[str, StartError]]:
+    """Yield the field of each reserved amount that a kubelet cannot read on any machine, and the error of its start."""
+    for stage, flag, amounts in (
+        ("kubeReserved", "--kube-reserved", config.kube_reserved),
+        ("systemReserved", "--system-reserved", config.system_reserved),
+    ):
+        for name, amount in amounts.items():
+            # An explicit list of CPUs replaces both amounts of CPU before they are read.
+            if name == "cpu" and config.reserved_system_cpus:
+                continue
+            try:
+                _parse_reserved(stage, flag, {name: amount})
+            except StartError as error:
+                yield f"{stage}[{name}]", error
 
 
 def node_capacity(machine: Machine) -> Amounts:

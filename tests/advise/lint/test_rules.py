@@ -944,3 +944,62 @@ def test_advice_beside_devices(has_devices: bool) -> None:
     limits = {"cpu": "10", "memory": "1Gi", "x.io/gpu": "2"}
     (finding,) = lint_pod(PodSubject(pod_from_dict(pod({"limits": limits})), subject), {"PS202"})
     assert ("devices are on one NUMA node" in finding.fix) is has_devices
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"cpu_manager_policy": "Static"}, [("PS401", "cpuManagerPolicy")]),
+        ({"memory_manager_policy": "static"}, [("PS401", "memoryManagerPolicy")]),
+        ({"topology_manager_policy": "Restricted"}, [("PS401", "topologyManagerPolicy")]),
+        ({"topology_manager_scope": "Pod"}, [("PS401", "topologyManagerScope")]),
+        ({"kube_reserved": {"memory": "1 Gi"}}, [("PS401", "kubeReserved[memory]")]),
+        (
+            {"system_reserved": {"memory": "-1Gi", "gpu": "1"}},
+            [("PS401", "systemReserved[memory]"), ("PS401", "systemReserved[gpu]")],
+        ),
+        ({"kube_reserved": {"cpu": "x"}, "reserved_system_cpus": ""}, [("PS401", "kubeReserved[cpu]")]),
+        ({"kube_reserved": {"cpu": "x"}}, []),
+        ({"cpu_manager_policy_options": {"no-such": "true"}}, [("PS405", "cpuManagerPolicyOptions")]),
+        (
+            {
+                "cpu_manager_policy_options": {"align-by-socket": "true"},
+                "feature_gates": {"CPUManagerPolicyAlphaOptions": True},
+                "topology_manager_policy": "single-numa-node",
+            },
+            [("PS405", "cpuManagerPolicyOptions[align-by-socket]")],
+        ),
+        (
+            {"topology_manager_policy": "restricted", "topology_manager_policy_options": {"no-such": "1"}},
+            [("PS405", "topologyManagerPolicyOptions")],
+        ),
+        ({"topology_manager_policy_options": {"no-such": "1"}}, []),
+        ({"cpu_manager_policy": "none", "reserved_system_cpus": ""}, []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("machine", [None, "pack:1 core:8 pu:1", "pack:2 numa:2 core:16 pu:2"])
+def test_a_refusal_of_every_machine_needs_none(
+    machine: str | None, config: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    """What a kubelet refuses on every machine is the same error without a machine and with one."""
+    found = lint_kubelet(node(machine, **config), {rule.id for rule in RULES})
+    assert [(one.id, one.path) for one in found if one.severity == "error"] == expected
+    assert all(one.fix for one in found)
+
+
+def test_refusals_of_a_release() -> None:
+    """A gate of an older release decides whether a policy and an option are read."""
+    off = node(profile="kubelet-1.31", memory_manager_policy="static", feature_gates={"MemoryManager": False})
+    assert lint_kubelet(off, {"PS401", "PS402"}) == []
+    settings = {"topology_manager_policy": "restricted", "feature_gates": {"TopologyManagerPolicyBetaOptions": False}}
+    options = {"topology_manager_policy_options": {"max-allowable-numa-nodes": "9"}}
+    (finding,) = lint_kubelet(node(profile="kubelet-1.31", **settings, **options), {"PS405"})
+    assert "evel options not enabled" in finding.message.lower()
+    assert "TopologyManagerPolicyBetaOptions" in finding.fix
+    assert lint_kubelet(node(**settings, **options), {"PS405"}) == []
+
+
+def test_best_effort_memory_is_about_its_policy() -> None:
+    """The policy of Windows is named, not the reservation."""
+    (finding,) = lint_kubelet(node("pack:1 core:8 pu:1", memory_manager_policy="BestEffort"), {"PS402"})
+    assert finding.path == "memoryManagerPolicy"

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.policy_options import OptionError, parse_topology_options, refuse_options_of_none_policy
+from podslice.config.policy_options import (
+    OptionError,
+    parse_topology_options,
+    refuse_options_of_none_policy,
+    refuse_sockets_on_one_node,
+)
 from podslice.values.cpuset import CPUSetError, format_bits, parse_bits, union
 from podslice.values.errors import StartError
 from podslice.values.gate_table import gate_states
@@ -25,6 +30,8 @@ _STAGE_FIELDS = {
     "nodeAllocatable": "kubeReserved",
     "featureGates": "featureGates",
 }
+_KIND_FIELDS = {"other-platform": "memoryManagerPolicy"}
+"""Fields of errors that are about another one than the rest of their stage."""
 _GOING = {"": ("GA", INFO), "DEPRECATED": ("deprecated", WARNING)}
 _STAGE_FIXES = {
     "reservedSystemCPUs": "name CPUs that are online on this machine",
@@ -41,7 +48,8 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
         ("cpuManagerPolicy", subject.config.cpu_manager_policy, ("none", "static")),
         ("memoryManagerPolicy", subject.config.memory_manager_policy, ("None", "Static", "BestEffort")),
     ):
-        if value not in policies:
+        # Without the gate of older releases the Memory Manager reads no policy.
+        if value not in policies and (field == "cpuManagerPolicy" or subject.gates["MemoryManager"]):
             # Found by the managers themselves, not when the file is loaded; which machine it is does not matter.
             fix = f"{field} is {policies[0]} or {policies[1]}"
             yield Problem(field, f"the kubelet refuses to start: unknown policy: {quote(value)}", fix)
@@ -49,6 +57,9 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
         yield Problem(
             error.field, f"the kubelet refuses to start: {error.text}", "correct the field as the message says"
         )
+    for path, unreadable in subject.unreadable_amounts:
+        fix = "reserve cpu, memory, ephemeral-storage or pid, each with an amount from 0 such as 500m or 1Gi"
+        yield Problem(path, f"the kubelet refuses to start: {unreadable.message}", fix)
     threshold = subject.threshold_error
     if threshold is not None:
         where = f"{threshold.field}[{threshold.signal}]"
@@ -91,17 +102,26 @@ def _option_problems(subject: NodeSubject) -> Iterator[Problem]:
             if subject.option_error.maturity
             else "correct the option as the message says",
         )
+    elif subject.static_cpus:
+        try:
+            refuse_sockets_on_one_node(subject.options, config.topology_manager_policy)
+        except OptionError as error:
+            fix = "remove the option, or choose another topologyManagerPolicy"
+            path = "cpuManagerPolicyOptions[align-by-socket]"
+            yield Problem(path, f"the kubelet refuses to start: {error}", fix)
     if config.aligns:
         try:
-            parse_topology_options(config.topology_manager_policy_options)
+            parse_topology_options(config.topology_manager_policy_options, subject.gates, subject.release)
         except StartError as error:
-            yield Problem(
-                "topologyManagerPolicyOptions", f"the kubelet refuses to start: {error}", "correct the option"
-            )
+            fix = error.remedy or "correct the option"
+            yield Problem("topologyManagerPolicyOptions", f"the kubelet refuses to start: {error}", fix)
 
 
 def _static_without_reservation(subject: NodeSubject) -> Iterator[Problem]:
     config = subject.config
+    # An amount that cannot be read is an error of its own.
+    if any(path.endswith("[cpu]") for path, _ in subject.unreadable_amounts):
+        return
     if subject.static_cpus and not config.reserved_system_cpus and _cpu_reservation(config).is_zero():
         yield Problem(
             "cpuManagerPolicy",
@@ -206,9 +226,8 @@ def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:
     error = subject.start_error
     if error is not None:
         fix = error.remedy or _STAGE_FIXES.get(error.stage, "correct the field as the message says")
-        yield Problem(
-            _STAGE_FIELDS.get(error.stage, ""), f"the kubelet refuses to start on this machine: {error.message}", fix
-        )
+        field = _KIND_FIELDS.get(error.kind.code) or _STAGE_FIELDS.get(error.stage, "")
+        yield Problem(field, f"the kubelet refuses to start on this machine: {error.message}", fix)
 
 
 def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
@@ -255,7 +274,8 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         ERROR,
         "The configuration is invalid",
         "The kubelet decodes every field by its type, then validates the values, before anything else, and exits with "
-        "these errors. It parses all eviction thresholds a little later.",
+        "these errors. A little later it parses all eviction thresholds and reserved amounts, and its managers refuse "
+        "policies that they do not know.",
         _invalid,
         CONFIG,
         ("PS402",),
@@ -296,8 +316,8 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "policy-option-refused",
         ERROR,
         "A policy option is refused",
-        "An unknown option, an alpha option without its feature gate, two options that exclude each other, or options "
-        "for a policy that takes none: the kubelet exits.",
+        "An unknown option, an alpha option without its feature gate, options that exclude each other or the policy "
+        "of the Topology Manager, or options for a policy that takes none: the kubelet exits.",
         _option_problems,
         CONFIG,
         ("PS402",),

@@ -15,6 +15,7 @@ from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
 from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.config.reservation import unreadable_amounts
 from podslice.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
 from podslice.config.validation import validate
 from podslice.machine.devices import DeviceInventory
@@ -69,6 +70,11 @@ class NodeSubject:
         except ThresholdError as error:
             return error
         return None
+
+    @cached_property
+    def unreadable_amounts(self) -> tuple[tuple[str, StartError], ...]:
+        """Reserved amounts that no kubelet can read: the field and the error of its start."""
+        return tuple(unreadable_amounts(self.config))
 
     @cached_property
     def gate_error(self) -> GateError | None:
