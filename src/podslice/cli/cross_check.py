@@ -40,7 +40,7 @@ def labels_of(pods: Iterable[Pod]) -> dict[str, str]:
 
 def check_files(facts: StateFacts, elsewhere: Iterable[Pod]) -> tuple[Contradiction, ...]:
     """Return where state files contradict the machine, the configuration or the list of pods."""
-    from podslice.evidence.pod_resources import check_pod_resources
+    from podslice.evidence.pod_resources_check import check_pod_resources
     from podslice.evidence.pods_check import check_elsewhere
     from podslice.evidence.state_check import check_state
 
