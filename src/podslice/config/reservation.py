@@ -206,13 +206,7 @@ def parse_reserved_memory(
             amount = _parse_amount(stage, text)
             parsed.append((reservation.numa_node, name, amount))
             sums[name] = amount.add(sums.get(name, ZERO))
-    wanted = {name for name in total if name == "memory" or name.startswith("hugepages-")}
-    for name in sorted({*sums, *wanted}):
-        # Upstream compares all memory types of either side, so an absent reservation is an error as well.
-        have, need = sums.get(name, ZERO), total.get(name, ZERO)
-        if have != need:
-            facts = {"amount": quote(have.canonical()), "reserved": quote(need.canonical()), "resource": quote(name)}
-            raise StartError(stage, _OTHER_TOTAL, **facts)
+    _check_totals(stage, sums, total)
     reserved: dict[int, dict[str, int]] = {node.id: {} for node in machine.nodes}
     for node, name, amount in parsed:
         size = amount.as_int64()
@@ -222,6 +216,34 @@ def parse_reserved_memory(
         # (memory-device 4.10).
         reserved[node][name] = size
     return reserved
+
+
+def refuse_reserved_memory(config: KubeletConfig) -> None:
+    """Raise `StartError` for a `reservedMemory` that every machine refuses. Nothing is known where the threshold of
+    memory is a share of the machine's. The other amounts of the configuration must be readable."""
+    stage = "memoryManager"
+    sums: Amounts = {}
+    for reservation in config.reserved_memory:
+        for name, text in reservation.limits.items():
+            sums[name] = _parse_amount(stage, text).add(sums.get(name, ZERO))
+    evicted = parse_hard_thresholds(config.eviction_thresholds).get("memory.available")
+    if evicted is not None and evicted.quantity is None:
+        return
+    total = ZERO if evicted is None or evicted.quantity is None else evicted.quantity
+    for reserved in (config.kube_reserved, config.system_reserved):
+        total = total.add(Quantity.parse(reserved.get("memory", "0")))
+    _check_totals(stage, sums, {"memory": total})
+
+
+def _check_totals(stage: str, sums: Mapping[str, Quantity], total: Mapping[str, Quantity]) -> None:
+    """Compare reserved memory with node allocatable. Raises `StartError`."""
+    wanted = {name for name in total if name == "memory" or name.startswith("hugepages-")}
+    for name in sorted({*sums, *wanted}):
+        # Upstream compares all memory types of either side, so an absent reservation is an error as well.
+        have, need = sums.get(name, ZERO), total.get(name, ZERO)
+        if have != need:
+            facts = {"amount": quote(have.canonical()), "reserved": quote(need.canonical()), "resource": quote(name)}
+            raise StartError(stage, _OTHER_TOTAL, **facts)
 
 
 def _parse_amount(stage: str, text: str) -> Quantity:

@@ -974,6 +974,10 @@ def test_advice_beside_devices(has_devices: bool) -> None:
             [("PS405", "topologyManagerPolicyOptions")],
         ),
         ({"topology_manager_policy_options": {"no-such": "1"}}, []),
+        ({"memory_manager_policy": "Static", "kube_reserved": {"memory": "1Gi"}}, [("PS402", "reservedMemory")]),
+        ({**MEMORY, "system_reserved": {"memory": "1Mi"}}, [("PS402", "reservedMemory")]),
+        ({**MEMORY, "eviction_hard": {"memory.available": "100Mi"}}, [("PS402", "reservedMemory")]),
+        (MEMORY, []),
         ({"cpu_manager_policy": "none", "reserved_system_cpus": ""}, []),
     ],
 )  # fmt: skip
@@ -1003,3 +1007,11 @@ def test_best_effort_memory_is_about_its_policy() -> None:
     """The policy of Windows is named, not the reservation."""
     (finding,) = lint_kubelet(node("pack:1 core:8 pu:1", memory_manager_policy="BestEffort"), {"PS402"})
     assert finding.path == "memoryManagerPolicy"
+
+
+def test_a_share_of_memory_needs_the_machine() -> None:
+    """Whether reservedMemory adds up is not known without a machine where a threshold is a percentage."""
+    config = {**MEMORY, "eviction_hard": {"memory.available": "5%"}}
+    assert lint_kubelet(node(**config), {"PS402"}) == []
+    (finding,) = lint_kubelet(node(TWO_NODES, **config), {"PS402"})
+    assert finding.path == "reservedMemory"

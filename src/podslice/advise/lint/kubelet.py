@@ -227,7 +227,8 @@ def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:
     if error is not None:
         fix = error.remedy or _STAGE_FIXES.get(error.stage, "correct the field as the message says")
         field = _KIND_FIELDS.get(error.kind.code) or _STAGE_FIELDS.get(error.stage, "")
-        yield Problem(field, f"the kubelet refuses to start on this machine: {error.message}", fix)
+        where = "" if subject.machine is None else " on this machine"
+        yield Problem(field, f"the kubelet refuses to start{where}: {error.message}", fix)
 
 
 def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
@@ -284,12 +285,12 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "PS402",
         "kubelet-would-not-start",
         ERROR,
-        "The kubelet would not start on this machine",
+        "The kubelet would not start",
         "The managers are really started on the machine: reservations against capacity, reservedMemory against "
         "kubeReserved + systemReserved + evictionHard, policy options against the topology. The message is the "
-        "kubelet's own.",
+        "kubelet's own. Without a machine only reservedMemory is compared, unless a threshold is a percentage.",
         _would_not_start,
-        MACHINE,
+        CONFIG,
     ),
     Rule(
         "PS403",

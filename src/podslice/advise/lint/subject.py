@@ -15,7 +15,7 @@ from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
 from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.config.reservation import unreadable_amounts
+from podslice.config.reservation import refuse_reserved_memory, unreadable_amounts
 from podslice.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
 from podslice.config.validation import validate
 from podslice.machine.devices import DeviceInventory
@@ -125,15 +125,23 @@ class NodeSubject:
 
     @cached_property
     def start_error(self) -> StartError | None:
-        """The reason why a kubelet would not start on the machine; None also without a machine."""
+        """The reason why a kubelet would not start on the machine; without one, that it starts on none."""
         # A configuration that is invalid by itself never reaches the managers.
-        if self.machine is None or self.errors:
+        if self.errors:
             return None
         try:
-            self.new_node()
+            if self.machine is not None:
+                self.new_node()
+            elif self._reads_reserved_memory():
+                refuse_reserved_memory(self.config)
         except StartError as error:
             return error
         return None
+
+    def _reads_reserved_memory(self) -> bool:
+        """Whether a kubelet comes to compare `reservedMemory` with other amounts, and can read those."""
+        static = self.config.memory_manager_policy == "Static" and self.gates["MemoryManager"]
+        return static and not self.unreadable_amounts and self.threshold_error is None
 
     @cached_property
     def view(self) -> NodeView | None:
