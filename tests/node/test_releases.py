@@ -13,7 +13,7 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.checkpoints.content import read_content
 from podslice.node.effects.oom import oom_score_adjustments
 from podslice.values.errors import InputError
-from podslice.values.quirks import KUBELET_1_36, PROFILE_NAMES, Quirks, profile_for, quirks_of, release_of
+from podslice.values.quirks import KUBELET_1_36, PROFILE_NAMES, PROFILE_RELEASES, Quirks, profile_for, quirks_of
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import DEFAULT, NEWEST, OLDEST, RELEASES, parse_release
 
@@ -81,7 +81,7 @@ def test_profile_is_a_release_and_its_defects() -> None:
     with pytest.raises(InputError, match=r"kubelet-1.36 is of Kubernetes 1.36, not 1.34 \(use kubelet-1.34\)$"):
         profile_for("kubelet-1.36", "1.34")
     with pytest.raises(InputError, match=r"unknown profile 'kubelet-1\.0'"):
-        release_of("kubelet-1.0")
+        PROFILE_RELEASES["kubelet-1.0"]
 
 
 def test_defects_begin_and_end() -> None:

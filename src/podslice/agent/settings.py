@@ -29,7 +29,7 @@ from podslice.service.http.access import is_loopback, parse_address
 from podslice.values.decoding import decoding_problem, with_value
 from podslice.values.errors import InputError, did_you_mean
 from podslice.values.fields import known_fields
-from podslice.values.quirks import PROFILE_NAMES, PROFILES, release_of
+from podslice.values.quirks import PROFILE_NAMES, PROFILE_RELEASES, PROFILES
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
@@ -252,7 +252,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         loaded = config_from_fields(agent.resources)
     except InputError as error:
         raise error.at(path="resources") from None
-    problems = validate(loaded.config, release_of(agent.profile))
+    problems = validate(loaded.config, PROFILE_RELEASES[agent.profile])
     if problems:
         raise InputError("; ".join(map(str, problems)), path="resources")
     policy = _policy(agent)

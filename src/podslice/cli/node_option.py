@@ -33,7 +33,7 @@ from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError, StartError, raise_all
 from podslice.values.gate_table import gate_warnings
-from podslice.values.quirks import PROFILE_NAMES, PROFILES, profile_for, release_of
+from podslice.values.quirks import PROFILE_NAMES, PROFILE_RELEASES, PROFILES, profile_for
 
 if TYPE_CHECKING:
     from podslice.api.manifests.loaded import LoadedPod
@@ -463,7 +463,7 @@ def load_config_and_gates(
 ) -> tuple[LoadedConfig, tuple[str, ...]]:
     """Load as `load_config`, and add what the kubelet of the profile would log about its gates to the warnings."""
     loaded = load_config(source, overrides, strict=strict, defaults=defaults)
-    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates, release_of(profile).minor))
+    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates, PROFILE_RELEASES[profile].minor))
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:

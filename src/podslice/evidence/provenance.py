@@ -14,7 +14,7 @@ import msgspec
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.contradiction import Contradiction
 from podslice.machine.model import Machine
-from podslice.values.quirks import release_of
+from podslice.values.quirks import PROFILE_RELEASES
 from podslice.values.releases.table import DEFAULT
 
 RELEASE = str(DEFAULT)
@@ -76,7 +76,7 @@ class Provenance(msgspec.Struct, frozen=True, rename="camel"):
 def provenance_of(profile: str) -> Provenance:
     """Return the provenance of a profile: its release, and that the release is not proven where it is not. Raises
     `InputError` for an unknown profile."""
-    release = release_of(profile)
+    release = PROFILE_RELEASES[profile]
     unproven = () if release.proof == "recorded" else (_UNPROVEN.format(release=release),)
     return Provenance(release=str(release), profile=profile, assumptions=unproven)
 

@@ -52,7 +52,7 @@ from podslice.values.cpuset import CPUSet, format_bits
 from podslice.values.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
 from podslice.values.gates import join_errors, with_pod_level
 from podslice.values.go.gojson import CheckpointError
-from podslice.values.quirks import PODSLICE, PROFILES, profile_for, release_of
+from podslice.values.quirks import PODSLICE, PROFILE_RELEASES, PROFILES, profile_for
 from podslice.values.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.values.series import Series
 
@@ -99,7 +99,7 @@ class Node:
         _check_kind(policy, PodslicePolicy, "policy", "PodslicePolicy() is one that asks for nothing")
         if kubernetes:
             profile = profile_for(profile, kubernetes)
-        quirks, release = PROFILES[profile], release_of(profile)
+        quirks, release = PROFILES[profile], PROFILE_RELEASES[profile]
         if policy is not NO_POLICY:
             check_policy(policy, quirks)
         kubelet = Kubelet(

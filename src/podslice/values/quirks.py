@@ -8,7 +8,7 @@ reads `quirks.<name>`; nothing else knows about profiles.
 
 from __future__ import annotations
 
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -237,31 +237,30 @@ PODSLICE = Quirks()
 _WITHOUT, _KUBELET = "podslice", "kubelet"
 
 
-class Profiles(dict[str, Quirks]):
-    """The quirks of each profile by its name. An unknown name raises `InputError`."""
+V = TypeVar("V")
+
+
+class Profiles(dict[str, V]):
+    """A fact of each profile by its name. An unknown name raises `InputError`."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise InputError(f"unknown profile {name!r}", remedy=f"use one of: {', '.join(PROFILE_NAMES)}")
 
 
-PROFILES = Profiles(
+PROFILE_RELEASES = Profiles(
     {
-        _WITHOUT: PODSLICE,
-        **{f"{_KUBELET}-{one}": quirks_of(one) for one in RELEASES.values()},
-        **{f"{_WITHOUT}-{one}": PODSLICE for one in RELEASES.values() if one is not DEFAULT},
+        _WITHOUT: DEFAULT,
+        **{f"{_KUBELET}-{one}": one for one in RELEASES.values()},
+        **{f"{_WITHOUT}-{one}": one for one in RELEASES.values() if one is not DEFAULT},
     }
 )
 """A profile is a release and its defects, or none: `kubelet-1.34`, `podslice-1.34`; `podslice` is the default release
 without defects."""
+PROFILES = Profiles(
+    {name: quirks_of(release) if name.startswith(_KUBELET) else PODSLICE for name, release in PROFILE_RELEASES.items()}
+)
 PROFILE_NAMES = (_WITHOUT, *(name for name in PROFILES if name.startswith(_KUBELET)))
 """The profiles to choose from; a release chooses among those without defects."""
-
-
-def release_of(profile: str) -> Release:
-    """Return the release of a profile. Raises `InputError` for an unknown one."""
-    if profile not in PROFILES:
-        PROFILES.__missing__(profile)
-    return parse_release(profile.partition("-")[2] or str(DEFAULT))
 
 
 def profile_for(profile: str, kubernetes: str) -> str:
@@ -270,14 +269,15 @@ def profile_for(profile: str, kubernetes: str) -> str:
     release = parse_release(kubernetes)
     if profile == _WITHOUT:
         return profile if release is DEFAULT else f"{_WITHOUT}-{release}"
-    if release_of(profile) is not release:
+    if PROFILE_RELEASES[profile] is not release:
         kind = profile.partition("-")[0]
         raise InputError(
-            f"profile {profile} is of Kubernetes {release_of(profile)}, not {release}", remedy=f"use {kind}-{release}"
+            f"profile {profile} is of Kubernetes {PROFILE_RELEASES[profile]}, not {release}",
+            remedy=f"use {kind}-{release}",
         )
     return profile
 
 
 def profile_name(release: Release, quirks: Quirks) -> str:
     """Return the name of a profile; empty where none has these quirks."""
-    return next((name for name, own in PROFILES.items() if own == quirks and release_of(name) is release), "")
+    return next((name for name, own in PROFILES.items() if own == quirks and PROFILE_RELEASES[name] is release), "")

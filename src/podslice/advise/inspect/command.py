@@ -52,7 +52,7 @@ from podslice.node.node import Node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
 from podslice.values.gates import FeatureGates, GateError, later_gates
-from podslice.values.quirks import PROFILES, release_of
+from podslice.values.quirks import PROFILE_RELEASES, PROFILES
 
 _WIDEST = 140
 
@@ -197,7 +197,7 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
         return FeatureGates.from_overrides(
             {**config.feature_gates, **_overrides(text)},
             fixes=later_gates(PROFILES[profile]),
-            release=release_of(profile),
+            release=PROFILE_RELEASES[profile],
             other_gates_allowed=False,
         )
     except GateError as error:

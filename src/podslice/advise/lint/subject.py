@@ -26,7 +26,7 @@ from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.errors import InputError, StartError
 from podslice.values.gates import FeatureGates, GateError, later_gates
 from podslice.values.quantity import Quantity
-from podslice.values.quirks import PROFILES, release_of
+from podslice.values.quirks import PROFILE_RELEASES, PROFILES
 from podslice.values.releases.release import Release
 
 
@@ -94,7 +94,7 @@ class NodeSubject:
     @property
     def release(self) -> Release:
         """The release of the profile."""
-        return release_of(self.profile)
+        return PROFILE_RELEASES[self.profile]
 
     @cached_property
     def gates(self) -> FeatureGates:
@@ -225,7 +225,9 @@ class PodSubject:
     @cached_property
     def admission(self) -> AdmissionPod:
         """The pod as the resource managers see it."""
-        return make_admission_pod(self.policy or NO_POLICY, self.pod, self.gates, release=release_of(self.profile))
+        return make_admission_pod(
+            self.policy or NO_POLICY, self.pod, self.gates, release=PROFILE_RELEASES[self.profile]
+        )
 
     @cached_property
     def requests(self) -> dict[str, Quantity]:
@@ -250,4 +252,4 @@ class PodSubject:
 
 def default_gates(profile: str) -> FeatureGates:
     """Return the gates of a profile without overrides."""
-    return FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile]), release=release_of(profile))
+    return FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile]), release=PROFILE_RELEASES[profile])

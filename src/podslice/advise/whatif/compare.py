@@ -29,7 +29,7 @@ from podslice.node.node import Node
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, CPUSet
 from podslice.values.errors import StartError, UpstreamDefectError
-from podslice.values.quirks import release_of
+from podslice.values.quirks import PROFILE_RELEASES
 
 replace = msgspec.structs.replace
 # Bound for pods that own so few CPUs, or so little of a full node, that filling it would take very long.
@@ -219,7 +219,7 @@ def _change_machine(node: Node, machines: Iterable[Machine]) -> Iterator[AfterCh
 def _start(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerdict, ...], str]:
     """Return the scenario's node with the pods that run on it, and those of them that it refuses; or the reason why
     there is none."""
-    problems = validate(scenario.config, release_of(profile))
+    problems = validate(scenario.config, PROFILE_RELEASES[profile])
     if problems:
         return None, (), "; ".join(map(str, problems))
     try:
