@@ -276,3 +276,25 @@ def test_a_running_pod_may_be_debugged(tmp_path: Path, live: bool) -> None:
     )
     said = run(str(path)).stdout
     assert ("spec.ephemeralContainers: Forbidden: cannot be set on create" in said) != live
+
+
+@pytest.mark.parametrize(
+    ("head", "indent", "errors"),
+    [
+        ("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n", "", 1),
+        ("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    config:\n", "      ", 0),
+        (
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: x}\n"
+            "spec:\n  kubeletConfig:\n",
+            "    ",
+            0,
+        ),
+    ],
+)
+def test_reserved_memory_beside_what_a_platform_reserves(tmp_path: Path, head: str, indent: str, errors: int) -> None:
+    """Where a platform reserves memory itself, nobody can say without the machine that reservedMemory does not add
+    up."""
+    file = tmp_path / "config.yaml"
+    lines = "memoryManagerPolicy: Static", "reservedMemory: [{numaNode: 0, limits: {memory: 1124Mi}}]"
+    file.write_text(head + "".join(f"{indent}{line}\n" for line in lines))
+    assert run("lint", file).stdout.count("error PS402") == errors

@@ -32,7 +32,8 @@ from podslice.cli.node_option import (
 from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, provenance_text
 from podslice.config.carriers.layer import ConfigDocument, Places
-from podslice.config.kubelet import IgnoredField, KubeletConfig
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet_file import LoadedConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.evidence.provenance import Provenance, provenance_of
 from podslice.machine.devices import DeviceInventory
@@ -59,13 +60,14 @@ class _Settings(NamedTuple):
     claims: DeviceObjects | None = None
     strict: bool = False
 
-    def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
+    def subject(self, loaded: LoadedConfig) -> NodeSubject:
         """Return a configuration on the machine, beside the policy."""
         return NodeSubject(
-            config,
+            loaded.config,
             self.machine,
             profile=self.profile,
-            unknown_fields=unknown,
+            unknown_fields=loaded.unknown_fields,
+            assumed=bool(loaded.assumed),
             devices=self.devices,
             policy=self.policy or NO_POLICY,
         )
@@ -260,7 +262,7 @@ def _settings(
         assumptions=assumptions(described, loaded, configured=config_path is not None),
     )
     base = base._replace(devices=devices, provenance=provenance)
-    node = base.subject(loaded.config, loaded.unknown_fields)
+    node = base.subject(loaded)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"
         raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
@@ -379,7 +381,7 @@ def _subject(document: ConfigDocument, settings: _Settings, text: str = "") -> N
         loaded = load_document(document._replace(places=Places()))
     except InputError as error:
         return NodeSubject(KubeletConfig(), undecoded=error.errors)
-    return settings.subject(loaded.config, loaded.unknown_fields)
+    return settings.subject(loaded)
 
 
 def _print(results: list[_Result], width: int, *, wide: bool) -> None:

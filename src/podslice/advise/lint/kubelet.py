@@ -288,7 +288,8 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "The kubelet would not start",
         "The managers are really started on the machine: reservations against capacity, reservedMemory against "
         "kubeReserved + systemReserved + evictionHard, policy options against the topology. The message is the "
-        "kubelet's own. Without a machine only reservedMemory is compared, unless a threshold is a percentage.",
+        "kubelet's own. Without a machine only reservedMemory is compared, unless a threshold is a percentage "
+        "or a platform reserves memory itself.",
         _would_not_start,
         CONFIG,
     ),

@@ -32,6 +32,7 @@ from podslice.values.releases.release import Release
 
 class NodeSubject:
     """A kubelet's configuration. `unknown_fields` are those without effect, `machine` is None when not known.
+    `assumed`: a platform sets fields that the file does not tell.
     `undecoded` are the errors of a file whose fields cannot be decoded; the configuration is then the default one."""
 
     def __init__(
@@ -44,7 +45,9 @@ class NodeSubject:
         devices: DeviceInventory | None = None,
         policy: PodslicePolicy = NO_POLICY,
         undecoded: tuple[InputError, ...] = (),
+        assumed: bool = False,
     ) -> None:
+        self.assumed = assumed
         self.policy = policy
         self.undecoded = undecoded
         self.devices = devices
@@ -139,9 +142,9 @@ class NodeSubject:
         return None
 
     def _reads_reserved_memory(self) -> bool:
-        """Whether a kubelet comes to compare `reservedMemory` with other amounts, and can read those."""
+        """Whether a kubelet comes to compare `reservedMemory` with other amounts, and those are known and readable."""
         static = self.config.memory_manager_policy == "Static" and self.gates["MemoryManager"]
-        return static and not self.unreadable_amounts and self.threshold_error is None
+        return static and not self.assumed and not self.unreadable_amounts and self.threshold_error is None
 
     @cached_property
     def view(self) -> NodeView | None:
