@@ -295,7 +295,7 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
 
 async def memory(folder: Path) -> dict[str, float]:
     """Resident memory with 250 pods, runtime and source included, everything the agent imports loaded."""
-    importlib.import_module("podslice.agent.daemon")
+    importlib.import_module("podslice.agent.process.daemon")
     importlib.import_module("lightkube.config.client_adapter")
     world = Soak(folder)
     await world.start()

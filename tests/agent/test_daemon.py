@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from podslice.agent.api_server.apiserver import ApiServer
-from podslice.agent.daemon import Agent
-from podslice.agent.host_access import HostAccess
-from podslice.agent.notify import notify, watchdog_interval
+from podslice.agent.process.daemon import Agent
+from podslice.agent.process.host_access import HostAccess
+from podslice.agent.process.notify import notify, watchdog_interval
 from podslice.agent.runtime.nri import Launch
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.daemon import Agent
 from podslice.agent.dra.cdi import short
 from podslice.agent.dra.driver import Driver, build_slices
 from podslice.agent.dra.publisher import Publisher, SliceChange
 from podslice.agent.dra.reservations import read_kubelet_claims
 from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.process.daemon import Agent
 from podslice.agent.records import ClaimedDevice, ContainerRecord
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import DRASettings, NUMAOrder, settings_from_dict

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.admitting import Admitting, heal
-from podslice.agent.exclusive import DirectoryLock, SocketFile
+from podslice.agent.process.exclusive import DirectoryLock, SocketFile
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict

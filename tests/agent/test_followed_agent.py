@@ -9,8 +9,8 @@ import pytest
 from e2e.certificates import OPENSSL, make
 from msgspec.structs import replace
 
-from podslice.agent.daemon import Agent
 from podslice.agent.optional_parts import cluster_loops
+from podslice.agent.process.daemon import Agent
 from podslice.agent.settings import ClusterSettings, settings_from_dict
 from podslice.cluster.journal.journals import Journals
 from podslice.machine.readers.synthetic import from_synthetic

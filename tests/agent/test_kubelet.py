@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from e2e.certificates import OPENSSL, Certificates, make
 
-from podslice.agent.host_access import HostAccess
 from podslice.agent.kubelet.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.kubelet.sources import Sources
+from podslice.agent.process.host_access import HostAccess
 from podslice.agent.settings import KubeletSettings, settings_from_dict
 from podslice.agent.wiring import wire
 from podslice.machine.readers.synthetic import from_synthetic

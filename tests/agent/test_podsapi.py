@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.host_access import HostAccess
 from podslice.agent.kubelet.podsapi import RELIST_SECONDS, PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
 from podslice.agent.kubelet.sources import ManifestSource, PodSource, Sources
+from podslice.agent.process.host_access import HostAccess
 from podslice.agent.runtime.nri import Launch
 from podslice.agent.runtime.protobuf_pods import known_from, pod_message
 from podslice.agent.settings import settings_from_dict

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, get, with_agent

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from podslice.agent.api_server.refusals import LOOK_SECONDS
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.status.status import PodReport
 from podslice.values.cpuset import format_bits, parse_bits

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.reloading import Reloading
+from podslice.agent.process.reloading import Reloading
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import LoadedSettings, settings_from_dict
 from podslice.config.policy import PodslicePolicy

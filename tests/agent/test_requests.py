@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from podslice.advise.defrag.moves import LARGEST_REQUEST
-from podslice.agent.daemon import Agent
-from podslice.agent.exclusive import SocketFile
 from podslice.agent.moves.move_rules import ThreadReader, kernel_release
+from podslice.agent.process.daemon import Agent
+from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.records import ContainerRecord
 from podslice.agent.status.requests import Send, check_peer, serve_local
 from podslice.host.filesystem import MemoryFileSystem

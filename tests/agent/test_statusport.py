@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.settings import settings_from_dict
 from podslice.api.pod.spec import pod_from_dict
 from podslice.kubectl.live import remote_node

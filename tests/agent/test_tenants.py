@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.agent.api_server.apiserver import ApiSource
-from podslice.agent.daemon import Agent
 from podslice.agent.kubelet.knownpods import MOST_BYTES
 from podslice.agent.kubelet.sources import Sources
+from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.status.report import AgentReporter
 from podslice.cli.main import cli

@@ -11,7 +11,7 @@ import pytest
 
 from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
 from podslice.agent.api_server.topologyobject import TopologyObject
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.settings import settings_from_dict
 from podslice.node.holding import digest
 from podslice.service import podaccess

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.cli.main import cli
 from podslice.cluster.running import ClusterOptions, known_versions
 from podslice.version import UNPACKAGED

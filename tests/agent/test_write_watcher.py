@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.host.kernel.filewrites import LOST, FileWrites
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree

@@ -16,7 +16,7 @@ from e2e.sharedplane import Cluster, cluster_of
 
 from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.statuspatch import status_patch
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.records import ReportedRefusal
 from tests.agent.test_daemon import with_agent
 from tests.clock import until

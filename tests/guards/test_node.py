@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
-from podslice.agent.exclusive import DirectoryLock
+from podslice.agent.process.exclusive import DirectoryLock
 from podslice.agent.records import PodRecord
 from podslice.cli.main import cli
 from podslice.config.policy import InterferenceGuards, PowerProfile

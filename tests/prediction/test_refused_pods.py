@@ -22,7 +22,7 @@ from tools.prediction.runtime import FakeRuntime as CRIRuntime
 
 from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.statuspatch import status_patch
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import pod_from_dict

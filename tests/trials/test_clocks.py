@@ -12,8 +12,8 @@ import pytest
 
 import podslice
 from podslice.agent.api_server.rejecting import DENIED_SECONDS
-from podslice.agent.daemon import Agent
 from podslice.agent.journal import NodeJournal
+from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.cluster.model.room import Room
 from podslice.cluster.page.history import FragmentationHistory

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from podslice import KubeletConfig, Node
 from podslice.agent.api_server.rejected import RejectedPods
-from podslice.agent.daemon import Agent
+from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.cli.main import cli
 from podslice.fleet.scenario.fgd import PUBLISHED, CurveFile, FGDRun

@@ -74,8 +74,8 @@ def agent(
             echo(style(f"warning: {remark}", fg="yellow"), err=True)
         echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
         return
-    from podslice.agent.host_access import HostAccess
     from podslice.agent.hotplug import MachineSource
+    from podslice.agent.process.host_access import HostAccess
     from podslice.agent.status.report import configure_log
     from podslice.agent.wiring import wire
 

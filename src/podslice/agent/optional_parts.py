@@ -20,14 +20,12 @@ from podslice.agent.api_server.refusals import Refusals
 from podslice.agent.api_server.tenantevents import TenantEvents
 from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
 from podslice.agent.api_server.topologyobject import TopologyObject
-from podslice.agent.daemon import Loop
 from podslice.agent.devices.deviceplugins import DevicePlugins
 from podslice.agent.devices.observeddevices import ObservedDevices
 from podslice.agent.dra.driver import ClaimsServer, Driver
 from podslice.agent.dra.reservations import Reservations
 from podslice.agent.guards.isolationmetrics import IsolationMetrics
 from podslice.agent.guards.nodeguards import NodeGuards
-from podslice.agent.host_access import HostAccess
 from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubelet.arriving import Awaiting
@@ -39,13 +37,15 @@ from podslice.agent.moves.memory_moves import free_memory
 from podslice.agent.moves.move_rules import ThreadReader, kernel_release
 from podslice.agent.node_wiring import ClaimSetup
 from podslice.agent.owner import Owner
+from podslice.agent.process.daemon import Loop
+from podslice.agent.process.host_access import HostAccess
 from podslice.agent.records import NodeRecords
 from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.agent.resize.cgroup_writes import Cgroups
 from podslice.agent.resize.memory_migration import MemoryMigration
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, launch_from_environment
-from podslice.agent.runtime_link import RuntimeLink
+from podslice.agent.runtime.runtime_link import RuntimeLink
 from podslice.agent.settings import AgentSettings, ClusterSettings, DRASettings, LoadedSettings, SourceSettings
 from podslice.agent.status.metrics import Metrics
 from podslice.agent.status.report import AgentReporter

@@ -23,15 +23,10 @@ from podslice.agent.admitting import heal
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.cgroups.write_watcher import WriteWatcher
-from podslice.agent.daemon import Agent, Loop, LoopPart
-from podslice.agent.endpoints import Endpoints
-from podslice.agent.health import AgentHealth
-from podslice.agent.host_access import HostAccess
 from podslice.agent.kubelet.arriving import Awaiting
 from podslice.agent.kubelet.configuredsources import ConfiguredSources
 from podslice.agent.moves.automatic_defrag import AutomaticDefrag
 from podslice.agent.node_wiring import wire_moves, wire_node, wire_plugin, wire_resizes
-from podslice.agent.notify import feed_watchdog
 from podslice.agent.optional_parts import (
     cluster_loops,
     find_node_name,
@@ -57,12 +52,17 @@ from podslice.agent.optional_parts import (
     topology_loops,
 )
 from podslice.agent.podfacts import GatheredFacts
+from podslice.agent.process.daemon import Agent, Loop, LoopPart
+from podslice.agent.process.endpoints import Endpoints
+from podslice.agent.process.health import AgentHealth
+from podslice.agent.process.host_access import HostAccess
+from podslice.agent.process.notify import feed_watchdog
+from podslice.agent.process.reloading import Reloading
 from podslice.agent.records import NodeRecords
-from podslice.agent.reloading import Reloading
 from podslice.agent.resize.cgroup_writes import NoCgroups, TreeCgroups
 from podslice.agent.runtime.nri import Launch
+from podslice.agent.runtime.runtime_link import RuntimeLink
 from podslice.agent.runtime.vanished_sandboxes import VanishedSandboxes
-from podslice.agent.runtime_link import RuntimeLink
 from podslice.agent.settings import LoadedSettings
 from podslice.agent.status.agent_status import AgentStatusSource
 from podslice.agent.status.live import LiveNodeSource

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from podslice.agent.exclusive import DirectoryLock
 from podslice.agent.guards.guards import FileGuard
+from podslice.agent.process.exclusive import DirectoryLock
 from podslice.cli.output import quiet_option
 from podslice.host.boot import boot_id
 from podslice.host.filesystem import DiskFileSystem

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import grpc
 
-from podslice.agent.exclusive import SocketFile
+from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.status.local import owner_only
 from podslice.machine.devices import MOST_NUMA_NODES, Device, is_extended_resource_name
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE

@@ -17,7 +17,7 @@ import grpc
 
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.dra.claimledger import ClaimLedger
-from podslice.agent.exclusive import SocketFile
+from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.status.local import owner_only
 from podslice.dra.names import DRIVER
 from podslice.dra.objects import ResourceClaim

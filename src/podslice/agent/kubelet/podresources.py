@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import grpc
 
 from podslice.agent.dra.cdi import device_id
-from podslice.agent.exclusive import SocketFile
 from podslice.agent.kubelet.mergedresources import Ours, merge_allocatable, merge_pod, merge_pods
 from podslice.agent.owner import Owner
+from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.records import ContainerRecord
 from podslice.agent.status.local import owner_only
 from podslice.api.pod.eligibility import AdmissionPod

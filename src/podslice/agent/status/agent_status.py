@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field
 
 from podslice.agent.api_server.refusals import Refusals
-from podslice.agent.health import AgentHealth
 from podslice.agent.owner import Owner
-from podslice.agent.runtime_link import RuntimeLink
+from podslice.agent.process.health import AgentHealth
+from podslice.agent.runtime.runtime_link import RuntimeLink
 from podslice.agent.status.local import status_of
 from podslice.agent.upkeep import Upkeep
 from podslice.status.status import AgentStatus

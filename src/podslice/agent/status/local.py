@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
+from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
 from podslice.agent.resize.unapplied_resizes import unapplied_texts
 from podslice.render.picture import picture_of

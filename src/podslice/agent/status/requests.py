@@ -30,8 +30,8 @@ from podslice.advise.defrag.moves import (
     read_request,
     undo_request,
 )
-from podslice.agent.exclusive import SocketFile
 from podslice.agent.moves.plan_executor import MovesRefusedError, PlanExecutor
+from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.seam import failure_of
 from podslice.agent.status.local import BACKLOG, bind_private
 from podslice.status.status import AgentStatus

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from podslice.agent.kubelet.sources import Sources
-from podslice.agent.notify import notify
+from podslice.agent.process.notify import notify
 from podslice.agent.runtime.nri import Connection, Launch, run_plugin
 from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.status.report import AgentReporter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from podslice.agent.kubelet.sources import PodSource, Sources
 from podslice.agent.kubelet.standin import StandIn
 from podslice.agent.owner import Owner
-from podslice.agent.runtime_link import RuntimeLink
+from podslice.agent.runtime.runtime_link import RuntimeLink
 from podslice.agent.statefolder import state_problem
 from podslice.service.health import Check, Health, Heartbeats, liveness, readiness
 from podslice.service.supervise import Supervisor

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from podslice.agent.api_server.refusals import Refusals
-from podslice.agent.endpoints import Endpoints
-from podslice.agent.exclusive import DirectoryLock
 from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.kubelet.configuredsources import ConfiguredSources
 from podslice.agent.moves.plan_executor import PlanExecutor
-from podslice.agent.notify import notify
 from podslice.agent.owner import Owner
-from podslice.agent.reloading import Reloading
+from podslice.agent.process.endpoints import Endpoints
+from podslice.agent.process.exclusive import DirectoryLock
+from podslice.agent.process.notify import notify
+from podslice.agent.process.reloading import Reloading
 from podslice.agent.resize.resizing import Resizing
 from podslice.agent.statefolder import make_private
 from podslice.agent.status.report import AgentReporter

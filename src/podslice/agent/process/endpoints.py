@@ -10,12 +10,12 @@ from typing import Any
 
 from podslice.agent.devices.deviceplugins import DevicePlugins
 from podslice.agent.dra.driver import Driver
-from podslice.agent.exclusive import SocketFile
-from podslice.agent.health import AgentHealth
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.standin import StandIn
 from podslice.agent.moves.plan_executor import PlanExecutor
 from podslice.agent.owner import Owner
+from podslice.agent.process.exclusive import SocketFile
+from podslice.agent.process.health import AgentHealth
 from podslice.agent.settings import AgentSettings
 from podslice.agent.status.agent_status import AgentStatusSource
 from podslice.agent.status.live import LiveNodeSource
