@@ -20,6 +20,7 @@ from podslice.machine.build import ReadMachine
 from podslice.machine.gallery import gallery_names, load_gallery, similar_names
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
 from podslice.machine.listings.reading import read_listing
+from podslice.machine.listings.ticket import split_ticket
 from podslice.machine.model import Machine
 from podslice.machine.readers.form import from_data, to_data
 from podslice.machine.readers.hwloc_xml import read_hwloc_xml
@@ -57,7 +58,7 @@ def load_machine(source: str | Path, format: Format = "auto") -> Machine:
 def load_described(*sources: str | Path, format: Format = "auto") -> DescribedNode:
     """Return the node that the sources describe: the machine, and the configuration and devices of a Node or a
     NodeResourceTopology. Several sources are of one node, and are merged. Raises a one-line `InputError`."""
-    return _node_of([_load(source, format) for source in sources])
+    return _node_of([evidence for source in sources for evidence in _load(source, format)])
 
 
 def is_machine_source(text: str) -> bool:
@@ -65,12 +66,12 @@ def is_machine_source(text: str) -> bool:
     return text == "-" or text in gallery_names() or _is_path(text) or _is_text(text)
 
 
-def _load(source: str | Path, format: Format) -> Evidence:
+def _load(source: str | Path, format: Format) -> list[Evidence]:
     if source == "-":
         return parse_evidence(read_text("-"), format, "stdin")
     # A ready-made name wins over a file of that name, so that scripts work in every folder.
     if isinstance(source, str) and format == "auto" and source in gallery_names():
-        return NodeEvidence(source, DescribedNode(load_gallery(source)), whole=True)
+        return [NodeEvidence(source, DescribedNode(load_gallery(source)), whole=True)]
     if isinstance(source, Path) or _is_path(source):
         return _load_path(Path(source), format)
     if format == "auto" and not _is_text(source):
@@ -94,12 +95,21 @@ def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machi
 
 def parse_described(text: str, format: Format = "auto", source: str = "") -> DescribedNode:
     """Parse one text as `load_described` does. Raises `InputError`."""
-    return _node_of([parse_evidence(text, format, source)])
+    return _node_of(parse_evidence(text, format, source))
 
 
-def parse_evidence(text: str, format: Format = "auto", source: str = "") -> Evidence:
-    """Return the facts about a node in one text, which may be a part of them. Raises `InputError`."""
+def parse_evidence(text: str, format: Format = "auto", source: str = "") -> list[Evidence]:
+    """Return the facts about a node in one text, one for each command that printed a part of it. Raises
+    `InputError`."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    parts = split_ticket(text, source) if format == "auto" else []
+    if len(parts) < 2:
+        return [_parse_one(parts[0].text if parts else text, format, source)]
+    name = f"{source}, " if source else ""
+    return [_parse_one(part.text, format, f"{name}line {part.line} ({part.command})") for part in parts]
+
+
+def _parse_one(text: str, format: Format, source: str) -> Evidence:
     title = source or "the text"
     if format == "auto":
         if is_nvidia_topo(text):
@@ -179,14 +189,14 @@ def _is_text(source: str) -> bool:
     return "\n" in stripped or stripped[:1] in ("<", "{") or looks_synthetic(stripped) or ": " in stripped
 
 
-def _load_path(path: Path, format: Format) -> Evidence:
+def _load_path(path: Path, format: Format) -> list[Evidence]:
     if path.is_dir():
-        return NodeEvidence(str(path), DescribedNode(discover_snapshot(path), measured=True), whole=True)
+        return [_captured(path)]
     try:
         with path.open("rb") as file:
             start = file.read(_USTAR_OFFSET + len(_USTAR))
             if format == "snapshot" or start.startswith(_ARCHIVE_MAGIC) or start.endswith(_USTAR):
-                return NodeEvidence(str(path), DescribedNode(discover_snapshot(path), measured=True), whole=True)
+                return [_captured(path)]
             content = start + read_stream(file, str(path), MAX_TEXT_BYTES, text=True)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=_REMEDY) from None
@@ -195,6 +205,10 @@ def _load_path(path: Path, format: Format) -> Evidence:
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8 text (byte {error.start})", source=str(path), remedy=_REMEDY) from None
     return parse_evidence(text, format, str(path))
+
+
+def _captured(path: Path) -> Evidence:
+    return NodeEvidence(str(path), DescribedNode(discover_snapshot(path), measured=True), whole=True)
 
 
 def _sniff(text: str) -> Format:

@@ -234,13 +234,3 @@ def test_lscpu_in_another_language(text: str) -> None:
     assert is_lscpu(text)
     with pytest.raises(InputError, match=r"another language .LC_ALL=C"):
         from_lscpu(text)
-
-
-@pytest.mark.parametrize("between", ["", "$ numactl -H\n", "[root@node7 ~]# numactl --hardware\n"])
-def test_two_commands_in_one_file(between: str) -> None:
-    """What the second command printed is not passed over in silence."""
-    machine = from_synthetic(INTERLEAVED)
-    text = printed.lscpu_e(machine) + between + printed.numactl(machine)
-    with pytest.raises(InputError, match="what several commands printed"):
-        read_listing(text)
-    assert read_listing(printed.lscpu_e(machine)) is not None

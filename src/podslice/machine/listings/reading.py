@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import islice
 from typing import NamedTuple
 
 from podslice.machine.listings.cpuinfo import from_cpuinfo, is_cpuinfo
@@ -46,10 +45,6 @@ _TYPED = re.compile(
     r"(?:lscpu|numactl|lstopo(?:-no-graphics)?|hwloc-ls|cat +/proc/cpuinfo)(?: [^\n]{0,200})?\n"
 )
 """The line of a terminal on which the command was typed, as a ticket has it above what was printed."""
-_NEXT = re.compile(
-    r"^(?:available: \d{1,6} nodes? \(|[^\n]{0,200}[$#>%~] *(?:sudo +)?(?:lscpu|numactl|lstopo|hwloc-ls)\b)",
-    re.MULTILINE,
-)
 
 
 def read_listing(text: str, source: str = "") -> MachineFacts | None:
@@ -59,22 +54,9 @@ def read_listing(text: str, source: str = "") -> MachineFacts | None:
     printed = text[typed.end() :] if typed else text
     for recognises, read in _READERS:
         if recognises(printed):
-            _refuse_another(printed, source)
             return read(printed, source)
     for foreign in _FOREIGN:
         if foreign.start.match(printed):
             problem = f"is the output of {foreign.program}, which does not say where CPUs are"
             raise InputError(problem, source=source, remedy=_CPUS)
     return None
-
-
-def _refuse_another(printed: str, source: str) -> None:
-    """Raise `InputError` where what another command printed follows, which would be passed over in silence."""
-    second_line = printed.find("\n", len(printed) - len(printed.lstrip())) + 1
-    for line in islice(_NEXT.finditer(printed, second_line), 20):
-        typed = _TYPED.match(printed, line.start())
-        start = typed.end() if typed else line.start()
-        rest = printed[start : start + 65536]
-        if any(recognises(rest) for recognises, _ in _READERS):
-            remedy = "one file for each, --from twice"
-            raise InputError("holds what several commands printed", source=source, remedy=remedy)
