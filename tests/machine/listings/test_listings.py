@@ -200,6 +200,29 @@ def test_numactl_that_breaks_off(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("node 0 size: n MB", "line 3: 'n MB' of node 0 is not a size in MB"),
+        ("node 0 size:", "line 3: '' of node 0 is not a size in MB"),
+        ("node 0 size: 12.5 GB", "line 3: '12.5 GB' of node 0 is not a size in MB"),
+        ("node 0 cpus: 0-1", "line 3: '0-1' of node 0 is not a list of CPUs"),
+    ],
+)
+def test_a_line_of_numactl_that_is_no_number(line: str, problem: str) -> None:
+    """A line changed by hand is named, and nothing is assumed in its place."""
+    text = f"available: 1 nodes (0)\nnode 0 cpus: 0 1\n{line}\n"
+    with pytest.raises(InputError) as caught:
+        from_numactl(text, "n.txt")
+    assert str(caught.value) == f"n.txt: {problem} (give numactl -H as the program printed it)"
+
+
+def test_a_size_that_numactl_does_not_know() -> None:
+    """numactl prints so where the kernel does not tell the size: memory is then assumed, and said."""
+    text = "available: 1 nodes (0)\nnode 0 cpus: 0 1\nnode 0 size: <not available>\n"
+    assert from_numactl(text).nodes[0].memory is None
+
+
+@pytest.mark.parametrize(
     "typed",
     ["$ {}\n", "[root@node7 ~]# {}\n", "root@node7:~# sudo {}\n", "(base) a@node7:/tmp$ /usr/bin/{}\n", "{}\n"],
 )

@@ -10,6 +10,9 @@ from podslice.values.errors import InputError
 
 _CPUS = re.compile(r"node (\d{1,6}) cpus:((?: \d{1,6})*)\s*\Z")
 _SIZE = re.compile(r"node (\d{1,6}) size: (\d{1,12}) MB\s*\Z")
+_LINE = re.compile(r"node (\d{1,6}) (cpus|size):\s*(.*?)\s*\Z")
+_NOT_AVAILABLE = "<not available>"
+"""What numactl prints for the size of a node that the kernel does not tell."""
 _ROW = re.compile(r"\s*(\d{1,6}):((?:\s+\d{1,5})+)\s*\Z")
 MEBIBYTE = 1 << 20
 
@@ -24,13 +27,15 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
     NUMA is one node. Raises `InputError`."""
     nodes: dict[int, NodeFacts] = {}
     order: list[str] = []
-    for line in text.splitlines():
+    for place, line in enumerate(text.splitlines(), 1):
         if match := _CPUS.match(line):
             number = int(match[1])
             nodes[number] = nodes.get(number, NodeFacts())._replace(cpus=bits_of(map(int, match[2].split())))
         elif match := _SIZE.match(line):
             number = int(match[1])
             nodes[number] = nodes.get(number, NodeFacts())._replace(memory=int(match[2]) * MEBIBYTE, unit=MEBIBYTE)
+        elif match := _LINE.match(line):
+            _check_unread(match, place, source)
         elif line.startswith("node ") and ":" not in line:
             order = line.split()[1:]
         elif match := _ROW.match(line):
@@ -52,3 +57,13 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
         nodes=dict(sorted(nodes.items())),
         totals=Totals(cpus=online.bit_count(), memory=memory, unit=len(nodes) * MEBIBYTE if memory else 1),
     )
+
+
+def _check_unread(match: re.Match[str], place: int, source: str) -> None:
+    """Raise `InputError` for a line whose CPUs or size are no numbers, except a size that numactl does not know."""
+    node, field, value = match.groups()
+    if field == "size" and value == _NOT_AVAILABLE:
+        return
+    what = "a list of CPUs" if field == "cpus" else "a size in MB"
+    problem = f"line {place}: {value[:20]!r} of node {int(node)} is not {what}"
+    raise InputError(problem, source=source, remedy="give numactl -H as the program printed it")
