@@ -248,6 +248,14 @@ def test_what_a_platform_adds_is_assumed_aloud(write: Write, text: str, line: st
          "[kubeletconfig.experimental]: kubeReserved: json: cannot unmarshal number"),
         ("apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups: 5\n", "without kubeletExtraConfig"),
         ("apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: c}\nspec: {}\n", "without spec.kubelet"),
+        (
+            "apiVersion: core.gardener.cloud/v1beta1\nkind: Shoot\nmetadata: {name: s, namespace: g}\nspec: {}\n",
+            "Shoot g/s of Gardener without spec.kubernetes.kubelet (give the Shoot of",
+        ),
+        (
+            "apiVersion: seedmanagement.gardener.cloud/v1alpha1\nkind: ManagedSeed\nmetadata: {name: m}\n",
+            "ManagedSeed m of Gardener without spec.kubernetes.kubelet",
+        ),
         ("machine: {type: worker, kubelet: {}}\n", "is a machine of Talos without machine.kubelet.extraConfig"),
         ("apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nspec: {kubelet: {evictionHard: memory.available}}\n",
          "spec.kubelet.evictionHard: 'memory.available' is not KEY<VALUE"),

@@ -23,6 +23,7 @@ _WHAT = {
     "Node": "an object of a cluster: it goes to --from",
     "NodeResourceTopology": "an object of a cluster: it goes to --from",
 }
+_SHOOT = "spec.kubernetes.kubelet"
 _PODS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicaSet", "ReplicationController")
 _WITH_SECTION = {
     ("kops.k8s.io", "Cluster"): "spec.kubelet",
@@ -59,6 +60,11 @@ def _describe(held: Held) -> tuple[str, str]:
     data, kind = held.data, held.kind
     if kind == "Config" and ("clusters" in data or "contexts" in data):
         return "is a kubeconfig, which says how to reach a cluster, not how a kubelet is configured", _FROM_CLUSTER
+    if held.group.endswith("gardener.cloud"):
+        return (
+            f"is {held.name} of Gardener without {_SHOOT}",
+            f"give the Shoot of the node's cluster, with {_SHOOT}",
+        )
     if held.group == "kubeadm.k8s.io":
         return (
             f"is {kind} of kubeadm: it holds no KubeletConfiguration and no kubeletExtraArgs",
