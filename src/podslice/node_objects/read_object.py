@@ -8,6 +8,7 @@ from podslice.node_objects.described import DescribedNode
 from podslice.node_objects.read_node import from_node
 from podslice.node_objects.read_nrt import from_node_resource_topology
 from podslice.reading.lists import fill_items, flatten_lists, is_list
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 
 _READERS = {"Node": from_node, "NodeResourceTopology": from_node_resource_topology}
@@ -31,6 +32,15 @@ def read_described_node(documents: list[Any], source: str) -> DescribedNode:
         problem = f"holds {len(objects)} objects{f' ({names})' if names else ''}, not one node"
         raise InputError(problem, source=source, remedy="give one of them, as of kubectl get node NAME -o yaml")
     try:
+        _check_name(objects[0])
         return _READERS[objects[0]["kind"]](objects[0])
     except InputError as error:
         raise error.at(source=source) from None
+
+
+def _check_name(data: dict[str, Any]) -> None:
+    """Raise `InputError` for a name that is no string, as of `name: n`: YAML makes it false."""
+    metadata = data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"{abbreviate(name)} is not a string", path="metadata.name", remedy="write it in quotes")
