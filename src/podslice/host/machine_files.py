@@ -28,9 +28,9 @@ from podslice.machine.readers.machineinfo import from_machineinfo, to_machineinf
 from podslice.machine.readers.synthetic import read_synthetic
 from podslice.machine.readers.synthetic_text import looks_synthetic
 from podslice.machine.readers.synthetic_writing import to_synthetic
-from podslice.node_objects.describe_text import is_node_description, parse_node_description
+from podslice.node_objects.describe_text import check_description, is_node_description, parse_node_description
 from podslice.node_objects.described import DescribedNode
-from podslice.node_objects.evidence import Evidence, NodeEvidence, combine_evidence
+from podslice.node_objects.evidence import DeviceEvidence, Evidence, NodeEvidence, combine_evidence
 from podslice.node_objects.read_object import describes_node, read_described_node
 from podslice.reading.files import MAX_TEXT_BYTES, read_stream, read_text
 from podslice.reading.yaml import Dumper, load_documents
@@ -113,11 +113,12 @@ def _parse_one(text: str, format: Format, source: str) -> Evidence:
     title = source or "the text"
     if format == "auto":
         if is_nvidia_topo(text):
-            return from_nvidia_topo(text, source)
+            return DeviceEvidence(title, from_nvidia_topo(text, source))
         if is_node_description(text):
             return NodeEvidence(title, read_described_node([parse_node_description(text)], source), whole=False)
         if (listing := read_listing(text, source)) is not None:
             return listing
+        check_description(text, source)
     kind = _sniff(text) if format == "auto" else format
     if kind == "hwloc-xml":
         return _whole(title, read_hwloc_xml(text, source))

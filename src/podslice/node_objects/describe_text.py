@@ -5,12 +5,30 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from podslice.values.errors import InputError
+
 _SECTION = re.compile(r"([A-Z][A-Za-z ()-]*):\s*(.*)\Z")
+
+_OF_NODES = re.compile(
+    r"^(Roles|CreationTimestamp|Unschedulable|Lease|Capacity|Allocatable|System Info|Non-terminated Pods"
+    r"|Allocated resources):",
+    re.MULTILINE,
+)
+"""Sections that a description of a node has, and one of a pod has not."""
 
 
 def is_node_description(text: str) -> bool:
     """Whether the text looks as if `kubectl describe node` had printed it."""
     return bool(re.match(r"\s*Name:\s+\S+\s*\n", text)) and "\nCapacity:" in text and "\nAllocatable:" in text
+
+
+def check_description(text: str, source: str = "") -> None:
+    """Raise `InputError` for what `kubectl describe node` printed without its beginning or its end."""
+    if not is_node_description(text) and len(set(_OF_NODES.findall(text))) > 1:
+        named = re.search(r"^Name:", text, re.MULTILINE) is not None
+        problem = "breaks off before Allocatable:" if named else "does not begin with Name:"
+        remedy = "give kubectl describe node from its first line to its last"
+        raise InputError(f"is a description of a node that {problem}", source=source, remedy=remedy)
 
 
 def parse_node_description(text: str) -> dict[str, Any]:

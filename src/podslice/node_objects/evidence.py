@@ -25,14 +25,22 @@ class NodeEvidence(NamedTuple):
     whole: bool
 
 
-Evidence: TypeAlias = NodeEvidence | MachineFacts | DeviceInventory
+class DeviceEvidence(NamedTuple):
+    """The devices of a node from `title`."""
+
+    title: str
+    devices: DeviceInventory
+
+
+Evidence: TypeAlias = NodeEvidence | MachineFacts | DeviceEvidence
 
 
 def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
     """Return the node that all sources describe. Raises `InputError` where two contradict each other, or where none
     lists CPUs."""
     listings = [one for one in sources if isinstance(one, MachineFacts)]
-    devices = next((one for one in sources if isinstance(one, DeviceInventory)), None)
+    lists = [one for one in sources if isinstance(one, DeviceEvidence)]
+    devices = _devices(lists)
     nodes = [one for one in sources if isinstance(one, NodeEvidence)]
     whole = [one for one in nodes if one.whole]
     if len(whole) > 1 or len(nodes) - len(whole) > 1:
@@ -47,10 +55,21 @@ def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
         return _with_amounts(whole[0].node, amounts, devices)
     if not listings:
         if amounts is None:
-            raise InputError("lists devices, not CPUs", remedy="give lscpu -e as well, --from twice")
+            raise InputError(
+                "lists devices, not CPUs", source=lists[0].title, remedy="give lscpu -e as well, --from twice"
+            )
         return amounts.node._replace(devices=devices or amounts.node.devices)
     merged = merge_machine([*listings, *([_amounts_of(amounts)] if amounts else [])])
     return _with_amounts(DescribedNode(merged.machine, assumed=merged.assumed), amounts, devices)
+
+
+def _devices(lists: Sequence[DeviceEvidence]) -> DeviceInventory | None:
+    """Return the devices of all lists, which have to be the same. Raises `InputError`."""
+    for other in lists[1:]:
+        if other.devices != lists[0].devices:
+            problem = f"{lists[0].title} and {other.title} list different devices"
+            raise InputError(problem, remedy="give the one of this node")
+    return lists[0].devices if lists else None
 
 
 def _check_whole(whole: NodeEvidence, others: Sequence[MachineFacts]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice.cli.node_option import load_devices
-from podslice.host.machine_files import load_described, load_machine
+from podslice.host.machine_files import load_described, load_machine, parse_described
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo
 from podslice.machine.model import cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
@@ -113,8 +113,36 @@ def test_gpus_are_on_their_nodes(folder: Path) -> None:
     assert found.devices is not None
     (resource,) = found.devices.resources
     assert (resource.resource, [device.numa for device in resource.devices]) == ("nvidia.com/gpu", [(0,), (1,)])
-    with pytest.raises(InputError, match="lists devices, not CPUs"):
+    with pytest.raises(InputError, match=r"gpus\.txt: lists devices, not CPUs"):
         load_described(folder / "gpus.txt")
+
+
+def test_two_lists_of_gpus(folder: Path) -> None:
+    """A second list is not passed over: it says the same, or is refused."""
+    (folder / "same.txt").write_text(GPUS)
+    (folder / "other.txt").write_text("\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-63\t1\n")
+    assert load_described(folder / "lscpu.txt", folder / "gpus.txt", folder / "same.txt").devices
+    with pytest.raises(InputError, match=r"gpus\.txt and \S*other\.txt list different devices"):
+        load_described(folder / "lscpu.txt", folder / "gpus.txt", folder / "other.txt")
+
+
+@pytest.mark.parametrize("first", ["Roles:", "Labels:", "Taints:", "Conditions:", "Capacity:"])
+def test_a_description_without_its_beginning(folder: Path, first: str) -> None:
+    """The name is on the first line; the error says which command prints all of it."""
+    (folder / "cut.txt").write_text(DESCRIPTION[DESCRIPTION.index(first) :])
+    with pytest.raises(InputError) as caught:
+        load_described(folder / "cut.txt")
+    assert str(caught.value) == (
+        f"{folder / 'cut.txt'}: is a description of a node that does not begin with Name: "
+        "(give kubectl describe node from its first line to its last)"
+    )
+
+
+@pytest.mark.parametrize("last", ["\nCapacity:", "\nAllocatable:"])
+def test_a_description_without_its_end(last: str) -> None:
+    """Without amounts it describes no node."""
+    with pytest.raises(InputError, match="a description of a node that breaks off before Allocatable:"):
+        parse_described(DESCRIPTION[: DESCRIPTION.index(last) + 1], source="cut.txt")
 
 
 @pytest.mark.parametrize(
