@@ -202,10 +202,10 @@ def test_numactl_that_breaks_off(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("node 0 size: n MB", "line 3: 'n MB' of node 0 is not a size in MB"),
-        ("node 0 size:", "line 3: '' of node 0 is not a size in MB"),
-        ("node 0 size: 12.5 GB", "line 3: '12.5 GB' of node 0 is not a size in MB"),
-        ("node 0 cpus: 0-1", "line 3: '0-1' of node 0 is not a list of CPUs"),
+        ("node 0 size: n MB", "node 0 size: 'n MB' is not a size in MB"),
+        ("node 0 size:", "node 0 size: '' is not a size in MB"),
+        ("node 0 size: 12.5 GB", "node 0 size: '12.5 GB' is not a size in MB"),
+        ("node 0 cpus: 0-1", "node 0 cpus: '0-1' is not a list of CPUs"),
     ],
 )
 def test_a_line_of_numactl_that_is_no_number(line: str, problem: str) -> None:

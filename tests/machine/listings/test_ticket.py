@@ -27,6 +27,8 @@ FORMS = {
     "fence below prompt": f"$ lscpu -e\n```\n{LSCPU}```\n$ numactl -H\n```\n{NUMACTL}```\n",
     "other commands": f"$ uname -r\n6.1.0\n$ lscpu -e\n{LSCPU}$ free -m\n total used\nn@n7:~$ numactl -H\n{NUMACTL}",
     "not installed": f"$ numactl -H\nbash: numactl: command not found\n$ lscpu -e\n{LSCPU}$ numactl -H\n{NUMACTL}",
+    "words with a colon": f"nodes: see below\n\n{LSCPU}kind: see above\n{NUMACTL}",
+    "a table of kubectl": f"$ kubectl get nodes\nNAME  STATUS  ROLES  AGE\n$ lscpu -e\n{LSCPU}$ numactl -H\n{NUMACTL}",
     "json": f"$ lscpu -J -e\n{printed.lscpu_json(MACHINE)}\n$ numactl -H\n{NUMACTL}",
     "three": f"$ lscpu\n{printed.lscpu(MACHINE)}$ lscpu -e\n{LSCPU}$ numactl -H\n{NUMACTL}",
 }
@@ -61,6 +63,15 @@ def test_description_and_gpus_in_the_file() -> None:
     assert found.devices is not None
     assert [device.numa for device in found.devices.resources[0].devices] == [(0,), (1,)]
     assert cpu_topology(found.machine).cores == cpu_topology(MACHINE).cores
+
+
+def test_a_node_object_in_the_file() -> None:
+    """kubectl prints it as YAML below its prompt."""
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: n7}\nstatus: {capacity: {cpu: '96', memory: 376Gi}}\n"
+    found = parse_described(f"$ kubectl get node n7 -o yaml\n{node}$ lscpu -e\n{LSCPU}")
+    assert found.machine.name == "n7"
+    assert cpu_topology(found.machine).cores == cpu_topology(MACHINE).cores
+    assert parse_described(f"# kubectl get node n7\n{node}").machine.name == "n7"
 
 
 def test_parts_of_two_machines() -> None:

@@ -27,7 +27,7 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
     NUMA is one node. Raises `InputError`."""
     nodes: dict[int, NodeFacts] = {}
     order: list[str] = []
-    for place, line in enumerate(text.splitlines(), 1):
+    for line in text.splitlines():
         if match := _CPUS.match(line):
             number = int(match[1])
             nodes[number] = nodes.get(number, NodeFacts())._replace(cpus=bits_of(map(int, match[2].split())))
@@ -35,7 +35,7 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
             number = int(match[1])
             nodes[number] = nodes.get(number, NodeFacts())._replace(memory=int(match[2]) * MEBIBYTE, unit=MEBIBYTE)
         elif match := _LINE.match(line):
-            _check_unread(match, place, source)
+            _check_unread(match, source)
         elif line.startswith("node ") and ":" not in line:
             order = line.split()[1:]
         elif match := _ROW.match(line):
@@ -59,11 +59,11 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
     )
 
 
-def _check_unread(match: re.Match[str], place: int, source: str) -> None:
+def _check_unread(match: re.Match[str], source: str) -> None:
     """Raise `InputError` for a line whose CPUs or size are no numbers, except a size that numactl does not know."""
     node, field, value = match.groups()
     if field == "size" and value == _NOT_AVAILABLE:
         return
     what = "a list of CPUs" if field == "cpus" else "a size in MB"
-    problem = f"line {place}: {value[:20]!r} of node {int(node)} is not {what}"
+    problem = f"node {int(node)} {field}: {value[:20]!r} is not {what}"
     raise InputError(problem, source=source, remedy="give numactl -H as the program printed it")

@@ -46,7 +46,9 @@ _HEADERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("/proc/cpuinfo", re.compile(r"processor\s*:\s*\d+\s*\Z")),
     ("kubectl describe node", re.compile(r"Name:\s+\S+\s*\Z")),
 )
-_OBJECT = re.compile(r"(?:apiVersion|kind|machineinfo|sockets|nodes|metadata|status|items):|---|[{<]")
+_OBJECT = re.compile(
+    r"(?:apiVersion|kind|sockets): *\S+\s*\Z|(?:machineinfo|nodes|metadata|status|items):\s*\Z|---|[{<]"
+)
 _JSON_OF = re.compile(r"\{\s*\Z|\{\s*\"")
 _WHOLE = "give the whole output as the program printed it, or leave that command out"
 
@@ -100,7 +102,10 @@ class _Section(NamedTuple):
         return "kubectl" in self.command and bool(_OBJECT.match(line))
 
     def is_cut(self) -> bool:
-        """Whether a known command was typed, and what stands below is not what it prints."""
+        """Whether a known command was typed, and what stands below is not what it prints; kubectl get prints tables
+        too."""
+        if "kubectl get" in self.command:
+            return False
         printed = [line for line in self.lines if line.strip() and not line.startswith("#")]
         return bool(self.command and printed) and self.read() is None and not _NO_OUTPUT.search(printed[0])
 
