@@ -43,4 +43,5 @@ def _check_name(data: dict[str, Any]) -> None:
     metadata = data.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if name is not None and not isinstance(name, str):
-        raise InputError(f"{abbreviate(name)} is not a string", path="metadata.name", remedy="write it in quotes")
+        found = "true or false" if isinstance(name, bool) else abbreviate(name)
+        raise InputError(f"expected text, got {found}", path="metadata.name", remedy="put it in quotes")
