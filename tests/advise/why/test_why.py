@@ -12,6 +12,7 @@ from podslice.advise.why.diagnosis import CODES
 from podslice.advise.why.reported import read_events, read_reported
 from podslice.host.bundle.layout import EVENTS, MACHINE, NODE, PODS, Manifest, Missing
 from podslice.host.bundle.redact import redact_pod
+from podslice.host.machine_files import parse_machine
 from podslice.node.devices.checkpoint import PodDevicesEntry, encode
 from tests.host import bundles
 from tests.host.bundles import Json
@@ -174,6 +175,29 @@ def test_no_pod_is_named_on_assumptions(tmp_path: Path, without: tuple[str, ...]
     whole = ask(write(tmp_path / "f.tar.gz", *bundles.RUNNING, bundles.REFUSED), "big")
     assert any(fix["pods"] for fix in whole["now"]["fixes"])
     assert any(fix["code"].startswith("shrink") for fix in whole["now"]["fixes"])
+
+
+def test_a_ticket_with_state_files_names_the_pods(tmp_path: Path) -> None:
+    """What `lscpu -e` and `numactl -H` print and the state files know who owns which CPUs: that numactl prints whole MB
+    is no doubt about it."""
+    bundle = bundles.write(tmp_path / "n7.tar.gz")
+    lscpu, numactl = tmp_path / "lscpu.txt", tmp_path / "numactl.txt"
+    rows, nodes = ["CPU NODE SOCKET CORE"], ["available: 2 nodes (0-1)"]
+    for place, node in enumerate(parse_machine(bundles.MACHINE_TEXT).nodes):
+        cpus = [cpu for core in node.cores for cpu in core.threads]
+        nodes += [f"node {place} cpus: {' '.join(map(str, sorted(cpus)))}", f"node {place} size: 32768 MB"]
+        rows += [
+            f"{cpu} {place} {place} {place}{number}" for number, core in enumerate(node.cores) for cpu in core.threads
+        ]
+    lscpu.write_text("\n".join(rows) + "\n")
+    numactl.write_text("\n".join(nodes) + "\n")
+    words = ("why", "big", "--node", bundle, "--no-predicates", "--from", lscpu, "--from", numactl)
+    answer = run(*words)
+    assert answer.returncode == 1, answer.stderr
+    assert "the memory of NUMA nodes is whole MiB" in answer.stdout
+    assert "as assumed" not in answer.stdout
+    assert "Which pods to restart" not in answer.stdout
+    assert "Evict " in answer.stdout
 
 
 def test_no_machine_is_never_this_one(tmp_path: Path) -> None:

@@ -114,13 +114,15 @@ def answer_why(
     from podslice.advise.why.documents import diagnosis_document
     from podslice.advise.why.reported import read_reported
     from podslice.advise.why.table import why_text
+    from podslice.machine.listings.merge import ROUNDED_MEMORY
 
     reported = read_reported(asked.data)._replace(
         name=asked.pod.metadata.name, namespace=asked.pod.metadata.namespace or "default"
     )
     others = [read_reported(one.data) for one in listed]
     doubt = doubt_node(provenance.contradictions)
-    certain = bool(provenance.state) and not provenance.assumptions and doubt is None
+    assumed = set(provenance.assumptions).difference(ROUNDED_MEMORY.values())
+    certain = bool(provenance.state) and not assumed and doubt is None
     foreign = () if node is None else unknown_devices((asked,), node.view.devices)
     about = Asked(asked.pod, reported, others, certain and not foreign)
     # What helps on another machine is no advice.

@@ -22,6 +22,9 @@ _ADJACENT = ("ppc", "s390", "loongarch")
 """Architectures on which the threads of a core have successive ids; on x86 Linux counts first threads first."""
 _NODES = "numactl -H shows it"
 _CORES = "lscpu -e shows it"
+_ROUNDED = "the memory of NUMA nodes is whole {}, as printed; the kernel's own is not"
+ROUNDED_MEMORY = {1 << power: _ROUNDED.format(unit) for power, unit in ((10, "KiB"), (20, "MiB"), (30, "GiB"))}
+"""The assumption that says in which unit a program prints memory. Nothing about CPUs rests on it."""
 
 
 def merge_machine(parts: Sequence[MachineFacts]) -> ReadMachine:
@@ -186,8 +189,7 @@ class _Merge:
             self._assume_memory(found, unknown, online)
         coarse = max((facts.unit for facts in found.values()), default=1)
         if coarse > 1 and not unknown:
-            size = {1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}.get(coarse, f"{coarse} bytes")
-            self.assumed.append(f"the memory of NUMA nodes is whole {size}, as printed; the kernel's own is not")
+            self.assumed.append(ROUNDED_MEMORY.get(coarse) or _ROUNDED.format(f"{coarse} bytes"))
         return [NUMANodeFacts(node, facts.memory or 0, (), facts.distances) for node, facts in sorted(found.items())]
 
     def _assume_memory(self, found: dict[int, NodeFacts], unknown: Iterable[int], online: Bits) -> None:
