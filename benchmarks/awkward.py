@@ -111,7 +111,7 @@ def _sockets(nodes: int) -> Prepare:
 
 def _distribute(nodes: int) -> Prepare:
     random = Random(nodes)
-    topology = CPUTopology(from_synthetic(f"pack:2 numa:{nodes // 2} core:8 pu:2"))
+    topology = CPUTopology(from_synthetic(f"pack:2 numa:{nodes // 2} core:8 pu:2(indexes=pu)"))
     free = bits_of(
         cpu
         for cpus in topology.numa_nodes.values()

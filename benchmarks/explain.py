@@ -65,7 +65,7 @@ def nodes() -> dict[str, tuple[Machine, KubeletConfig]]:
     return {
         "2 sockets, 128 CPUs, restricted": (load_gallery("xeon-6338-2s"), _config("restricted", "None", "0,64")),
         "8 NUMA nodes, 256 CPUs, single-numa-node, memory Static": (
-            from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2"),
+            from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2(indexes=pu)"),
             _config("single-numa-node", "Static"),
         ),
     }
@@ -110,7 +110,7 @@ def explaining(refused: int = REFUSED) -> Iterator[Result]:
 
 
 def _admissions(recorded: bool) -> float:
-    node = Node(from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2"), _config("restricted", "Static"))
+    node = Node(from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2(indexes=pu)"), _config("restricted", "Static"))
     for number in range(50):
         node.admit(_pod(f"p{number}", ("2", "500m")))
     pods = [_pod(f"q{number}", ("2", "1")) for number in range(20)]

@@ -22,7 +22,7 @@ GIB = 1 << 30
 def machine(nodes: int, *, cpus_per_node: int = 16, without_cpus: int = 0, huge: bool = False) -> Machine:
     """A machine of two packages (one for a single node) with 64 GiB on every NUMA node."""
     packages = 1 if nodes == 1 else 2
-    made = from_synthetic(f"pack:{packages} numa:{nodes // packages} core:{cpus_per_node // 2} pu:2")
+    made = from_synthetic(f"pack:{packages} numa:{nodes // packages} core:{cpus_per_node // 2} pu:2(indexes=pu)")
     pools = (HugePages(2048, 4096), HugePages(1 << 20, 8)) if huge else ()
     listed = [msgspec.structs.replace(node, memory=64 * GIB, hugepages=pools) for node in made.nodes]
     listed += [msgspec.structs.replace(listed[0], id=nodes + i, cores=(), hugepages=pools) for i in range(without_cpus)]

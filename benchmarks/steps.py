@@ -39,7 +39,7 @@ def picks() -> Iterator[Case]:
     for cpus in (16, 64, 256, 1024):
         shape = {16: "pack:1 numa:1 l3:2", 64: "pack:2 numa:1 l3:4", 256: "pack:2 numa:4 l3:4"}
         per_cache = {16: 4, 64: 4, 256: 4, 1024: 8}[cpus]
-        made = from_synthetic(f"{shape.get(cpus, 'pack:4 numa:4 l3:4')} core:{per_cache} pu:2")
+        made = from_synthetic(f"{shape.get(cpus, 'pack:4 numa:4 l3:4')} core:{per_cache} pu:2(indexes=pu)")
         for name, options in STRATEGIES.items():
             yield Case("pick", f"{cpus // 4} of {cpus} CPUs, {name}", partial(_pick, made, cpus, options))
 
