@@ -155,6 +155,14 @@ class HTTPCluster:
         return ClusterError(problem, source=server_text(self.access), remedy=remedy)
 
 
+def list_events(cluster: Cluster, namespace: str, name: str, *, uid: str = "", most: int = 500) -> list[Any]:
+    """Return the Events of a pod, `most` at most; with `uid` not those of another pod of this name. Raises
+    `ClusterError`."""
+    selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
+    query = {"fieldSelector": f"{selector},involvedObject.uid={uid}" if uid else selector, "limit": str(most)}
+    return cluster.items(f"/api/v1/namespaces/{namespace}/events", query)
+
+
 def refusal_error(access: Access, path: str, reply: Reply) -> ClusterError:
     """Return the error for an answer that refuses, with a remedy."""
     status = _status(reply)

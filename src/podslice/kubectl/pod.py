@@ -13,7 +13,7 @@ from podslice.advise.why.reported import PodEventLine, fields_of, read_events
 from podslice.api.pod.names import check_namespace_name, check_pod_name
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.kubectl.agents import AgentPod, Agents
-from podslice.kubectl.client import Cluster
+from podslice.kubectl.client import Cluster, list_events
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.documents import PodPlacement
 from podslice.kubectl.live import remote_node
@@ -22,8 +22,6 @@ from podslice.service.podlist import find_mirrored_uid
 from podslice.status.status import AgentStatus, PodReport, RefusalStatus
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
-
-_MOST_EVENTS = 500
 
 
 class FoundPod(msgspec.Struct, frozen=True):
@@ -125,10 +123,8 @@ def _remove_pod(node: Node, uid: str) -> Node:
 
 def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> tuple[PodEventLine, ...]:
     """Return the Events of a pod, oldest first; one line with the error where they may not be read."""
-    selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
-    query = {"fieldSelector": f"{selector},involvedObject.uid={uid}" if uid else selector, "limit": str(_MOST_EVENTS)}
     try:
-        return read_events(cluster.items(f"/api/v1/namespaces/{namespace}/events", query))
+        return read_events(list_events(cluster, namespace, name, uid=uid))
     except ClusterError as error:
         return (PodEventLine("Warning", "NoEvents", str(error), 1, "", "podslice"),)
 

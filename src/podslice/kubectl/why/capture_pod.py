@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.advise.why.reported import fields_of, read_events
 from podslice.host.bundle.captured import LARGEST_CAPTURE, SCRIPT
 from podslice.interrupts import terminable
-from podslice.kubectl.client import Cluster
+from podslice.kubectl.client import Cluster, list_events
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.why.rights import Right, grant_text, missing_right
 from podslice.values.errors import InputError
@@ -155,7 +156,7 @@ def _wait(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
     end = time.monotonic() + pod["spec"]["activeDeadlineSeconds"]
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     while True:
-        status = _fields(cluster.read(path).get("status"))
+        status = fields_of(cluster.read(path).get("status"))
         phase = status.get("phase")
         if phase == "Succeeded":
             return
@@ -166,7 +167,7 @@ def _wait(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
                 f"pod {name} failed{f': {said}' if said else ''}{_end_text(container)}",
                 remedy="does --image have sh, tar, cp and base64? is --kubelet the kubelet's folder there?",
             )
-        waiting = _fields(container.get("waiting"))
+        waiting = fields_of(container.get("waiting"))
         if waiting.get("reason") in _CANNOT_START:
             text = ": ".join(filter(None, (_text(waiting.get("reason")), _text(waiting.get("message")))))
             image = pod["spec"]["containers"][0]["image"]
@@ -181,33 +182,23 @@ def _wait(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
 
 def _last_warning(cluster: Cluster, pod: Mapping[str, Any]) -> str:
     """Return what the kubelet reported last of a pod that does not start: its status has only `ContainerCreating`."""
-    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-    query = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name},type=Warning"}
     try:
-        items = cluster.read(f"/api/v1/namespaces/{namespace}/events", query).get("items")
+        events = read_events(list_events(cluster, pod["metadata"]["namespace"], pod["metadata"]["name"]))
     except ClusterError:
         return ""  # the right to list events is not needed for a capture
-    warnings = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
-    if not warnings:
-        return ""
-    last = max(warnings, key=lambda one: _text(one.get("lastTimestamp")) or _text(one.get("eventTime")))
-    return ": ".join(filter(None, (_text(last.get("reason")), _text(last.get("message")))))
+    return next((f"{one.reason}: {one.message}" for one in reversed(events) if one.type == "Warning"), "")
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     statuses = status.get("containerStatuses")
-    return _fields(_fields(statuses[0]).get("state")) if isinstance(statuses, list) and statuses else {}
+    return fields_of(fields_of(statuses[0]).get("state")) if isinstance(statuses, list) and statuses else {}
 
 
 def _end_text(state: Mapping[str, Any]) -> str:
-    ended = _fields(state.get("terminated"))
+    ended = fields_of(state.get("terminated"))
     if not ended:
         return ""
     return f" (exit code {ended.get('exitCode')}, {_text(ended.get('reason')) or 'no reason'})"
-
-
-def _fields(data: Any) -> Mapping[str, Any]:
-    return data if isinstance(data, dict) else {}
 
 
 def _text(data: Any) -> str:

@@ -6,13 +6,14 @@ where a right is missing, with the command that grants it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.advise.why.reported import fields_of
 from podslice.api.pod.names import check_namespace_name, check_node_name, check_pod_name
 from podslice.config.policy import API_VERSION as POLICY_VERSION
 from podslice.config.policy import KIND as POLICY_KIND
@@ -34,7 +35,7 @@ from podslice.host.bundle.layout import (
 from podslice.host.bundle.redact import redact_claim, redact_config, redact_event, redact_node, redact_pod, redact_slice
 from podslice.host.bundle.written import BundleParts
 from podslice.kubectl.agents import Agents, NoAgentError
-from podslice.kubectl.client import Cluster
+from podslice.kubectl.client import Cluster, list_events
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.why.rights import Right, grant_text, missing_right
 from podslice.machine.devices import DeviceInventory
@@ -49,7 +50,7 @@ from podslice.service.podlist import find_mirrored_uid
 from podslice.values.document import with_header, without_header
 from podslice.values.errors import InputError, PodsliceError
 
-_MOST_EVENTS = "1000"
+_MOST_EVENTS = 1000
 _DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 _TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 _NOT_FOUND = 404
@@ -142,10 +143,8 @@ def _parts(cluster: Cluster, node: str, events_of: tuple[str, str] | None) -> li
 
 
 def _events(cluster: Cluster, namespace: str, name: str) -> _Part:
-    query = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name}", "limit": _MOST_EVENTS}
-    path = f"/api/v1/namespaces/{namespace}/events"
-    right = Right("list", "events", namespace)
-    return _Part(EVENTS, right, lambda: _list(cluster, path, query, redact_event), "")
+    right, read = Right("list", "events", namespace), partial(list_events, cluster, namespace, name, most=_MOST_EVENTS)
+    return _Part(EVENTS, right, lambda: _redacted(read(), redact_event), "")
 
 
 def gather_events(cluster: Cluster, events_of: tuple[str, str]) -> BundleParts:
@@ -179,8 +178,12 @@ def _attempt(part: _Part) -> Any:
 
 
 def _list(cluster: Cluster, path: str, query: dict[str, str], redact: Callable[[Mapping[str, Any]], Json]) -> Json:
-    items = [redact(one) for one in cluster.items(path, query) if isinstance(one, dict)]
-    return {"apiVersion": "v1", "kind": "List", "items": items}
+    return _redacted(cluster.items(path, query), redact)
+
+
+def _redacted(items: Iterable[Any], redact: Callable[[Mapping[str, Any]], Json]) -> Json:
+    kept = [redact(one) for one in items if isinstance(one, dict)]
+    return {"apiVersion": "v1", "kind": "List", "items": kept}
 
 
 def node_pod(node: str, pod: Mapping[str, Any]) -> Json:
@@ -227,16 +230,18 @@ def claims_of_node(claims: Json, pods: Any, slices: Any) -> Json | None:
     """Return the allocated claims that pods of the node use, or that hold its devices; None for none. `pods` and
     `slices` are lists of the API; where one could not be had, the other decides."""
     uids = {one["metadata"].get("uid") for one in _items(pods)}
-    pools = {(spec.get("driver"), _fields(spec.get("pool")).get("name"))
-             for spec in (_fields(one.get("spec")) for one in _items(slices))}  # fmt: skip
+    pools = {(spec.get("driver"), fields_of(spec.get("pool")).get("name"))
+             for spec in (fields_of(one.get("spec")) for one in _items(slices))}  # fmt: skip
     kept = []
     for one in _items(claims):
         status = one["status"]
-        users, results = status.get("reservedFor"), _fields(_fields(status.get("allocation")).get("devices"))
+        users, results = status.get("reservedFor"), fields_of(fields_of(status.get("allocation")).get("devices"))
         devices = results.get("results")
         if "allocation" in status and (
-            any(_fields(user).get("uid") in uids for user in _each(users))
-            or any((_fields(device).get("driver"), _fields(device).get("pool")) in pools for device in _each(devices))
+            any(fields_of(user).get("uid") in uids for user in _each(users))
+            or any(
+                (fields_of(device).get("driver"), fields_of(device).get("pool")) in pools for device in _each(devices)
+            )
         ):
             kept.append(one)
     return {**claims, "items": kept} if kept else None
@@ -248,10 +253,6 @@ def _items(listed: Any) -> list[Json]:
 
 def _each(data: Any) -> list[Any]:
     return data if isinstance(data, list) else []
-
-
-def _fields(data: Any) -> Mapping[str, Any]:
-    return data if isinstance(data, Mapping) else {}
 
 
 # The node's agent
