@@ -31,10 +31,12 @@ from podslice.config.annotations import (
     requested_classes,
     requested_resize,
 )
+from podslice.config.carriers.recognize import read_document
 from podslice.config.kubelet_file import config_from_dict
 from podslice.config.policy import CPUClass, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
 from podslice.config.policy_file import policy_from_dict
 from podslice.config.validation import validate
+from podslice.evidence.pod_resources import read_pod_resources
 from podslice.host.discover import discover_snapshot
 from podslice.host.machine_files import parse_machine
 from podslice.machine.devices import inventory_from_data
@@ -101,6 +103,18 @@ def config(data: bytes) -> None:
                 validate(config_from_dict(document).config)
             with contextlib.suppress(PodsliceError):
                 settings_from_dict(document)
+
+
+def carrier(data: bytes) -> None:
+    """A configuration wherever a platform keeps it: objects, units, command lines."""
+    with contextlib.suppress(PodsliceError):
+        validate(config_from_dict(read_document(_text(data)).data).config)
+
+
+def podresources(data: bytes) -> None:
+    """What a kubelet's PodResources API answered, as JSON."""
+    with contextlib.suppress(PodsliceError):
+        read_pod_resources(data, "fuzz")
 
 
 def devices(data: bytes) -> None:
@@ -322,6 +336,7 @@ READERS = {
     "listing": listing,
     "requests": requests,
     "annotation": annotation,
+    "carrier": carrier,
     "cdi": cdi,
     "config": config,
     "devices": devices,
@@ -330,6 +345,7 @@ READERS = {
     "machine": machine,
     "machineinfo": machineinfo,
     "moves": moves,
+    "podresources": podresources,
     "podsapi": podsapi,
     "policy": policy,
     "quantity": quantity,

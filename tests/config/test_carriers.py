@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from podslice import InputError, load_kubelet_config
+from podslice.config.carriers.command_line import find_program
 from podslice.config.carriers.recognize import is_lines
 from podslice.config.kubelet_file import LoadedConfig
 
@@ -206,3 +208,19 @@ def test_an_error_names_the_place_in_the_carrier(write: Write) -> None:
     text = "apiVersion: kubeadm.k8s.io/v1beta3\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n"
     with pytest.raises(InputError, match=r"kubeletExtraArgs\[cpu-cfs-quota-period\]: cpuCFSQuotaPeriod: .*duration"):
         load_kubelet_config(write(text + "    cpu-cfs-quota-period: soon\n"))
+
+
+def test_a_long_line_is_read_once() -> None:
+    """The program in a line of many words is found without looking at all words behind each."""
+
+    class Word(str):
+        __slots__ = ()
+        looks = 0
+
+        def startswith(self, *arguments: Any) -> bool:
+            Word.looks += 1
+            return super().startswith(*arguments)
+
+    words = [Word("1")] * 3000 + [Word("/usr/bin/kubelet"), Word("--v=2")]
+    assert find_program(words) == 3000
+    assert Word.looks <= 2 * len(words)

@@ -8,7 +8,10 @@ import pytest
 
 from podslice.config.carriers.flags import FIELD_OF_FLAG, iter_flags, read_flags
 from podslice.config.carriers.layer import FieldPlace, Layer, merge_layers
+from podslice.config.carriers.recognize import read_document
+from podslice.config.kubelet_file import config_from_dict
 from podslice.config.schema import field_names
+from podslice.values.errors import MOST_HINTS, InputErrors
 
 
 def read(*words: str) -> dict[str, Any]:
@@ -98,3 +101,23 @@ def test_layers_are_merged_as_a_kubelet_merges_them() -> None:
     assert document.data["kubeReserved"] == {"pid": "5"}
     assert document.data["featureGates"] == {"A": True, "B": False}
     assert document.origins == ("file", "drop-in", "flags")
+
+
+def test_thousands_of_unknown_names_get_few_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every unknown flag or field is named; the nearest known name is looked for a bounded number of times."""
+    searched: list[str] = []
+
+    def search(name: str, *rest: Any) -> list[str]:
+        searched.append(name)
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", search)
+    monkeypatch.setattr("podslice.config.kubelet_file.get_close_matches", search)
+    line = "kubelet " + " ".join(f"--cpu-manager-policyx{number}=static" for number in range(200))
+    with pytest.raises(InputErrors) as caught:
+        read_document(line)
+    assert len(caught.value.errors) == 200
+    fields = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    loaded = config_from_dict({**fields, **{f"cpuManagerPolicyX{number}": "static" for number in range(200)}})
+    assert len(loaded.unknown_fields) == 200
+    assert len(searched) == 2 * MOST_HINTS

@@ -20,7 +20,7 @@ from podslice.config.schema import field_names
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
 from podslice.values.decoding import abbreviate
-from podslice.values.errors import InputError, raise_all
+from podslice.values.errors import MOST_HINTS, InputError, raise_all
 
 
 class LoadedConfig(NamedTuple):
@@ -115,13 +115,14 @@ def load_document(document: ConfigDocument) -> LoadedConfig:
         # Go's zero value of an absent number.
         reservation.setdefault("numaNode", 0)
     config = msgspec.convert(fields, KubeletConfig)
-    ignored = (*map(_unknown_field, decoded.unknown), *document.ignored)
+    unknown = [_unknown_field(path, hinted=place < MOST_HINTS) for place, path in enumerate(decoded.unknown)]
+    ignored = (*unknown, *document.ignored)
     return LoadedConfig(config, ignored, document.origins, document.assumed)
 
 
 _MODELLED = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)} - {"otherFields"}
 
 
-def _unknown_field(path: str) -> IgnoredField:
-    close = get_close_matches(path, field_names(), 1) if "." not in path else []
+def _unknown_field(path: str, *, hinted: bool) -> IgnoredField:
+    close = get_close_matches(path, field_names(), 1) if hinted and "." not in path else []
     return IgnoredField(path, close[0] if close else "")

@@ -190,6 +190,10 @@ class UpstreamDefectError(PodsliceError):
         super().__init__(f"{name}: {detail}" if detail else name)
 
 
+MOST_HINTS = 50
+"""How many unknown names of one text get a suggestion: each costs a millisecond, and a text may hold thousands."""
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the remedy for an unknown name: the nearest known one, or `otherwise` where none is near."""
     # Imported here: only an error needs it, and every command starts with this module.

@@ -55,7 +55,7 @@ def is_command_text(text: str) -> bool:
     assignment = _ASSIGNMENT.match(first)
     if assignment and ": " not in first.split("=", 1)[0]:
         return True
-    return any(_program_of(line.split()) is not None and " --" in line for line in text.splitlines()[:200])
+    return any(find_program(line.split()) is not None and " --" in line for line in text.splitlines()[:200])
 
 
 def is_script(text: str) -> bool:
@@ -119,12 +119,13 @@ def _flags_of(text: str, line: int) -> Iterator[Flag]:
 # A process
 
 
-def _program_of(words: list[str]) -> int | None:
+def find_program(words: list[str]) -> int | None:
     """Return the index of the word that is the kubelet's program, or k3s or RKE2; None where there is none."""
-    for at, word in enumerate(words):
+    last_flag = max((at for at, word in enumerate(words) if word.startswith("-")), default=0)
+    passes_on = any("kubelet-arg" in word for word in words)
+    for at, word in enumerate(words[:last_flag]):
         name = _base_name(word)
-        follows = any(one.startswith("-") for one in words[at + 1 :])
-        if follows and (name in _KUBELETS or (name in _K3S and "kubelet-arg" in " ".join(words))):
+        if name in _KUBELETS or (name in _K3S and passes_on):
             return at
     return None
 
@@ -139,7 +140,7 @@ def _read_processes(lines: Iterable[_Line]) -> _Found:
     found: dict[tuple[str, ...], _Line] = {}
     for line in lines:
         words = _lenient_words(line.text)
-        at = _program_of(words)
+        at = find_program(words)
         # The search itself stands in its own answer: `grep kubelet`.
         if at is not None and not any(_base_name(word) in ("grep", "egrep", "rg") for word in words[:at]):
             found.setdefault(tuple(words[at:]), line)
@@ -214,7 +215,7 @@ def _expand_command(command: _Line, variables: dict[str, str], files: list[str])
         if not flags:
             raise InputError("is a unit of systemd that does not start a kubelet", remedy="systemctl cat kubelet")
         return _Found(flags, "variables of a systemd unit")
-    at = _program_of(words)
+    at = find_program(words)
     if at is None:
         # All its flags may stand in variables.
         at = next((place for place, word in enumerate(words) if _base_name(word) in _KUBELETS), None)

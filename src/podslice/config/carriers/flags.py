@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from podslice.config.carriers.layer import FieldPlace, Layer
 from podslice.config.kubelet import IgnoredField
 from podslice.config.schema import ROOT, GoType, field_names, fields_of
-from podslice.values.errors import InputError, did_you_mean, raise_all
+from podslice.values.errors import MOST_HINTS, InputError, did_you_mean, raise_all
 
 _SAME_NAME = """
     address allowed-unsafe-sysctls cgroup-driver cgroup-root cgroups-per-qos cluster-dns cluster-domain
@@ -161,7 +161,8 @@ def read_flags(flags: Iterable[Flag], origin: str, *, assumed: tuple[str, ...] =
         elif flag.name in _OLD | _OLD_SWITCHES:
             ignored.append(IgnoredField(f"--{flag.name}", problem="is a flag of older kubelets only, and is left out"))
         elif flag.name not in FIELD_OF_FLAG:
-            remedy = did_you_mean(flag.name, [*FIELD_OF_FLAG, *_WITHOUT_FIELD])
+            hinted = len(errors) < MOST_HINTS
+            remedy = did_you_mean(flag.name, [*FIELD_OF_FLAG, *_WITHOUT_FIELD]) if hinted else ""
             errors.append(InputError("is no flag of a kubelet", path=_shown(flag), remedy=remedy))
         else:
             if _is_template(flag.value):
