@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 USE = """
 import sys
 from pathlib import Path
-from e2e.sharedplane import shared
-with shared(Path(sys.argv[1])) as cluster:
+from e2e.sharedplane import shared_plane
+with shared_plane(Path(sys.argv[1])) as cluster:
     print(cluster.port, flush=True)
     sys.stdin.read()
 """
