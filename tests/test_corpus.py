@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fuzz.campaign import campaign
+from fuzz.campaign import HANG_SECONDS, campaign
 from fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -19,12 +19,14 @@ def test_input(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())
 
 
+@pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.slow
-def test_campaign(tmp_path: Path) -> None:
-    """A short campaign over all targets finds nothing, and runs the seeds of every one."""
-    tallies = campaign(TARGETS, CORPUS, tmp_path, inputs=3000, seed=7)
+def test_campaign(tmp_path: Path, name: str) -> None:
+    """A short campaign finds nothing. Only a hang counts here; `python -m fuzz.run` watches the time of an input."""
+    inputs = len(list((CORPUS / name).iterdir())) + 100
+    tallies = campaign({name: TARGETS[name]}, CORPUS, tmp_path, inputs=inputs, seed=7, limit_seconds=HANG_SECONDS)
     assert [str(path) for path in tmp_path.rglob("*")] == []
-    assert all(tally.inputs >= len(list((CORPUS / name).iterdir())) for name, tally in tallies.items())
+    assert tallies[name].inputs >= inputs
 
 
 def test_a_campaign_keeps_what_fails(tmp_path: Path) -> None:

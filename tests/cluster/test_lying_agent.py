@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 from e2e.hollow_nodes import VERSION, HollowNode
-from fuzz.campaign import LIMIT_SECONDS, mutated
+from fuzz.campaign import HANG_SECONDS, mutated
 from msgspec.structs import replace
 
 from podslice.cluster.journal import replica_size
@@ -350,7 +350,7 @@ def test_messages_with_other_values() -> None:
             scene.say(BAD, true)
         began = time.process_time()
         scene.say(BAD, data)
-        assert time.process_time() - began < LIMIT_SECONDS, data
+        assert time.process_time() - began < HANG_SECONDS, data
         if turn % 100 == 0:
             scene.honest()
     assert min(outcomes[one] for one in ("adopted", "mismatch", "otherEpoch")) > 10, outcomes
@@ -359,7 +359,7 @@ def test_messages_with_other_values() -> None:
 
 @pytest.mark.slow
 def test_mutated_messages() -> None:
-    """Messages that were cut, doubled and spliced never raise, take no longer than a reader may, and leave the honest
+    """Messages that were cut, doubled and spliced never raise or hang, and leave the honest
     node as it is; then the bad one's true state is adopted again."""
     scene = LyingScene()
     scene.held("p")
@@ -369,7 +369,7 @@ def test_mutated_messages() -> None:
         data = mutated(draw, seeds)
         began = time.process_time()
         scene.say(BAD, data)
-        assert time.process_time() - began < LIMIT_SECONDS, data
+        assert time.process_time() - began < HANG_SECONDS, data
         if turn % 100 == 0:
             scene.honest()
     scene.honest()

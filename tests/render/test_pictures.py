@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -105,12 +104,10 @@ def test_model_tells_whose_every_cpu_is() -> None:
 
 
 @pytest.mark.parametrize("cpus", SIZES)
-def test_svg_is_well_formed_small_and_quick(cpus: int) -> None:
-    """XML that parses, at most 500 KB, at most a second, one titled square per CPU, names escaped."""
+def test_svg_is_well_formed_and_small(cpus: int) -> None:
+    """XML that parses, at most 500 KB, one titled square per CPU, names escaped."""
     node = busy_node(cpus)
-    start = time.process_time()
     text = to_svg(picture_of(node.view))
-    assert time.process_time() - start < 1
     assert len(text.encode()) <= 500_000
     root = ElementTree.fromstring(text)
     titles = [title.text or "" for title in root.iter(f"{SVG}title")]
