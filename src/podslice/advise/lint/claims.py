@@ -66,7 +66,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS108",
         "claims-without-requests",
-        WARNING,
+        INFO,
         "A pod with claims alone is BestEffort",
         "Claims of devices do not count for the QoS class. A pod whose containers have claims and no requests is "
         "BestEffort, whatever CPUs and memory the claims are for: it is evicted first, its cgroup has the least "

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from podslice.advise.lint.equalize import advice, lost_cpus, unequal_parts, wanting_cpus, whole_cpus
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
-from podslice.advise.lint.subject import ContainerPath, PodSubject
-from podslice.api.pod.demand import BURSTABLE, GUARANTEED, is_pod_level_resources_set
+from podslice.advise.lint.subject import PodSubject
+from podslice.api.pod.demand import BURSTABLE, GUARANTEED
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.spec import ResourceList
 from podslice.values.quantity import ZERO, Quantity
 
-_RESOURCES = ("cpu", "memory")
 _ONE_CPU = Quantity.of(1)
-
-
-class _Gap(NamedTuple):
-    """A field that keeps a set of resources from being Guaranteed: it is missing, or differs from the limit."""
-
-    path: str
-    resource: str
-    what: str
-    fix: str
-    missing: bool
-
-    @property
-    def clause(self) -> str:
-        """The rest of a sentence that begins with the field's owner."""
-        return f"has {self.what}" if self.missing else self.what
-
-
-def _gaps(path: str, requests: ResourceList, limits: ResourceList) -> list[_Gap]:
-    """Return what keeps one set of resources from being Guaranteed, one gap per missing or different field."""
-    gaps = []
-    for name in _RESOURCES:
-        request, limit = requests.get(name, ZERO), limits.get(name, ZERO)
-        if limit.is_zero():
-            value = f": {request}" if not request.is_zero() else " (the request follows)"
-            gaps.append(_Gap(f"{path}.limits[{name}]", name, f"no {name} limit", f"set limits.{name}{value}", True))
-        elif request != limit:
-            what = f"{name} request {request} is not the limit {limit}"
-            gaps.append(_Gap(f"{path}.requests[{name}]", name, what, f"set requests.{name}: {limit}", False))
-    return gaps
-
-
-def _is_bare(place: ContainerPath) -> bool:
-    return not any(name in place.requests or name in place.limits for name in _RESOURCES)
 
 
 def _equal_integral_cpus(requests: ResourceList, limits: ResourceList) -> int:
@@ -60,66 +26,42 @@ def _severity(subject: PodSubject, *, wants_cpus: bool) -> str:
     return WARNING if wants_cpus and subject.static_cpus else INFO
 
 
-def _sets(subject: PodSubject) -> list[tuple[str, ResourceList, ResourceList, str]]:
-    """Return the sets of resources that decide the QoS class, as (path, requests, limits, owner): the pod's own, or
-    every container's."""
-    if is_pod_level_resources_set(subject.pod) and subject.gates["PodLevelResources"]:
-        return [("spec.resources", subject.pod_requests, subject.pod_limits, "pod")]
-    return [(f"{p.path}.resources", p.requests, p.limits, p.container.name) for p in subject.places]
-
-
 def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
-    if subject.qos != BURSTABLE:
+    parts = unequal_parts(subject) if subject.qos == BURSTABLE else []
+    if len(parts) != 1 or len(parts[0].gaps) != 1:
         return
-    sets = _sets(subject)
-    gaps = [(gap, owner, req, lim) for path, req, lim, owner in sets for gap in _gaps(path, req, lim)]
-    if len(gaps) != 1:
-        return
-    gap, owner, requests, limits = gaps[0]
+    (part,) = parts
+    cpus = {place.container.name: whole_cpus(place) for place in subject.places}
     # PS103 reports this case, with the exclusive CPUs that it costs.
-    if gap.resource == "memory" and _equal_integral_cpus(requests, limits):
+    if part.gaps[0].resource == "memory" and (cpus.get(part.name) or _budget_cpus(subject)):
         return
-    wants_cpus = any(_equal_integral_cpus(requests, limits) for _, requests, limits, _ in sets)
+    lost = lost_cpus(subject) if subject.static_cpus is not False and not subject.admission.pod_level else ""
+    effect = f", and no container owns CPUs ({lost})" if lost else ""
     yield Problem(
-        gap.path,
-        f"{owner} {gap.clause}; everything else is equal, so the pod is Burstable by this field alone",
-        f"{gap.fix} to make it Guaranteed",
-        _severity(subject, wants_cpus=wants_cpus),
+        part.path,
+        f"{part.name or 'the pod'} has {part.clauses}; everything else is equal, so the pod is Burstable by this field "
+        f"alone{effect}",
+        advice(subject, part),
+        _severity(subject, wants_cpus=bool(wanting_cpus(subject))),
     )
 
 
-def _one_container_spoils(subject: PodSubject) -> Iterator[Problem]:
-    if subject.qos != BURSTABLE or is_pod_level_resources_set(subject.pod):
-        return
-    spoilers = [place for place in subject.places if _gaps("", place.requests, place.limits)]
-    if len(spoilers) != 1 or len(subject.places) < 2 or not _is_bare(spoilers[0]):
-        return
-    spoiler = spoilers[0]
-    rest = len(subject.places) - 1
-    wants_cpus = any(_equal_integral_cpus(place.requests, place.limits) for place in subject.places)
-    others = "the other container has" if rest == 1 else f"the other {rest} containers have"
-    lost = ", and no container gets CPUs of its own" if wants_cpus else ""
-    yield Problem(
-        f"{spoiler.path}.resources",
-        f"{spoiler.kind} {spoiler.container.name} has no resources while {others} equal requests and limits: "
-        f"the pod is Burstable{lost}",
-        f"give {spoiler.container.name} cpu and memory limits, or give the pod spec.resources",
-        _severity(subject, wants_cpus=wants_cpus),
-    )
+def _budget_cpus(subject: PodSubject) -> int:
+    """Return the whole CPUs that a pod with pod-level resources asks for with equal request and limit."""
+    return _equal_integral_cpus(subject.pod_requests, subject.pod_limits) if subject.pod_limits else 0
 
 
 def _integral_cpus_other_memory(subject: PodSubject) -> Iterator[Problem]:
     if subject.qos != BURSTABLE or subject.static_cpus is False or _claims_devices(subject):
         return
-    for path, requests, limits, owner in _sets(subject):
-        cpus = _equal_integral_cpus(requests, limits)
-        gaps = _gaps(path, requests, limits)
-        if cpus and len(gaps) == 1:
+    cpus = {place.container.name: whole_cpus(place) for place in subject.places} | {"": _budget_cpus(subject)}
+    for part in unequal_parts(subject):
+        if cpus[part.name] and len(part.gaps) == 1:
             yield Problem(
-                gaps[0].path,
-                f"{owner} asks for {count_cpus(cpus, 'whole')} but {gaps[0].what}: the pod is "
-                "Burstable and the CPUs will not be exclusive",
-                gaps[0].fix,
+                part.path,
+                f"{part.name or 'the pod'} asks for {count_cpus(cpus[part.name], 'whole')} but has {part.clauses}: the "
+                "pod is Burstable and the CPUs will not be exclusive",
+                advice(subject, part),
                 _severity(subject, wants_cpus=True),
             )
 
@@ -249,17 +191,6 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "DRA driver may give them CPUs.",
         _integral_cpus_other_memory,
         others=(INFO,),
-    ),
-    Rule(
-        "PS104",
-        "spoiled-by-container",
-        INFO,
-        "One container without resources spoils Guaranteed",
-        "All containers but one have equal requests and limits. The one without (often a sidecar or an init container "
-        "that was added later) makes the whole pod Burstable. It is a warning on a "
-        "node with the static CPU manager when a container asks for whole CPUs.",
-        _one_container_spoils,
-        others=(WARNING,),
     ),
     Rule(
         "PS105",

@@ -5,14 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podslice.advise.lint import amounts, claims, kubelet, placement, pod_level, policy, qos, reservation, validity
+from podslice.advise.lint import (
+    amounts,
+    claims,
+    kubelet,
+    placement,
+    pod_level,
+    policy,
+    qos,
+    reservation,
+    spoiled,
+    validity,
+)
 from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.values.errors import InputError, did_you_mean
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
     sorted(
-        (*validity.RULES, *qos.RULES, *claims.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES, *policy.RULES),
+        (
+            *validity.RULES,
+            *qos.RULES,
+            *spoiled.RULES,
+            *claims.RULES,
+            *pod_level.RULES,
+            *amounts.RULES,
+            *placement.RULES,
+            *policy.RULES,
+        ),
         key=lambda rule: rule.id,
     )
 )
