@@ -139,6 +139,67 @@ def test_other_memory_is_no_reason_to_repair(tmp_path: Path) -> None:
     assert "repair" not in answer.stderr
 
 
+def printed(folder: Path, sizes: tuple[int, int]) -> tuple[str, ...]:
+    """What lscpu -e and numactl -H print of the machine IN_TURNS, with these MB of memory, as options."""
+    machine = from_synthetic(IN_TURNS)
+    rows, nodes = ["CPU NODE SOCKET CORE"], ["available: 2 nodes (0-1)"]
+    for place, node in enumerate(machine.nodes):
+        cpus = sorted(cpu for core in node.cores for cpu in core.threads)
+        nodes += [f"node {place} cpus: {' '.join(map(str, cpus))}", f"node {place} size: {sizes[place]} MB"]
+        rows += [f"{cpu} {place} {place} {place}{at}" for at, core in enumerate(node.cores) for cpu in core.threads]
+    texts = {"lscpu.txt": rows, "numactl.txt": nodes}
+    found: list[str] = []
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+        found += ["--from", str(folder / name)]
+    return tuple(found)
+
+
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+@pytest.mark.parametrize("bytes_more", [0, 4096, (1 << 20) - 4096])
+def test_memory_that_is_printed_in_whole_mb(tmp_path: Path, profile: str, bytes_more: int) -> None:
+    """numactl leaves out what is less than a MB. The state files have the rest, and nothing is in doubt."""
+    exact = (64 << 30) + bytes_more
+    ticket = Ticket(tmp_path, IN_TURNS.replace("64GiB", str(exact)))
+    given = printed(tmp_path, (64 << 10, 64 << 10))
+    answer = ticket.ask("explain", given[1], *given[2:], "--profile", profile)
+    assert "Contradiction" not in answer.stdout, answer.stderr
+    assert ("memory of the NUMA nodes from memory_manager_state" in answer.stdout) == bool(bytes_more)
+    assert "smallest change first" in answer.stdout
+    verified = podslice("state", "verify", str(ticket.state), *given, "--config", ticket.config)
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_memory_that_differs_by_more_than_is_printed(tmp_path: Path) -> None:
+    """It is said first. CPUs decide here, and their numbers are not in doubt; amounts of memory are not proposed."""
+    ticket = Ticket(tmp_path, IN_TURNS)
+    given = printed(tmp_path, ((64 << 10) - 1, (64 << 10) + 40))
+    refused = pod("asked", 14, "Failed", reason="TopologyAffinityError", message="no room")
+    Path(ticket.asked).write_text(json.dumps(refused))
+    for command in ("explain", "why", "admit"):
+        answer = ticket.ask(command, given[1], *given[2:])
+        line = next(line for line in answer.stdout.splitlines() if line.startswith("Contradiction: "))
+        assert f"NUMA 0 {64 << 30} bytes, the machine {(64 << 30) - (1 << 20)}" in line
+        proposed = answer.stdout.partition("smallest change first")[2]
+        assert bool(proposed) == (command != "admit")
+        assert "memory" not in proposed.partition("At the price")[0]
+    found = read_document(ticket.ask("explain", given[1], *given[2:], "-o", "json").stdout, "ExplanationList")
+    assert [one["about"] for one in found["provenance"]["contradictions"]] == ["memory"]
+
+
+def test_nothing_is_proposed_where_the_memory_in_doubt_decides(tmp_path: Path) -> None:
+    """A pod for which the memory of the NUMA nodes is too small gets no advice about it."""
+    ticket = Ticket(tmp_path, IN_TURNS)
+    large = pod("asked", 2, "")
+    for amounts in large["spec"]["containers"][0]["resources"].values():
+        amounts["memory"] = "60Gi"
+    Path(ticket.asked).write_text(json.dumps(large))
+    given = printed(tmp_path, ((64 << 10) - 1, (64 << 10) + 40))
+    answer = ticket.ask("explain", given[1], *given[2:])
+    assert "No change is proposed: it would rest on the memory, which is in doubt (see above)" in answer.stdout
+    assert "smallest change first" not in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("machine", "code", "text"),
     [

@@ -49,7 +49,7 @@ def test_answers_name_the_release(release: str, profile: str, notes: int) -> Non
     """An answer says which release it is about, and that it is not recorded where it is not."""
     facts = json.loads(run(*ON, "--kubernetes", release, "-o", "json").stdout)["provenance"]
     assert (facts["release"], facts["profile"]) == (release, profile)
-    assert sum("it is not recorded" in line for line in facts["assumptions"]) == notes
+    assert sum("it is not recorded" in one["text"] for one in facts["assumptions"]) == notes
 
 
 def test_auto_takes_the_release_of_the_node(tmp_path: Path) -> None:

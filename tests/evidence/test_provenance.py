@@ -11,6 +11,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.listed import find_node_name, sort_listed
 from podslice.evidence.provenance import CountedPods, LeftOut, Origin, Provenance, from_agent, provenance_line
 from podslice.machine.gallery import load_gallery
+from podslice.values.assumption import Assumption
 
 
 def pod(name: str, phase: str = "", node: str = "") -> Pod:
@@ -73,7 +74,7 @@ def test_everything_is_in_the_line() -> None:
             profile="kubelet-1.36",
             state="/state",
             pods=CountedPods(1, (LeftOut("ended", ("a/1", "a/2", "a/3", "a/4")), LeftOut("other-node", ("b/1",)))),
-            assumptions=("one NUMA node", "two threads in each core"),
+            assumptions=(Assumption("nodes", "one NUMA node"), Assumption("cpus", "two threads in each core")),
         )
     )
     assert text == (

@@ -10,6 +10,7 @@ from podslice.api.pod.spec import pod_from_dict
 from podslice.host.machine_files import dump_machine, load_described, load_machine
 from podslice.machine.model import CPUTopology
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.assumption import Assumption
 from podslice.values.errors import StartError
 
 OPTIONS: list[dict[str, str]] = [{}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}]
@@ -54,11 +55,11 @@ def test_cpus_that_are_only_counted() -> None:
     text = """{"num_cores": 4, "num_sockets": 1, "memory_capacity": 1024, "topology": [
         {"node_id": 0, "memory": 1024, "cores": [{"core_id": 0, "thread_ids": [0, 1], "socket_id": 0}]}]}"""
     line = "a kubelet counts 4 CPUs and gives out 0-1, because no NUMA node lists the others"
-    assert load_described(text).assumed == (line,)
+    assert load_described(text).assumed == (Assumption("cpus", line),)
     assert load_described(text.replace('"num_cores": 4', '"num_cores": 2')).assumed == ()
     # The line follows from the machine, so that a written form gives the same machine and the same line.
     machine = load_machine(text)
-    assert load_described(dump_machine(machine, "yaml")).assumed == (line,)
+    assert load_described(dump_machine(machine, "yaml")).assumed == (Assumption("cpus", line),)
     assert load_machine(dump_machine(machine, "yaml")) == machine
     assert load_described(text).warnings == (f"assumed: {line}",)
 

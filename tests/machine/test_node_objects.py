@@ -124,7 +124,7 @@ def test_labels_of_a_node(labels: dict[str, str], sizes: list[int], threads: int
     found = described(changed(NODE, "metadata/labels", labels))
     assert [len(cpus) for cpus in layout(found.machine).values()] == sizes
     assert {len(core.threads) for node in found.machine.nodes for core in node.cores} == {threads}
-    assert any(part in line for line in found.assumed)
+    assert any(part in line for line in map(str, found.assumed))
     assert sum(node.memory for node in found.machine.nodes) == 66571232 << 10
 
 
@@ -133,8 +133,8 @@ def test_arm_machines_have_one_thread_in_a_core() -> None:
     arm = described(changed(NODE, "status/nodeInfo/architecture", "arm64"))
     odd = described(changed(changed(NODE, "status/capacity/cpu", "15"), "status/allocatable/cpu", "15"))
     assert {len(core.threads) for one in (arm, odd) for core in one.machine.nodes[0].cores} == {1}
-    assert any("arm64" in line for line in arm.assumed)
-    assert any("odd" in line for line in odd.assumed)
+    assert any("arm64" in line for line in map(str, arm.assumed))
+    assert any("odd" in line for line in map(str, odd.assumed))
 
 
 @pytest.mark.parametrize(("path", "value", "part"), [
@@ -189,8 +189,8 @@ def test_zones_are_numa_nodes() -> None:
     assert node.view.resources.allocatable["memory"].value() == 62 << 30
     assert found.devices is not None
     assert {device.numa for device in found.devices.resources[0].devices} == {(1,)}
-    assert any("each NUMA node on a socket of its own" in line for line in found.assumed)
-    assert any("reservedSystemCPUs 0,4" in line for line in found.settled)
+    assert any("each NUMA node on a socket of its own" in line for line in map(str, found.assumed))
+    assert any("reservedSystemCPUs 0,4" in line for line in map(str, found.settled))
 
 
 @pytest.mark.parametrize(("path", "value", "fields", "part"), [
@@ -206,7 +206,7 @@ def test_attributes(path: str, value: Any, fields: dict[str, Any], part: str) ->
     """Attributes win over topologyPolicies; options are the kubelet's; what is missing or unknown is said."""
     found = described(changed(TOPOLOGY, path, value))
     assert fields.items() <= dict(found.fields).items()
-    assert any(part in line for line in found.settled)
+    assert any(part in line for line in map(str, found.settled))
 
 
 @pytest.mark.parametrize(("policies", "wanted"), [
@@ -224,7 +224,7 @@ def test_older_objects(policies: list[str], wanted: tuple[str, str]) -> None:
 def test_what_pods_hold_is_said() -> None:
     """`available` below `allocatable` means pods that the object does not name."""
     found = described(changed(TOPOLOGY, "zones/0", zone(0, free=3)))
-    assert "nothing runs, though pods hold 4 cpu of node-0 (--pods or --state says which)" in found.assumed
+    assert "nothing runs, though pods hold 4 cpu of node-0 (--pods or --state says which)" in map(str, found.assumed)
 
 
 def test_other_zones_and_missing_figures_are_said() -> None:
@@ -232,11 +232,11 @@ def test_other_zones_and_missing_figures_are_said() -> None:
     bare = {"name": "numa-node-0", "type": "Node", "resources": [{"name": "cpu", "capacity": "4"}]}
     data = {**TOPOLOGY, "zones": [bare, {**bare, "name": "numa-node-1"}, {"name": "socket #0", "type": "socket"}]}
     found = described(data)
-    text = "\n".join(found.assumed)
+    text = "\n".join(map(str, found.assumed))
     for part in ("zones of type socket", "4 GiB of memory for each CPU", "distances 10 and 20"):
         assert part in text
     assert [node.memory for node in found.machine.nodes] == [16 << 30] * 2
-    assert any("one CPU reserved" in line for line in found.settled)
+    assert any("one CPU reserved" in line for line in map(str, found.settled))
 
 
 def test_koordinator_tells_cores() -> None:

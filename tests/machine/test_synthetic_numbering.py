@@ -175,5 +175,5 @@ def test_a_file_that_disagrees_with_what_is_assumed(tmp_path: Path) -> None:
 def test_assumptions(text: str, lines: list[str]) -> None:
     """Each number that the text leaves open is an assumption of the machine; those that it gives are not."""
     found = load_described(text)
-    assert list(found.assumed) == lines
+    assert list(map(str, found.assumed)) == lines
     assert found.machine.warnings == tuple(f"assumed: {line}" for line in lines)

@@ -11,6 +11,8 @@ from podslice.evidence.reported import check_reported
 from podslice.evidence.said import AGREEMENT, REMEDY
 from podslice.node_objects.described import DescribedNode
 
+MEMORY_OF_FILES = "memory of the NUMA nodes from memory_manager_state"
+
 if TYPE_CHECKING:
     from podslice.api.pod.spec import Pod
     from podslice.evidence.state_check import StateFacts
@@ -40,13 +42,35 @@ def labels_of(pods: Iterable[Pod]) -> dict[str, str]:
 
 def check_files(facts: StateFacts, elsewhere: Iterable[Pod]) -> tuple[Contradiction, ...]:
     """Return where state files contradict the machine, the configuration or the list of pods."""
+    from podslice.evidence.memory_check import check_memory
     from podslice.evidence.pod_resources_check import check_pod_resources
     from podslice.evidence.pods_check import check_elsewhere
     from podslice.evidence.state_check import check_state
 
     if not facts.contents:
         return ()
-    return (*check_pod_resources(facts), *check_state(facts), *check_elsewhere(facts.contents, elsewhere))
+    amounts = check_memory(facts.contents, facts.machine, measured=facts.measured)
+    return (*check_pod_resources(facts), *check_state(facts), *amounts, *check_elsewhere(facts.contents, elsewhere))
+
+
+def with_memory_of_files(described: DescribedNode, contents: Mapping[str, Content]) -> DescribedNode:
+    """Return the node with the memory by the Memory Manager's file, where the description has it rounded or assumed."""
+    from podslice.evidence.memory_check import take_memory
+
+    if described.measured or not contents:
+        return described
+    capacity = None if described.reported is None else described.reported.capacity.get("memory")
+    machine = take_memory(
+        described.machine,
+        contents,
+        unit=described.memory_unit,
+        assumed=described.assumed,
+        capacity=0 if capacity is None else capacity.value(),
+    )
+    if machine is None:
+        return described
+    left = tuple(one for one in described.assumed if one.about not in ("memory", "memory-rounding"))
+    return described._replace(machine=machine, assumed=left, taken=(MEMORY_OF_FILES,))
 
 
 def check_started(

@@ -4,6 +4,7 @@ already."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -14,7 +15,7 @@ import msgspec
 from podslice.api.pod.spec import Pod
 from podslice.cli.completion import complete_setting
 from podslice.cli.config_option import ConfigSource, config_options, read_source
-from podslice.cli.cross_check import check_files, check_started, labels_of, read_contents
+from podslice.cli.cross_check import check_files, check_started, labels_of, read_contents, with_memory_of_files
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
@@ -22,7 +23,7 @@ from podslice.cli.provenance import assumptions, configuration_origin, machine_o
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.validation import validate
-from podslice.evidence.contradiction import Contradiction, doubt_node
+from podslice.evidence.contradiction import Contradiction, doubt_machine, doubt_node
 from podslice.evidence.listed import find_node_name, sort_listed
 from podslice.evidence.provenance import CountedPods, LeftOut, Provenance, provenance_of
 from podslice.evidence.state_check import StateFacts
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING: Mapping[str, Any] = {}
+DEFAULT_PROFILE = "podslice"
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 _WITH_GATE = (("cpu", "v3"), ("memory", "v2"))
 """Formats that only a kubelet with this gate writes."""
@@ -68,7 +70,7 @@ resize_option = click.option(
 _profile_option = click.option(
     "--profile",
     type=click.Choice(PROFILE_NAMES),
-    default="podslice",
+    default=DEFAULT_PROFILE,
     show_default=True,
     help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md); the others those of their release.",
 )
@@ -76,8 +78,8 @@ _kubernetes_option = click.option(
     "--kubernetes",
     metavar="VERSION",
     default="",
-    help="The release whose kubelet this is, such as 1.34 or v1.34.9; auto: the one that the Node object of --from "
-    "states. Default: that of the profile (docs/releases.md).",
+    help="The release whose kubelet this is, such as 1.34 or v1.34.9; auto: the one that the Node object of --from or "
+    "of a bundle states. Default: that of the profile, for `why` auto where a node states it (docs/releases.md).",
 )
 
 
@@ -98,17 +100,38 @@ def profile_option(command: F) -> F:
 
 
 def _reported_release(source: Sources) -> str:
-    """Return the version of the kubelet that the objects of `--from` describe. Raises `InputError` without one."""
-    from podslice.host.machine_files import load_described
-
-    reported = load_described(*source).reported if source else None
-    if reported is None or not reported.kubelet_version:
+    """Return the version of the kubelet that the objects of `--from` or of a bundle describe. Raises `InputError`
+    without one."""
+    found = reported_version(source)
+    if not found:
         raise InputError(
             "auto needs a Node object that states its kubelet's version",
             path="--kubernetes",
             remedy="--from node.yaml, or name the release: --kubernetes 1.34",
         )
-    return reported.kubelet_version
+    return found
+
+
+def reported_version(source: Sources) -> str:
+    """Return the version of the kubelet by the first Node object among the sources; empty where none states it."""
+    from podslice.host.machine_files import load_described
+
+    for one in source or ():
+        if one != "-":  # standard input is read once, for the machine
+            with suppress(InputError):  # said where the machine is read
+                reported = load_described(one).reported
+                if reported is not None and reported.kubelet_version:
+                    return reported.kubelet_version
+    return ""
+
+
+def profile_of_node(profile: str, source: Sources) -> str:
+    """Return the profile for the release that a Node object states; the same where it states none, or one that is not
+    known."""
+    version = reported_version(source)
+    with suppress(InputError):
+        return profile_for(profile, version) if version else profile
+    return profile
 
 
 devices_option = click.option(
@@ -264,7 +287,6 @@ def start_node(
         config_path, overrides, strict=strict, defaults=described.fields, profile=profile
     )
     config = loaded.config
-    assumed = assumptions(described, loaded, configured=config_path is not None)
     warnings = (*contradictions(config, described), *warnings)
     devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
@@ -280,9 +302,13 @@ def start_node(
         asked=asked,
         machine_name=chosen.name,
     )
+    contents = read_contents(there.files)
+    described = with_memory_of_files(described, contents)
+    chosen = described.machine
+    assumed = assumptions(described, loaded, configured=config_path is not None)
     # A command for people who try settings on a node; its files date from before.
     facts = StateFacts(
-        read_contents(there.files),
+        contents,
         chosen,
         described.measured,
         config,
@@ -315,7 +341,7 @@ def start_node(
     base = provenance_of(profile)
     provenance = msgspec.structs.replace(
         base,
-        machine=machine_origin(chosen, name=machine, sysfs=sysfs, source=source),
+        machine=machine_origin(chosen, name=machine, sysfs=sysfs, source=source, taken=described.taken),
         configuration=configuration_origin(loaded, config_path, overrides, described.fields),
         state=str(state_path or ""),
         pods=CountedPods(len(running), there.left_out),
@@ -556,21 +582,22 @@ def _unusable_state(error: StartError, state: GivenState, config: KubeletConfig)
     of a kubelet whose options are missing needs no repair, which would drop what its pods hold. Nor does the file of
     another machine: the machine may be the one that is wrong.
     """
-    from podslice.evidence.state_check import check_memory_totals
+    from podslice.evidence.memory_check import check_memory
 
     name = STATE_FILE_OF_STAGE[error.stage]
-    amounts = check_memory_totals(state.facts)
-    doubt = doubt_node((*state.contradictions, *amounts))
-    whose = (
-        "" if doubt is None else f"is the {doubt.about} that you name the one of these files? the notes compare them"
-    )
+    facts = state.facts
+    amounts = check_memory(facts.contents, facts.machine, measured=facts.measured)
+    doubt = doubt_node(state.contradictions) or doubt_machine(amounts)
+    what = "configuration" if doubt is not None and doubt.about == "configuration" else "machine"
+    whose = "" if doubt is None else f"is the {what} that you name the one of these files? the notes compare them"
     unusable = InputError(
         f"a kubelet would not start with it: {error.facts.get('problem', error.message)}",
         source=str(state.directory / name),
         remedy=_whose(state, name, config) or whose or error.remedy,
     )
     for one in amounts:
-        unusable.add_note(str(one))
+        if one not in state.contradictions:
+            unusable.add_note(str(one))
     return unusable
 
 

@@ -24,6 +24,7 @@ from podslice.evidence.provenance import (
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
 from podslice.render.ansi import echo, style, visible
+from podslice.values.assumption import Assumption
 from podslice.values.errors import PodsliceError
 
 if TYPE_CHECKING:
@@ -36,12 +37,18 @@ _LONGEST = 80
 
 
 def machine_origin(
-    machine: Machine, *, name: str | None = None, sysfs: str | None = None, source: Sources = None
+    machine: Machine,
+    *,
+    name: str | None = None,
+    sysfs: str | None = None,
+    source: Sources = None,
+    taken: tuple[str, ...] = (),
 ) -> Origin:
-    """Return the origin of a machine: the option that names it, or that it is this one."""
+    """Return the origin of a machine: the option that names it, or that it is this one; and what of it was `taken` from
+    elsewhere."""
     given = (("--machine", name), ("--sysfs", sysfs), *(("--from", one) for one in source or ()))
     named = [f"{option} {_value(value)}" for option, value in given if value is not None]
-    return Origin(describe_machine(machine), ", ".join(named) or HERE)
+    return Origin(describe_machine(machine), ", ".join(named) or HERE, taken)
 
 
 def configuration_origin(
@@ -64,11 +71,12 @@ def configuration_origin(
 
 def assumptions(
     described: DescribedNode | None, loaded: LoadedConfig | None = None, *, configured: bool
-) -> tuple[str, ...]:
+) -> tuple[Assumption, ...]:
     """Return what is assumed of a node that an object describes, and of a configuration that a file tells in part. What
     an object implies of the configuration counts only where none is given."""
     about_node = () if described is None else (*described.assumed, *(() if configured else described.settled))
-    return (*about_node, *(() if loaded is None else loaded.assumed))
+    about_configuration = () if loaded is None else (Assumption("configuration", line) for line in loaded.assumed)
+    return (*about_node, *about_configuration)
 
 
 def print_provenance(provenance: Provenance, output: str, more: Iterable[Contradiction] = ()) -> None:

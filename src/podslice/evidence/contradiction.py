@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-About = Literal["machine", "configuration", "state", "devices", "pods", "release"]
+About = Literal["machine", "memory", "configuration", "state", "devices", "pods", "release"]
 Code = Literal[
     "allocatable-differs",
     "cpus-differ",
@@ -48,3 +48,8 @@ def doubt_node(found: Iterable[Contradiction]) -> Contradiction | None:
     """Return the first contradiction that leaves it open which machine or configuration the node has. What is computed
     about the node's free CPUs and memory rests on it."""
     return next((one for one in found if one.about in ("machine", "configuration")), None)
+
+
+def doubt_machine(found: Iterable[Contradiction]) -> Contradiction | None:
+    """Return the first contradiction that leaves it open whether the machine, or its memory, is the node's."""
+    return next((one for one in found if one.about in ("machine", "memory")), None)

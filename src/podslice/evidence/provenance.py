@@ -14,6 +14,7 @@ import msgspec
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.contradiction import Contradiction
 from podslice.machine.model import Machine
+from podslice.values.assumption import Assumption
 from podslice.values.quirks import PROFILE_RELEASES
 from podslice.values.releases.table import DEFAULT
 
@@ -68,7 +69,7 @@ class Provenance(msgspec.Struct, frozen=True, rename="camel"):
     profile: str = ""
     state: str = ""
     pods: CountedPods | None = None
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     passed_over: tuple[str, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
 
@@ -77,7 +78,7 @@ def provenance_of(profile: str) -> Provenance:
     """Return the provenance of a profile: its release, and that the release is not proven where it is not. Raises
     `InputError` for an unknown profile."""
     release = PROFILE_RELEASES[profile]
-    unproven = () if release.proof == "recorded" else (_UNPROVEN.format(release=release),)
+    unproven = () if release.proof == "recorded" else (Assumption("release", _UNPROVEN.format(release=release)),)
     return Provenance(release=str(release), profile=profile, assumptions=unproven)
 
 
@@ -113,7 +114,7 @@ def provenance_line(provenance: Provenance) -> str:
         _release_text(provenance) if provenance.release else "",
         _pods_text(provenance.pods) if provenance.pods is not None else "",
         f"state files of {provenance.state}" if provenance.state else "",
-        *([f"assumed: {'; '.join(provenance.assumptions)}"] if provenance.assumptions else []),
+        *([f"assumed: {'; '.join(map(str, provenance.assumptions))}"] if provenance.assumptions else []),
     ]
     return " · ".join(filter(None, parts))
 

@@ -13,6 +13,7 @@ import msgspec
 
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.contradiction import About, Contradiction
+from podslice.evidence.memory_check import NODES_OF_STATE, find_memory_file, memory_totals
 from podslice.evidence.numbering import Numbering, one_line, other_numberings, with_nodes
 from podslice.evidence.owners import (
     Misplaced,
@@ -30,14 +31,12 @@ from podslice.node.checkpoints.content import Content
 from podslice.node.checkpoints.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
-from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits_or_empty
 
 replace = msgspec.structs.replace
 _MOST_NAMED = 3
 _MOST_NODES = 64
 _LISTING = "What `lscpu -e` prints on the node (--from) says how its CPUs are numbered"
-_NODES_OF_STATE = "Is it the machine of these files? `numactl -H` on the node says (--from)"
 
 
 class StateFacts(NamedTuple):
@@ -65,7 +64,7 @@ class StateFacts(NamedTuple):
 
 def check_state(facts: StateFacts) -> tuple[Contradiction, ...]:
     """Return where the files contradict the machine or the configuration, what says most first. Amounts of memory are
-    `check_memory_totals`."""
+    `memory_check.check_memory`."""
     try:
         topology = CPUTopology(facts.machine)
     except TopologyError:
@@ -81,11 +80,6 @@ def check_state(facts: StateFacts) -> tuple[Contradiction, ...]:
 def _cpu_file(facts: StateFacts) -> CPUCheckpoint | None:
     found = (content.checkpoint for content in facts.contents.values() if not content.by_container_id)
     return next((one for one in found if isinstance(one, CPUCheckpoint)), None)
-
-
-def _memory_file(facts: StateFacts) -> MemoryCheckpoint | None:
-    found = (content.checkpoint for content in facts.contents.values())
-    return next((one for one in found if isinstance(one, MemoryCheckpoint)), None)
 
 
 # CPUs and NUMA nodes
@@ -116,7 +110,7 @@ def _other_cpus(facts: StateFacts, topology: CPUTopology) -> Iterator[Contradict
 
 def _other_nodes(facts: StateFacts, owners: Sequence[Owner]) -> Iterator[Contradiction]:
     """Yield the difference between the NUMA nodes of the Memory Manager's file and those of the machine."""
-    checkpoint = _memory_file(facts)
+    checkpoint = find_memory_file(facts.contents)
     ledger = {} if checkpoint is None else checkpoint.machine_state or {}
     nodes = {node.id for node in facts.machine.nodes}
     if not ledger or set(ledger) == nodes:
@@ -125,37 +119,17 @@ def _other_nodes(facts: StateFacts, owners: Sequence[Owner]) -> Iterator[Contrad
     here, there = (", ".join(map(str, sorted(ids)[:_MOST_NODES])) for ids in (nodes, set(ledger)))
     text = f"The machine has NUMA nodes {here}; {MEMORY_STATE_FILE} has {there}"
     shaped = with_nodes(facts.machine, totals)
-    remedy = _NODES_OF_STATE
+    remedy = NODES_OF_STATE
     if shaped is not None and (found := _fitting(shaped, owners, placement_rules(facts.config, facts.contents))):
         remedy = _numbering_text(found, f"all {len(owners)}", f"{len(totals)} NUMA nodes and ")
     yield Contradiction("nodes-differ", facts.about, text, remedy if facts.about == "machine" else "")
 
 
-def memory_totals(checkpoint: MemoryCheckpoint | None) -> dict[int, int]:
-    """Return the bytes of memory of each NUMA node in a Memory Manager's file."""
-    ledger = {} if checkpoint is None else checkpoint.machine_state or {}
-    tables = {node: (state.memory_map or {}).get("memory") for node, state in ledger.items()}
-    return {node: table.total for node, table in tables.items() if table is not None}
-
-
 def _with_memory(facts: StateFacts) -> Machine:
     """Return the machine with the memory that the Memory Manager's file gives its NUMA nodes."""
-    totals = memory_totals(_memory_file(facts))
+    totals = memory_totals(find_memory_file(facts.contents))
     nodes = (replace(node, memory=totals.get(node.id, node.memory)) for node in facts.machine.nodes)
     return replace(facts.machine, nodes=tuple(nodes))
-
-
-def check_memory_totals(facts: StateFacts) -> tuple[Contradiction, ...]:
-    """Return the NUMA nodes whose memory is not what the Memory Manager's file says. A kubelet does not start with such
-    a file, unless memory may drift."""
-    have = {node.id: node.memory for node in facts.machine.nodes}
-    totals = memory_totals(_memory_file(facts))
-    wrong = {node: total for node, total in totals.items() if have.get(node, total) != total}
-    if not wrong:
-        return ()
-    parts = [f"NUMA {node} {total} bytes, the machine {have[node]}" for node, total in sorted(wrong.items())]
-    text = f"{MEMORY_STATE_FILE} gives {'; '.join(parts)}"
-    return (Contradiction("memory-differs", facts.about, text, _NODES_OF_STATE if facts.about == "machine" else ""),)
 
 
 # Where owners lie

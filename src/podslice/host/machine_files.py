@@ -34,6 +34,7 @@ from podslice.node_objects.evidence import DeviceEvidence, Evidence, NodeEvidenc
 from podslice.node_objects.read_object import describes_node, read_described_node
 from podslice.reading.files import MAX_TEXT_BYTES, read_stream, read_text
 from podslice.reading.yaml import Dumper, load_documents
+from podslice.values.assumption import Assumption
 from podslice.values.document import with_header
 from podslice.values.errors import InputError
 
@@ -133,15 +134,18 @@ def _parse_one(text: str, format: Format, source: str) -> Evidence:
     return NodeEvidence(title, DescribedNode(machine, assumed=tuple(_unlisted_cpus(machine))), whole=True)
 
 
-def _unlisted_cpus(machine: Machine) -> Iterator[str]:
+def _unlisted_cpus(machine: Machine) -> Iterator[Assumption]:
     """Yield a line about CPUs that are counted, but listed on no NUMA node, so that their ids are unknown."""
     counted, listed = machine.cpu_count, machine.cpus
     if counted > len(listed) > 0:
-        yield f"a kubelet counts {counted} CPUs and gives out {listed}, because no NUMA node lists the others"
+        text = f"a kubelet counts {counted} CPUs and gives out {listed}, because no NUMA node lists the others"
+        yield Assumption("cpus", text)
 
 
 def _whole(title: str, read: ReadMachine) -> NodeEvidence:
-    return NodeEvidence(title, DescribedNode(read.machine, assumed=read.assumed), whole=True)
+    return NodeEvidence(
+        title, DescribedNode(read.machine, assumed=read.assumed, memory_unit=read.memory_unit), whole=True
+    )
 
 
 def _from_documents(data: Any, kind: Format, source: str) -> Machine:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.machine.model import Cache, Core, HugePages, Machine, NUMANode
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import Bits, iter_bits
 from podslice.values.errors import InputError
 
@@ -34,10 +35,11 @@ MAX_NODE_ID = (1 << 20) - 1
 
 
 class ReadMachine(NamedTuple):
-    """A machine, and a line for each fact that its text does not give."""
+    """A machine, and the facts that its text does not give. Its amounts of memory are known to `memory_unit` bytes."""
 
     machine: Machine
-    assumed: tuple[str, ...]
+    assumed: tuple[Assumption, ...]
+    memory_unit: int = 1
 
 
 class CPUFacts(NamedTuple):

@@ -13,34 +13,36 @@ from podslice.evidence.reported import ReportedNode
 from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, assume_threads, build_nodes, check_machine
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import HugePages, Machine
+from podslice.values.assumption import Assumption
 from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
 HUGE_PAGES = "hugepages-"
-DEVICES_OF = "devices of "
-"""How a line about devices begins."""
 SYSTEM_MEMORY = 100 << 20
 """Bytes that a kubelet keeps by its default `evictionHard`."""
 
 
 class DescribedNode(NamedTuple):
-    """A machine, fields of a KubeletConfiguration, and devices. `assumed` are lines about facts of the machine that no
-    object gives, `settled` about fields of the configuration that none gives. `measured`: the machine was read from the
-    system of a node, not from a description. `reported` is the status of its Node object, None without one."""
+    """A machine, fields of a KubeletConfiguration, and devices. `assumed` are facts of the machine that no object
+    gives, `settled` fields of the configuration that none gives. `measured`: the machine was read from the system of a
+    node, not from a description. `reported` is the status of its Node object, None without one; amounts of memory are
+    known to `memory_unit` bytes. `taken` says what comes from other files of the node."""
 
     machine: Machine
     fields: Mapping[str, Any] = {}
     devices: DeviceInventory | None = None
-    assumed: tuple[str, ...] = ()
-    settled: tuple[str, ...] = ()
+    assumed: tuple[Assumption, ...] = ()
+    settled: tuple[Assumption, ...] = ()
     measured: bool = False
     reported: ReportedNode | None = None
+    memory_unit: int = 1
+    taken: tuple[str, ...] = ()
 
     @property
-    def assumed_of_devices(self) -> tuple[str, ...]:
-        """The lines about devices."""
-        return tuple(line for line in self.assumed if line.startswith(DEVICES_OF))
+    def assumed_of_devices(self) -> tuple[Assumption, ...]:
+        """The assumptions about devices."""
+        return tuple(one for one in self.assumed if one.about == "devices")
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ class DescribedNode(NamedTuple):
 
     def without_devices(self) -> DescribedNode:
         """Return the node without its devices and what is assumed of them, for a user who names the devices."""
-        kept = tuple(line for line in self.assumed if line not in self.assumed_of_devices)
+        kept = tuple(one for one in self.assumed if one.about != "devices")
         return self._replace(devices=None, assumed=kept)
 
 

@@ -12,6 +12,7 @@ from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, Tota
 from podslice.machine.listings.merge import merge_machine
 from podslice.machine.model import HugePages, Machine
 from podslice.node_objects.described import DescribedNode
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import bits_of
 from podslice.values.errors import InputError
 
@@ -60,7 +61,9 @@ def combine_evidence(sources: Sequence[Evidence]) -> DescribedNode:
             )
         return amounts.node._replace(devices=devices or amounts.node.devices)
     merged = merge_machine([*listings, *([_amounts_of(amounts)] if amounts else [])])
-    return _with_amounts(DescribedNode(merged.machine, assumed=merged.assumed), amounts, devices)
+    return _with_amounts(
+        DescribedNode(merged.machine, assumed=merged.assumed, memory_unit=merged.memory_unit), amounts, devices
+    )
 
 
 def _devices(lists: Sequence[DeviceEvidence]) -> DeviceInventory | None:
@@ -79,7 +82,7 @@ def _check_whole(whole: NodeEvidence, others: Sequence[MachineFacts]) -> None:
         if not whole.node.assumed:
             raise
         # The difference is most likely in what is assumed, not in what the other source says.
-        remedy = f"{whole.title} does not say it; assumed: {'; '.join(whole.node.assumed)}"
+        remedy = f"{whole.title} does not say it; assumed: {'; '.join(map(str, whole.node.assumed))}"
         raise InputError(error.problem, remedy=remedy) from None
 
 
@@ -126,7 +129,8 @@ def _with_amounts(node: DescribedNode, amounts: NodeEvidence | None, devices: De
     if reported.all_hugepages and not any(one.hugepages for one in machine.nodes):
         machine = _share_huge_pages(machine, reported.all_hugepages)
         if len(machine.nodes) > 1:
-            assumed.append("huge pages are the same on every NUMA node, because a Node has only their sum")
+            text = "huge pages are the same on every NUMA node, because a Node has only their sum"
+            assumed.append(Assumption("hugepages", text))
     if devices is None and amounts.node.devices:
         assumed += amounts.node.assumed_of_devices
     return DescribedNode(
@@ -137,6 +141,7 @@ def _with_amounts(node: DescribedNode, amounts: NodeEvidence | None, devices: De
         amounts.node.settled,
         node.measured,
         amounts.node.reported,
+        node.memory_unit,
     )
 
 

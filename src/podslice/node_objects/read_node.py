@@ -8,7 +8,6 @@ from typing import Any
 from podslice.evidence.reported import ReportedNode
 from podslice.machine.devices import DeviceInventory, inventory_from_data, is_extended_resource_name
 from podslice.node_objects.described import (
-    DEVICES_OF,
     HUGE_PAGES,
     SYSTEM_MEMORY,
     DescribedNode,
@@ -20,6 +19,7 @@ from podslice.node_objects.described import (
     parse_whole,
     require_mapping,
 )
+from podslice.values.assumption import Assumption
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity
 
@@ -50,16 +50,18 @@ def from_node(data: Mapping[Any, Any]) -> DescribedNode:
     )
     devices = _devices(capacity)
     named = ", ".join(resource.resource for resource in devices.resources)
-    assumed = [numa_line, threads_line]
-    assumed += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
-    assumed += [f"{DEVICES_OF}{named} near no NUMA node"] if named else []
+    assumed = [Assumption("nodes", numa_line)] if numa_line else []
+    assumed += [Assumption("cpus", threads_line)] if threads_line else []
+    if threads > 1:
+        assumed.append(Assumption("cpus", "CPUs numbered as Linux does: first threads of all cores, then second ones"))
+    assumed += [Assumption("devices", f"devices of {named} near no NUMA node")] if named else []
     reported = ReportedNode(_amounts(capacity), _amounts(allocatable), str(info.get("kubeletVersion") or ""))
     return DescribedNode(
         machine,
         _config_fields(capacity, allocatable),
         devices,
-        tuple(filter(None, assumed)),
-        (_POLICIES,),
+        tuple(assumed),
+        (Assumption("configuration", _POLICIES),),
         reported=reported,
     )
 

@@ -26,6 +26,7 @@ from podslice.node_objects.described import (
     require_list,
     require_mapping,
 )
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import CPUSet, CPUSetError, bits_of, format_bits
 from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
@@ -79,9 +80,8 @@ def from_node_resource_topology(data: Mapping[Any, Any]) -> DescribedNode:
     fields, about_topology = _topology_manager_fields(data)
     cpu, about_cpus = _cpu_manager_fields(zones, machine, annotations)
     fields |= cpu | _memory_fields(zones)
-    return DescribedNode(
-        machine, fields, _devices(zones), (*assumed, *more, *_usage_lines(zones)), (*about_topology, *about_cpus)
-    )
+    settled = tuple(Assumption("configuration", line) for line in (*about_topology, *about_cpus))
+    return DescribedNode(machine, fields, _devices(zones), (*assumed, *more, *_usage_lines(zones)), settled)
 
 
 def total_amounts(data: Mapping[Any, Any]) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
@@ -111,7 +111,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
 # Zones
 
 
-def _read_zones(data: Mapping[Any, Any]) -> tuple[list[_ReportedZone], list[str]]:
+def _read_zones(data: Mapping[Any, Any]) -> tuple[list[_ReportedZone], list[Assumption]]:
     """Return the zones that are NUMA nodes, by number, and a line about other zones."""
     listed = require_list(data.get("zones"), "zones")
     # Consumers skip zones of other types, so these do as well (cluster-integration B.1.1).
@@ -134,7 +134,7 @@ def _read_zones(data: Mapping[Any, Any]) -> tuple[list[_ReportedZone], list[str]
         costs, amounts = _costs(zone, path, numbers), _amounts(zone, path)
         zones[numbers[name]] = _ReportedZone(numbers[name], name, path, amounts, costs)
     others = sorted({str(zone.get("type")) for zone in listed} - {"Node"})
-    lines = [f"zones of type {', '.join(others)} count for nothing"] if others else []
+    lines = [Assumption("nodes", f"zones of type {', '.join(others)} count for nothing")] if others else []
     found = [zones[number] for number in sorted(zones)]
     if not any("cpu" in zone.amounts for zone in found):
         raise InputError("report no CPUs", path="zones", remedy="resources of a zone: {name: cpu, capacity: 16, …}")
@@ -196,24 +196,27 @@ def _amount(resource: Mapping[str, Any], path: str) -> _Amount:
 # The machine
 
 
-def _machine(zones: list[_ReportedZone], name: str, annotations: Mapping[str, Any]) -> tuple[Machine, list[str]]:
+def _machine(zones: list[_ReportedZone], name: str, annotations: Mapping[str, Any]) -> tuple[Machine, list[Assumption]]:
     facts, lines = _zone_facts(zones)
     if CPU_TOPOLOGY in annotations:
         return _koordinator(facts, name, annotations), lines
     threads, line = guess_threads([zone.cpus for zone in facts if zone.cpus])
-    lines += [line, "each NUMA node on a socket of its own"] if len(zones) > 1 else [line]
-    lines += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
+    texts = [line, "each NUMA node on a socket of its own"] if len(zones) > 1 else [line]
+    texts += ["CPUs numbered as Linux does: first threads of all cores, then second ones"] if threads > 1 else []
+    lines += [Assumption("cpus", text) for text in texts]
     return build_machine(facts, threads=threads, name=name), lines
 
 
-def _zone_facts(zones: list[_ReportedZone]) -> tuple[list[Zone], list[str]]:
+def _zone_facts(zones: list[_ReportedZone]) -> tuple[list[Zone], list[Assumption]]:
     lines = []
     has_memory = any("memory" in zone.amounts for zone in zones)
     if not has_memory:
-        lines.append(f"{MEMORY_PER_CPU >> 30} GiB of memory for each CPU, because no zone reports its memory")
+        text = f"{MEMORY_PER_CPU >> 30} GiB of memory for each CPU, because no zone reports its memory"
+        lines.append(Assumption("memory", text))
     whole_costs = all(set(zone.costs) == {other.id for other in zones} for zone in zones)
     if not whole_costs and len(zones) > 1:
-        lines.append("distances 10 and 20, because the costs of the zones do not list all of them")
+        text = "distances 10 and 20, because the costs of the zones do not list all of them"
+        lines.append(Assumption("nodes", text))
     facts = []
     for zone in zones:
         cpus = zone.capacity("cpu")
@@ -375,7 +378,7 @@ def _memory_fields(zones: list[_ReportedZone]) -> dict[str, Any]:
     return {"evictionHard": {}, "systemReserved": {"memory": str(kept)} if kept else {}}
 
 
-def _usage_lines(zones: list[_ReportedZone]) -> Iterator[str]:
+def _usage_lines(zones: list[_ReportedZone]) -> Iterator[Assumption]:
     """Yield a line for each zone in which pods hold amounts: the object does not name them."""
     for zone in zones:
         held = {
@@ -385,7 +388,8 @@ def _usage_lines(zones: list[_ReportedZone]) -> Iterator[str]:
         }
         if held:
             text = ", ".join(f"{number} {name}" for name, number in held.items())
-            yield f"nothing runs, though pods hold {text} of {zone.name} (--pods or --state says which)"
+            line = f"nothing runs, though pods hold {text} of {zone.name} (--pods or --state says which)"
+            yield Assumption("pods", line)
 
 
 def _devices(zones: list[_ReportedZone]) -> DeviceInventory:

@@ -325,13 +325,31 @@ def test_events_of_other_pods_are_not_shown(tmp_path: Path) -> None:
     assert len(ask(bundle, "big", "--events", str(path))["events"]) == 1
 
 
-@pytest.mark.parametrize(("version", "said"), [("v1.36.2", False), ("v1.33.4+k3s1", True), ("", False)])
-def test_kubelet_of_another_release(tmp_path: Path, version: str, said: bool) -> None:
-    """An answer says where the node's kubelet is not of the release whose decisions are taken."""
+def bundle_of_version(path: Path, version: str) -> Path:
+    """A bundle whose node runs this kubelet."""
     made = bundles.parts()
     node = {**bundles.NODE_OBJECT, "status": {**bundles.NODE_OBJECT["status"], "nodeInfo": {"kubeletVersion": version}}}
     made.put(NODE, node)
-    path = tmp_path / "n.tar.gz"
     path.write_bytes(made.archive(Manifest()))
-    codes = [one["code"] for one in ask(path, "big")["provenance"]["contradictions"]]
-    assert ("release-differs" in codes) == said
+    return path
+
+
+@pytest.mark.parametrize(
+    ("version", "release"), [("v1.36.2", "1.36"), ("v1.33.4+k3s1", "1.33"), ("", "1.36"), ("v1.29.1", "1.36")]
+)
+def test_the_release_of_the_node(tmp_path: Path, version: str, release: str) -> None:
+    """Decisions are those of the node's own kubelet where its release is known."""
+    path = bundle_of_version(tmp_path / "n.tar.gz", version)
+    provenance = ask(path, "big")["provenance"]
+    assert provenance["release"] == release
+    assert ask(path, "big", "--kubernetes", "1.35")["provenance"]["release"] == "1.35"
+    codes = [one["code"] for one in provenance["contradictions"]]
+    assert ("release-differs" in codes) == (version == "v1.29.1")
+
+
+def test_another_release_is_said_first(tmp_path: Path) -> None:
+    """An answer for another release than the node's begins with that, above everything that is proposed."""
+    path = bundle_of_version(tmp_path / "n.tar.gz", "v1.33.4")
+    lines = run("why", "big", "--node", path, "--no-predicates", "--profile", "kubelet-1.36").stdout.splitlines()
+    assert lines[0].startswith("Contradiction: The node runs kubelet v1.33.4; decisions are those of Kubernetes 1.36")
+    assert not any(line.strip().startswith("Contradiction") for line in lines[1:])

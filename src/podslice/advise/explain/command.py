@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from podslice.admit.documents import ClaimAnswer
     from podslice.advise.explain.explain import Explained, Explanation
     from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
-    from podslice.evidence.provenance import Provenance
 
 
 @click.command()
@@ -86,6 +84,7 @@ def explain(
     Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
     from podslice.advise.explain.documents import ExplanationList, pod_document, resize_document
+    from podslice.advise.explain.doubt import without_doubtful_fixes
     from podslice.advise.explain.explain import explain_each
     from podslice.advise.explain.page import ShownExplanation, ShownResize, answer_page
     from podslice.cli.progress import progress
@@ -116,7 +115,8 @@ def explain(
     for one, written in zip(
         progress(explain_each(node, pods, fixes=searched), total=len(pods), what="pods explained"), pods, strict=True
     ):
-        one = one._replace(explanation=_without_doubtful_fixes(one.explanation, provenance, asked=fixes))
+        if fixes:
+            one = one._replace(explanation=without_doubtful_fixes(one.explanation, provenance.contradictions))
         admitted = one.explanation.trace.admitted
         all_granted = all_granted and admitted
         if not (only_refused and admitted):
@@ -141,23 +141,6 @@ def explain(
         shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
         emit(ExplanationList(items, tuple(map(resize_document, resized)), shown_claims, provenance), output)
     sys.exit(0 if all_granted else 1)
-
-
-def _without_doubtful_fixes(explanation: Explanation, provenance: Provenance, *, asked: bool) -> Explanation:
-    """Return the explanation without the changes that rest on contradicted evidence: none at all where the machine or
-    the configuration is in doubt, and none that concerns a pod that is. `asked`: changes were asked for."""
-    if explanation.trace.admitted or not asked:
-        return explanation
-    doubt = doubt_node(provenance.contradictions)
-    if doubt is not None:
-        text = f"No change is proposed: it would rest on the {doubt.about}, which is in doubt (see above)."
-        return msgspec.structs.replace(explanation, fixes=(), unsearched=text)
-    doubtful = {uid for one in provenance.contradictions for uid in one.pods}
-    kept = tuple(fix for fix in explanation.fixes if not doubtful & set(getattr(fix.change, "uids", ())))
-    if len(kept) == len(explanation.fixes):
-        return explanation
-    text = "Changes that concern pods whose evidence is contradicted are left out (see above)."
-    return msgspec.structs.replace(explanation, fixes=kept, unsearched=text)
 
 
 def _explain_resizes(node: Node, pods: list[Pod], resizes: list[RequestedResize], *, fixes: bool) -> list[ResizeResult]:

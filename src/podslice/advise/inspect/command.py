@@ -50,6 +50,7 @@ from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node.node import Node
 from podslice.render.ansi import echo
+from podslice.values.assumption import Assumption
 from podslice.values.errors import InputError
 from podslice.values.gates import FeatureGates, GateError, later_gates
 from podslice.values.quirks import PROFILE_RELEASES, PROFILES
@@ -119,7 +120,9 @@ def inspect(
     given, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported, profile=profile)
     config = given.config
     base = provenance_of(profile)
-    provenance = msgspec.structs.replace(base, assumptions=(*base.assumptions, *given.assumed))
+    provenance = msgspec.structs.replace(
+        base, assumptions=(*base.assumptions, *assumptions(None, given, configured=True))
+    )
     if config_path is not None or overrides or reported:
         origin = configuration_origin(given, config_path, overrides, reported)
         provenance = msgspec.structs.replace(provenance, configuration=origin)
@@ -205,7 +208,7 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
 
 
 def _node(
-    assumed: tuple[str, ...],
+    assumed: tuple[Assumption, ...],
     machine: Machine | None,
     config: KubeletConfig,
     *,

@@ -16,7 +16,7 @@ from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
 from podslice.cli.config_option import find_source
-from podslice.cli.cross_check import check_files, labels_of, read_contents
+from podslice.cli.cross_check import check_files, labels_of, read_contents, with_memory_of_files
 from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.node_option import (
     Running,
@@ -265,7 +265,9 @@ def _scenarios(
     devices = load_devices(devices_path)
     scenarios, provenance, warnings = list[Scenario](), list[Provenance](), list[str]()
     contents = read_contents(there.files)
-    for name, node, machine in nodes:
+    for name, given_node, origin in nodes:
+        node = with_memory_of_files(given_node, contents)
+        machine = replace(origin, details=(*origin.details, *node.taken))
         for path in configs or (None,):
             given = None if path is None else find_source(path)
             loaded, more = load_config_and_gates(given, overrides, strict=options["strict"], defaults=node.fields)

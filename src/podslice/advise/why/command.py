@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from podslice.cli.bundle_option import bundle_in_use
 from podslice.cli.config_option import find_source
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.node_option import DEFAULT_PROFILE, node_options, profile_of_node, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.evidence.contradiction import doubt_node
@@ -32,6 +33,8 @@ _NO_STATE = (
 )
 _NO_PODS = "what runs on the node: without --pods it is empty"
 _NO_MACHINE = "the machine: nothing was tried again (--node BUNDLE, or --machine, --sysfs, --from)"
+_NO_DOUBT_OF_OWNERS = ("memory-rounding", "release")
+"""Subjects of assumptions on which it does not rest who owns which CPUs."""
 
 
 @click.command()
@@ -66,6 +69,7 @@ def why(*, pod: str, events_path: str | None, fixes: bool, output: str, **option
         events_path = str(found)
     missing = () if bundle is None else missing_of(bundle)
     named = any(options[name] for name in ("machine", "sysfs", "source"))
+    options["profile"] = _profile(options, bundle)
     node, provenance, lacking = _start(asked, options) if named else (None, Provenance(), (_NO_MACHINE,))
     unknown = (*lacking, *missing)
     sys.exit(answer_why(asked, listed, node, _events(events_path, asked), unknown, provenance,
@@ -87,6 +91,7 @@ def answer_bundle(bundle: Bundle, asked: LoadedPod, *, fixes: bool, output: str)
         "devices_path": None if bundle.devices is None else str(bundle.devices),
         "pods_path": None if pods is None else str(pods),
         "state_path": bundle.state,
+        "profile": profile_of_node(DEFAULT_PROFILE, bundle.objects),
         # The API server has taken these pods, and a bundle leaves out some of their fields.
         "validate": False,
     }
@@ -114,17 +119,16 @@ def answer_why(
     from podslice.advise.why.documents import diagnosis_document
     from podslice.advise.why.reported import read_reported
     from podslice.advise.why.table import why_text
-    from podslice.machine.listings.merge import ROUNDED_MEMORY
 
     reported = read_reported(asked.data)._replace(
         name=asked.pod.metadata.name, namespace=asked.pod.metadata.namespace or "default"
     )
     others = [read_reported(one.data) for one in listed]
     doubt = doubt_node(provenance.contradictions)
-    assumed = set(provenance.assumptions).difference(ROUNDED_MEMORY.values())
+    assumed = any(one.about not in _NO_DOUBT_OF_OWNERS for one in provenance.assumptions)
     certain = bool(provenance.state) and not assumed and doubt is None
     foreign = () if node is None else unknown_devices((asked,), node.view.devices)
-    about = Asked(asked.pod, reported, others, certain and not foreign)
+    about = Asked(asked.pod, reported, others, certain and not foreign, provenance.contradictions)
     # What helps on another machine is no advice.
     diagnosis = diagnose(node, about, fixes=fixes and doubt is None)
     document = diagnosis_document(reported, diagnosis, events, (*unknown, *foreign), provenance)
@@ -145,6 +149,16 @@ def _start(asked: LoadedPod, options: dict[str, Any]) -> tuple[Node | None, Prov
     print_warnings(warnings)
     lacking = () if provenance.state else (_NO_STATE,)
     return node, provenance, lacking if options["pods_path"] else (*lacking, _NO_PODS)
+
+
+def _profile(options: Mapping[str, Any], bundle: Bundle | None) -> str:
+    """Return the profile: of the release that the node states, where no option names one."""
+    given = click.get_current_context().get_parameter_source
+    profile: str = options["profile"]
+    if given("kubernetes") is ParameterSource.COMMANDLINE or given("profile") is ParameterSource.COMMANDLINE:
+        return profile
+    objects = () if bundle is None else bundle.objects
+    return profile_of_node(profile, (*(options["source"] or ()), *objects))
 
 
 def _listed(path: str | None, options: dict[str, Any]) -> tuple[LoadedPod, ...]:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
+from podslice.advise.explain.doubt import without_doubtful_fixes
 from podslice.advise.explain.explain import Explanation, explain
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.story import cell_text
 from podslice.advise.why.reported import ReportedContainer, ReportedPod
 from podslice.api.pod.spec import Pod
+from podslice.evidence.contradiction import Contradiction
 from podslice.node.node import Node
 from podslice.render.prose import plural
 from podslice.values import reasons
@@ -84,12 +86,13 @@ class Diagnosis(NamedTuple):
 
 class Asked(NamedTuple):
     """A pod with what was reported of it, and `others` of its node. `certain`: machine and owners of CPUs are known,
-    and not assumed."""
+    and not assumed; `contradictions` are what is known to be in doubt."""
 
     pod: Pod
     reported: ReportedPod
     others: Sequence[ReportedPod] = ()
     certain: bool = True
+    contradictions: Sequence[Contradiction] = ()
 
 
 def diagnose(node: Node | None, asked: Asked, *, fixes: bool = True) -> Diagnosis:
@@ -157,6 +160,8 @@ def _explain(node: Node, asked: Asked, without: Collection[str], *, fixes: bool)
     for uid in [uid for uid in copy.pods if uid in without or uid == asked.pod.metadata.uid]:
         copy.remove(uid)
     found = explain(copy, asked.pod, fixes=fixes)
+    if fixes:
+        found = without_doubtful_fixes(found, asked.contradictions)
     if asked.certain:
         return found
     return msgspec.structs.replace(found, fixes=tuple(fix for fix in found.fixes if not _rests_on_owners(fix)))

@@ -8,7 +8,6 @@ from podslice.advise.explain.table import fixes_text, to_text
 from podslice.advise.why.diagnosis import ENDED, RUNS, WAITING, Diagnosis
 from podslice.advise.why.documents import PodDiagnosis
 from podslice.advise.why.reported import PodEventLine
-from podslice.evidence.contradiction import doubt_node
 from podslice.evidence.provenance import contradiction_line, provenance_line
 from podslice.render.ansi import style
 from podslice.render.prose import wrap_lines
@@ -18,13 +17,13 @@ _MOST_EVENTS = 8
 
 
 def why_text(document: PodDiagnosis, diagnosis: Diagnosis, *, wide: bool, width: int | None) -> str:
-    """Return the answer. The first line is the cause, unless the node that is given is in doubt, which comes before it;
+    """Return the answer. The first line is the cause, unless evidence contradicts what is given, which comes before it;
     `wide` adds the whole explanation."""
     colour = {RUNS: "green", ENDED: None, WAITING: "yellow"}.get(diagnosis.code, "red")
     first = "\n".join([style(diagnosis.cause, fg=colour, bold=True), *diagnosis.evidence])
     parts = [wrap_lines(first, width)]
     found = document.provenance.contradictions
-    if doubt_node(found) is not None:
+    if found:
         doubts = "\n".join(style(contradiction_line(one), fg="yellow") for one in found)
         parts.insert(0, wrap_lines(doubts, width))
     if diagnosis.advice:
@@ -45,9 +44,6 @@ def why_text(document: PodDiagnosis, diagnosis: Diagnosis, *, wide: bool, width:
 def _rests_on(document: PodDiagnosis) -> Iterator[str]:
     yield style("It rests on:", bold=True)
     yield f"  {provenance_line(document.provenance)}"
-    found = document.provenance.contradictions
-    if doubt_node(found) is None:
-        yield from (f"  {contradiction_line(one)}" for one in found)
     for line in document.missing:
         yield f"  not known: {line}"
 

@@ -83,6 +83,12 @@ class Bundle(NamedTuple):
         return (str(described),) if described else ()
 
     @property
+    def objects(self) -> tuple[str, ...]:
+        """The Node object, which states the release of the kubelet."""
+        node = self.find(NODE)
+        return () if node is None else (str(node),)
+
+    @property
     def config(self) -> Path | None:
         """The configuration: as the kubelet runs with it, else its file, else its drop-ins or its flags alone."""
         return self.find(CONFIGZ, KUBELET_CONFIG) or self._drop_ins or self.find(COMMAND_LINE)

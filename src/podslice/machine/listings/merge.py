@@ -15,6 +15,7 @@ from podslice.machine.build import (
 )
 from podslice.machine.listings.facts import Level, MachineFacts, NodeFacts, check_agreement
 from podslice.machine.model import Machine, group_cpus
+from podslice.values.assumption import AssumedAbout, Assumption
 from podslice.values.cpuset import Bits, CPUSet, bits_of, format_bits, ids_of, union
 from podslice.values.errors import InputError
 
@@ -23,8 +24,7 @@ _ADJACENT = ("ppc", "s390", "loongarch")
 _NODES = "numactl -H shows it"
 _CORES = "lscpu -e shows it"
 _ROUNDED = "the memory of NUMA nodes is whole {}, as printed; the kernel's own is not"
-ROUNDED_MEMORY = {1 << power: _ROUNDED.format(unit) for power, unit in ((10, "KiB"), (20, "MiB"), (30, "GiB"))}
-"""The assumption that says in which unit a program prints memory. Nothing about CPUs rests on it."""
+_UNITS = {1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}
 
 
 def merge_machine(parts: Sequence[MachineFacts]) -> ReadMachine:
@@ -37,7 +37,8 @@ def merge_machine(parts: Sequence[MachineFacts]) -> ReadMachine:
 class _Merge:
     def __init__(self, parts: Sequence[MachineFacts]) -> None:
         self.parts = parts
-        self.assumed: list[str] = []
+        self.assumed: list[Assumption] = []
+        self.memory_unit = 1
         self.architecture = next((part.architecture for part in parts if part.architecture), "")
 
     def result(self) -> ReadMachine:
@@ -55,7 +56,10 @@ class _Merge:
             description=next((part.name for part in self.parts if part.name), ""),
             offline=CPUSet.from_bits(union(part.offline for part in self.parts) & ~online),
         )
-        return ReadMachine(check_machine(machine), tuple(self.assumed))
+        return ReadMachine(check_machine(machine), tuple(self.assumed), self.memory_unit)
+
+    def _assume(self, about: AssumedAbout, text: str) -> None:
+        self.assumed.append(Assumption(about, text))
 
     def _total(self, name: str) -> int:
         return next((value for part in self.parts if (value := getattr(part.totals, name))), 0)
@@ -70,7 +74,7 @@ class _Merge:
         if not count:
             titles = " and ".join(part.title for part in self.parts)
             raise InputError("says nothing about CPUs", source=titles, remedy="give lscpu -e or numactl -H as well")
-        self.assumed.append(f"CPUs 0-{count - 1}, because only their number is known")
+        self._assume("cpus", f"CPUs 0-{count - 1}, because only their number is known")
         return (1 << count) - 1
 
     # Where CPUs are
@@ -92,7 +96,7 @@ class _Merge:
                 source = " and ".join(part.title for part in self.parts)
                 problem = f"does not list the NUMA node of CPUs {format_bits(missing)}"
                 raise InputError(problem, source=source, remedy=_NODES)
-            self.assumed.append(f"one NUMA node ({_NODES})")
+            self._assume("nodes", f"one NUMA node ({_NODES})")
             return dict.fromkeys(ids_of(online), 0)
         return found
 
@@ -102,7 +106,7 @@ class _Merge:
         groups, threads = self._listed_groups(online), self._total("threads_per_core")
         if not threads:
             threads, line = assume_threads(map(len, groups), self.architecture)
-            self.assumed.append(f"{line} ({_CORES})")
+            self._assume("cpus", f"{line} ({_CORES})")
         found: dict[int, int] = {}
         for cpus in groups:
             if len(cpus) % threads:
@@ -114,7 +118,7 @@ class _Merge:
         if threads > 1:
             first = min(found)
             example = " and ".join(str(cpu) for cpu in sorted(found) if found[cpu] == found[first])
-            self.assumed.append(f"CPUs {example} share a core, and so on, as Linux numbers them ({_CORES})")
+            self._assume("cpus", f"CPUs {example} share a core, and so on, as Linux numbers them ({_CORES})")
         return found
 
     def _listed_groups(self, online: Bits) -> list[list[int]]:
@@ -132,19 +136,19 @@ class _Merge:
         nodes = sorted(set(node_of.values()))
         sockets = self._total("sockets")
         if not sockets:
-            self.assumed.append(f"{'each NUMA node is' if len(nodes) > 1 else 'the machine is'} one socket ({_CORES})")
+            self._assume("cpus", f"{'each NUMA node is' if len(nodes) > 1 else 'the machine is'} one socket ({_CORES})")
             sockets = len(nodes)
         if len(nodes) % sockets == 0:
             share = len(nodes) // sockets
             if share > 1:
-                self.assumed.append(f"{share} NUMA nodes in each socket, in order of their ids ({_CORES})")
+                self._assume("cpus", f"{share} NUMA nodes in each socket, in order of their ids ({_CORES})")
             return {cpu: nodes.index(node) // share for cpu, node in node_of.items()}
         cores = {node: sorted({core_of[cpu] for cpu in node_of if node_of[cpu] == node}) for node in nodes}
         parts = sockets // len(nodes)
         if sockets % len(nodes) or any(len(inside) % parts for inside in cores.values()):
             problem = f"{sockets} sockets do not divide {len(nodes)} NUMA nodes in one way"
             raise InputError(problem, source=self.parts[0].title, remedy="give lscpu -e as well")
-        self.assumed.append(f"{parts} sockets of equal size within each NUMA node ({_CORES})")
+        self._assume("cpus", f"{parts} sockets of equal size within each NUMA node ({_CORES})")
         socket_of_core = {
             core: number * parts + place * parts // len(inside)
             for number, inside in enumerate(cores.values())
@@ -164,9 +168,9 @@ class _Merge:
         if count % len(nodes) or any(
             len({core_of[cpu] for cpu in ids_of(n)}) % (count // len(nodes)) for n in nodes.values()
         ):
-            self.assumed.append(f"no L3 caches, because {count} do not divide the cores evenly ({_CORES})")
+            self._assume("cpus", f"no L3 caches, because {count} do not divide the cores evenly ({_CORES})")
             return []
-        self.assumed.append(f"{count} L3 caches of equal size, of neighbouring cores ({_CORES})")
+        self._assume("cpus", f"{count} L3 caches of equal size, of neighbouring cores ({_CORES})")
         found: list[tuple[int, Bits]] = []
         for cpus in nodes.values():
             inside = sorted({core_of[cpu] for cpu in ids_of(cpus)}, key=lambda core: cores[core] & -cores[core])
@@ -189,7 +193,8 @@ class _Merge:
             self._assume_memory(found, unknown, online)
         coarse = max((facts.unit for facts in found.values()), default=1)
         if coarse > 1 and not unknown:
-            self.assumed.append(ROUNDED_MEMORY.get(coarse) or _ROUNDED.format(f"{coarse} bytes"))
+            self.memory_unit = coarse
+            self._assume("memory-rounding", _ROUNDED.format(_UNITS.get(coarse) or f"{coarse} bytes"))
         return [NUMANodeFacts(node, facts.memory or 0, (), facts.distances) for node, facts in sorted(found.items())]
 
     def _assume_memory(self, found: dict[int, NodeFacts], unknown: Iterable[int], online: Bits) -> None:
@@ -206,7 +211,7 @@ class _Merge:
         for node in unknown:
             found[node] = found[node]._replace(memory=share)
         if line:
-            self.assumed.append(f"{line} ({_NODES})")
+            self._assume("memory", f"{line} ({_NODES})")
 
 
 def _join(one: NodeFacts, other: NodeFacts) -> NodeFacts:

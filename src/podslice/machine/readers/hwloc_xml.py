@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, ReadMachine, build_nodes, check_machine
 from podslice.machine.model import Cache, CoreType, HugePages, Machine, group_cpus
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import Bits, CPUSet, bits_of, format_bits, iter_bits
 from podslice.values.errors import InputError
 from podslice.values.golang import GoSyntaxError, atoi
@@ -157,22 +158,26 @@ class _HwlocReader:
             raise InputError(problem, remedy=f"{_SEE_ALL}, outside of containers and jobs")
         return {cpu: nodes.bit_length() - 1 for cpu, nodes in clear.items() if nodes}
 
-    def assumptions(self) -> Iterator[str]:
+    def assumptions(self) -> Iterator[Assumption]:
         """Yield a line for each fact about CPUs without a NUMA node, and about what lstopo was not allowed to see."""
         if nowhere := self.online & ~bits_of(self.node_of):
             # As in sysfs, where a kubelet finds CPUs by their NUMA nodes.
-            yield f"a kubelet does not list CPUs {format_bits(nowhere)}, because no NUMA node has them"
+            text = f"a kubelet does not list CPUs {format_bits(nowhere)}, because no NUMA node has them"
+            yield Assumption("cpus", text)
         if self.left_out:
             memory = f"{self._assumed_memory() >> 20} MiB of memory, as the smallest other node with CPUs"
             nodes = group_cpus(self.left_out)
             which = ", ".join(f"{number} (CPUs {format_bits(cpus)})" for number, cpus in nodes.items())
             names = "NUMA node" if len(nodes) == 1 else "NUMA nodes"
-            yield f"{memory}, on {names} {which}, which the file leaves out ({_SEE_ALL} shows it)"
+            text = f"{memory}, on {names} {which}, which the file leaves out ({_SEE_ALL} shows it)"
+            yield Assumption("nodes", text)
         if gone := self.unlisted & ~bits_of(self.left_out.values()):
-            yield f"no NUMA node {format_bits(gone)}, which the file leaves out with all that is on it ({_SEE_ALL})"
+            text = f"no NUMA node {format_bits(gone)}, which the file leaves out with all that is on it ({_SEE_ALL})"
+            yield Assumption("nodes", text)
         offline = parse_bitmap(self.top.get("complete_cpuset")) & ~self.online
         if offline and (self.unlisted or self.infos.get("LinuxCgroup", "/") != "/"):
-            yield f"CPUs {format_bits(offline)} are offline, and not only hidden from lstopo ({_SEE_ALL} shows it)"
+            text = f"CPUs {format_bits(offline)} are offline, and not only hidden from lstopo ({_SEE_ALL} shows it)"
+            yield Assumption("cpus", text)
 
     def _assumed_memory(self) -> int:
         with_cpus = set(self.node_of.values())

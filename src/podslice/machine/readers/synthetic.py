@@ -16,6 +16,7 @@ from podslice.machine.model import Cache, CPUTopology, Machine
 from podslice.machine.readers.synthetic_indexes import number_by_turns, number_objects
 from podslice.machine.readers.synthetic_levels import Attributes, Level, Tree, take_turns
 from podslice.machine.readers.synthetic_text import is_cache, parse_levels
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import CPUSet, format_bits, ids_of
 from podslice.values.errors import InputError
 
@@ -148,7 +149,7 @@ class _Reader:
 # Assumptions
 
 
-def _assume_numbering(levels: Sequence[Level], machine: Machine) -> Iterator[str]:
+def _assume_numbering(levels: Sequence[Level], machine: Machine) -> Iterator[Assumption]:
     """Yield the line about the numbers of CPUs, unless they are given or mean the same in any order."""
     if levels[-1].attributes.indexes:
         return
@@ -166,18 +167,19 @@ def _assume_numbering(levels: Sequence[Level], machine: Machine) -> Iterator[str
             facts.append(f"{what} {min(groups)} has {format_bits(groups[min(groups)])}")
             break
     if facts:
-        yield f"CPUs numbered as Linux on x86: {', '.join(facts)}; say indexes= if not (docs/machines.md)"
+        text = f"CPUs numbered as Linux on x86: {', '.join(facts)}; say indexes= if not (docs/machines.md)"
+        yield Assumption("cpus", text)
 
 
-def _assume_memory(levels: Sequence[Level]) -> Iterator[str]:
+def _assume_memory(levels: Sequence[Level]) -> Iterator[Assumption]:
     """Yield the line about memory where none is given."""
     level = next((level for level in levels if level.type == "numa"), None)
     attached = [one for level in levels for one in level.attached]
     if level is not None:
         if not level.attributes.memory:
             # hwloc's own defaults, which differ between a level and attached nodes.
-            yield f"1 GiB of memory on each NUMA node; say {level.word}(memory=64GiB) if not"
+            yield Assumption("memory", f"1 GiB of memory on each NUMA node; say {level.word}(memory=64GiB) if not")
     elif attached and not any(one.memory for one in attached):
-        yield "no memory on any NUMA node; say [numa(memory=64GiB)] if not"
+        yield Assumption("memory", "no memory on any NUMA node; say [numa(memory=64GiB)] if not")
     elif not attached and not levels[0].attributes.memory:
-        yield "1 GiB of memory; begin with [numa(memory=64GiB)] if not"
+        yield Assumption("memory", "1 GiB of memory; begin with [numa(memory=64GiB)] if not")

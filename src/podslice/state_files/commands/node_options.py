@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from podslice.cli.config_option import config_options
+from podslice.cli.cross_check import read_contents, with_memory_of_files
 from podslice.cli.machine_option import machine_options, resolve_named_node, resolve_node
 from podslice.cli.node_option import (
     POD_LEVEL_GATE,
@@ -60,8 +61,8 @@ class NodeOptions(NamedTuple):
 
     def contradictions(self, files: list[StateFile]) -> tuple[Contradiction, ...]:
         """Return where the files contradict the machine and the configuration; nothing without a machine."""
-        from podslice.cli.cross_check import read_contents
-        from podslice.evidence.state_check import StateFacts, check_memory_totals, check_state
+        from podslice.evidence.memory_check import check_memory
+        from podslice.evidence.state_check import StateFacts, check_state
 
         if self.machine is None:
             return ()
@@ -70,7 +71,8 @@ class NodeOptions(NamedTuple):
         changed = self.options["config_path"] is None or bool(self.options["overrides"])
         facts = StateFacts(contents, self.machine, self.measured, config, changed=changed)
         # On the node's own machine `drift` among the findings says it.
-        return (*check_state(facts), *(() if self.measured else check_memory_totals(facts)))
+        amounts = () if self.measured else check_memory(contents, self.machine, measured=False)
+        return (*check_state(facts), *amounts)
 
     def reader(self, version: str, *, pod_level: bool) -> Release:
         """Return the kubelet that is to read the files; its gate is on when the flag or the configuration says so."""
@@ -141,6 +143,9 @@ def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> Nod
     described = resolve_named_node(options["machine"], options["sysfs"], options["source"])
     if described is None and options["here"]:
         described = resolve_node(None, None, None)
+    if described is not None:
+        described = with_memory_of_files(described, read_contents({file.path.name: file.data for file in files}))
+        print_warnings(described.taken)
     machine = described.machine if described else None
     measured = described is not None and described.measured
     settled = options["config_path"] is not None or bool(options["overrides"])

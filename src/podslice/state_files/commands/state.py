@@ -15,6 +15,7 @@ from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import find_known_pods, read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, write_bytes
 from podslice.cli.pods_option import read_pods
+from podslice.evidence.contradiction import doubt_machine
 from podslice.evidence.listed import ENDED
 from podslice.evidence.provenance import contradiction_line
 from podslice.host.state.statefile import replace_with_backups
@@ -365,7 +366,7 @@ def repair(
     running = load_running_pods(pods) if pods else _agents_running(path)
     found = node.contradictions(files)
     print_warnings(tuple(map(str, found)))
-    if (write or out) and any(one.about == "machine" for one in found):
+    if (write or out) and doubt_machine(found) is not None:
         raise InputError(
             "nothing is written, because the machine that you name may not be the one of these files",
             source=str(path),
