@@ -45,6 +45,29 @@ def test_one_pod_from_filter_to_confirmed() -> None:
     assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
+@pytest.mark.parametrize("group", ["", "gang"])
+@pytest.mark.parametrize("call", ["filter", "prioritize"])
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_late_call_for_a_pod_that_runs_holds_nothing(call: str, watched: bool, group: str) -> None:
+    """kube-scheduler may have given up on a call that is answered once the pod runs. Nothing is held for the pod, as
+    soon as the watch shows that it is bound; a gang's hold would stay for minutes."""
+    bench = Bench("a", "b")
+    labels = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    pod, bound = (pod_object("p", "2", node, **labels) for node in ("", "a"))
+    bench.watch_pod(pod)
+    assert bench.placing.filter(filter_request(pod, ["a"])).nodes == ["a"]
+    assert bind(bench, "p", "a") == ""
+    bench.nodes.pod_changed(None, scheduled_pod(bound))
+    assert bench.placing.model.holds() == ()
+    if watched:
+        bench.watch_pod(bound, node_hears=False)
+    getattr(bench.placing, call)(filter_request(pod, ["a"]))
+    if not watched:
+        assert [hold.bound for hold in bench.placing.model.holds()] == [False]
+        bench.watch_pod(bound, node_hears=False)
+    assert bench.placing.model.holds() == ()
+
+
 def test_held_node_first() -> None:
     """The node that was chosen ahead is the whole answer, even where all names are asked for; else the best one."""
     bench = Bench("a", "b")

@@ -170,10 +170,11 @@ class Placements:
 
     def _expect(self, pod: ScheduledPod) -> None:
         """Hold the node of a bound pod that the node has not reported. One that it has rests, because its specification
-        is not needed any more."""
+        is not needed any more; a call of the scheduler that came after the node's report may have held room for it."""
         if not self.model.has_node(pod.node):
             return
         if self._is_on_node(pod):
+            self.model.unbind(pod.node_uid)
             self.pods.rest(pod.uid)
             return
         try:
@@ -292,6 +293,10 @@ class Placements:
     def prioritize(self, request: FilterRequest) -> dict[str, int]:
         """Return points for nodes that passed every filter. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.find_pod(request.pod)
+        bound = self.pods.get(pod.uid)
+        # The scheduler goes on without scores that come late: the pod may be bound, and nothing would end a new hold.
+        if bound is not None and bound.node:
+            return dict.fromkeys(request.nodes, 0)
         return self._points(pod.pod, request.nodes, self._clock(), group=pod.group)
 
     def filter_victims(self, request: PreemptRequest) -> dict[str, NodeVictims]:
