@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -24,8 +24,16 @@ MAX_NODES = 3_000_000
 """Most values in a text."""
 
 
+class DuplicateKey(NamedTuple):
+    """A key that an object has already; `line` counts from 1, `document` the non-empty documents before it."""
+
+    key: str
+    line: int
+    document: int
+
+
 def load_documents(
-    text: str, source: str = "", *, most_nodes: int = MAX_NODES, duplicates: list[str] | None = None
+    text: str, source: str = "", *, most_nodes: int = MAX_NODES, duplicates: list[DuplicateKey] | None = None
 ) -> list[Any]:
     """Return all non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`, also for a
     duplicate key, unless `duplicates` is a list that collects such keys; their last value counts then."""
@@ -39,19 +47,22 @@ def load_documents(
         except (json.JSONDecodeError, RecursionError, _NotJSONError):
             # It may still be YAML in flow style; where it is not, the YAML reader names line and column.
             pass
-    builder = Builder(most_nodes, duplicates)
-    return [document for document in _load_yaml(text, source, builder) if document is not None]
+    builder = Builder(most_nodes, None if duplicates is None else [])
+    return [document for document in _load_yaml(text, source, builder, duplicates) if document is not None]
 
 
-def _load_yaml(text: str, source: str, builder: Builder) -> Iterator[Any]:
-    number = 0
+def _load_yaml(text: str, source: str, builder: Builder, duplicates: list[DuplicateKey] | None) -> Iterator[Any]:
+    number = filled = 0
     event: Any = None
     template = "render the template first: helm template" if "{{" in text else ""
     try:
         # The base loader resolves no tags; the builder gives scalars the meaning that they have to a kubelet.
         for event in yaml.parse(text, Loader=yaml.CBaseLoader):
             builder.take(event)
+            if builder.duplicates and duplicates is not None:
+                duplicates.append(DuplicateKey(builder.duplicates.pop(), event.start_mark.line + 1, filled))
             if type(event) is yaml.DocumentEndEvent:
+                filled += builder.root is not None
                 yield builder.root
                 number += 1
     except DuplicateKeyError as fault:

@@ -10,7 +10,7 @@ from podslice import KubeletConfig
 from podslice.advise.explain.codes import ADVICE, OTHER_ADVICE
 from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import Finding
-from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
+from podslice.advise.lint.registry import FILE_RULES, NODE_RULES, POD_RULES, RULES
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.api.pod.spec import pod_from_dict
 from podslice.api.pod.unknown_fields import find_unknown_fields
@@ -818,10 +818,14 @@ def test_reservation_on_the_node_of_the_devices() -> None:
 
 def test_every_rule_has_a_case() -> None:
     """No rule is without a finding and a passing object above; ids are unique and in one namespace."""
-    elsewhere = {"PS002", "PS111", "PS412", "PS415", *POLICY_RULES}
+    elsewhere = {"PS002", "PS003", "PS111", "PS412", "PS415", *POLICY_RULES}
     tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | elsewhere
     assert {rule.id for rule in RULES} <= tested
-    assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)
+    assert (
+        len({rule.id for rule in RULES})
+        == len({rule.name for rule in RULES})
+        == len(POD_RULES) + len(NODE_RULES) + len(FILE_RULES)
+    )
 
 
 def test_unknown_fields_of_a_pod() -> None:
@@ -1015,3 +1019,20 @@ def test_a_share_of_memory_needs_the_machine() -> None:
     assert lint_kubelet(node(**config), {"PS402"}) == []
     (finding,) = lint_kubelet(node(TWO_NODES, **config), {"PS402"})
     assert finding.path == "reservedMemory"
+
+
+@pytest.mark.parametrize(
+    ("limits", "machine", "ids"),
+    [
+        (amounts("200", "1Gi"), None, {"PS306"}),
+        (amounts("200"), None, {"PS306"}),
+        (amounts("200", "40Gi"), None, set()),
+        ({**amounts("200", "1Gi"), "x.io/tpu": "4"}, None, set()),
+        (amounts("100", "1Gi"), "pack:2 core:32 pu:2", set()),
+    ],
+)
+def test_many_cpus_that_are_meant(limits: Stanza, machine: str | None, ids: set[str]) -> None:
+    """Hundreds of CPUs are no slip with as much memory, with devices, or on a machine that has them."""
+    subject = None if machine is None else node(machine, cpu_manager_policy="none", reserved_system_cpus="")
+    found = lint_pod(PodSubject(pod_from_dict(pod({"limits": limits})), subject), {"PS306"})
+    assert {one.id for one in found} == ids

@@ -20,6 +20,9 @@ _MEBI = Quantity.of(1 << 20)
 _SUSPICIOUS_CPUS = 100
 _ROUND_CPUS = 50
 _PEAK_FACTOR = 2
+_KINDS = ("cpu", *_BYTES)
+_MEBI_PER_CPU = 128
+"""Containers with 100 CPUs and more have at least that much memory for each."""
 
 
 def _sets(subject: PodSubject) -> Iterator[tuple[str, str, ResourceList, ResourceList]]:
@@ -143,8 +146,17 @@ def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
         for kind, amounts in container:
             amount = amounts.get("cpu", ZERO)
             cpus = amount.value()
-            if cpus >= _SUSPICIOUS_CPUS and cpus % _ROUND_CPUS == 0 and str(amount).isdigit():
+            looks_milli = cpus >= _SUSPICIOUS_CPUS and cpus % _ROUND_CPUS == 0 and str(amount).isdigit()
+            if looks_milli and not _suits_many_cpus(subject, cpus, amounts):
                 yield Problem(f"{field}.{kind}[cpu]", f"{amount} is {cpus} whole CPUs", f"did you mean {amount}m?")
+
+
+def _suits_many_cpus(subject: PodSubject, cpus: int, amounts: ResourceList) -> bool:
+    """Whether a container may well mean that many CPUs: with the memory or devices beside them, or on the machine."""
+    machine = subject.node.machine if subject.node is not None else None
+    has_devices = any(name not in _KINDS and not name.startswith(HUGEPAGES_PREFIX) for name in amounts)
+    has_memory = amounts.get("memory", ZERO) >= Quantity.of(cpus * _MEBI_PER_CPU << 20)
+    return has_devices or has_memory or (machine is not None and cpus <= machine.cpu_count)
 
 
 def _written_amounts(subject: PodSubject) -> Iterator[tuple[str, tuple[tuple[str, ResourceList], ...]]]:
@@ -212,7 +224,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "A CPU amount that looks like thousandths",
         "CPU counts in whole CPUs: 500 is five hundred CPUs, half a CPU is 500m. Reported for round amounts of 100 "
-        "CPUs and more.",
+        "CPUs and more that neither the memory and devices beside them nor the machine explain.",
         _cpu_units,
     ),
 )

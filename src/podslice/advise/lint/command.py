@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from podslice.advise.lint.documents import LintReport, LintRuleList, rule_document
-from podslice.advise.lint.engine import lint_kubelet, lint_pod
+from podslice.advise.lint.engine import lint_file, lint_kubelet, lint_pod
 from podslice.advise.lint.locate import Locator
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
-from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.advise.lint.subject import FileSubject, NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
 from podslice.cli.config_option import ConfigSource, config_options, read_source
 from podslice.cli.machine_option import Sources, machine_options, resolve_named_node
@@ -45,6 +45,7 @@ from podslice.values.errors import InputError
 if TYPE_CHECKING:
     from podslice.api.pod.spec import Pod, ResourceList
     from podslice.dra.manifests import DeviceObjects
+    from podslice.reading.yaml import DuplicateKey
 
 
 class _Settings(NamedTuple):
@@ -336,12 +337,14 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
     text = read_text(path)
     locator = Locator(source, text)
     is_command = is_lines(text)
-    documents = [] if is_command else load_manifest_documents(text, source)
+    duplicates: list[DuplicateKey] = []
+    documents = [] if is_command else load_manifest_documents(text, source, duplicates=duplicates)
     pods, notes, passed = (
         Manifests([]) if is_command else pods_from_documents(documents, source, strict=settings.strict)
     )
     print_warnings(notes)
-    findings = []
+    as_text = lint_file(FileSubject(documents, duplicates), settings.rules)
+    findings = [msgspec.structs.replace(finding, source=source) for finding in as_text]
     for loaded in pods:
         subject = PodSubject(
             loaded.pod,

@@ -24,13 +24,15 @@ Subject = TypeVar("Subject", contravariant=True)
 
 class Problem(NamedTuple):
     """One violation of a rule. `path` is the field below the object, or in the whole document with `absolute`;
-    `severity` overrides the rule's."""
+    `severity` overrides the rule's; `line` and `document` are known of problems of a file as text."""
 
     path: str
     message: str
     fix: str
     severity: str = ""
     absolute: bool = False
+    line: int = 0
+    document: int = 0
 
 
 class Rule(NamedTuple, Generic[Subject]):

@@ -15,10 +15,11 @@ from podslice.advise.lint import (
     qos,
     reservation,
     spoiled,
+    text,
     validity,
 )
 from podslice.advise.lint.model import Rule
-from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.advise.lint.subject import FileSubject, NodeSubject, PodSubject
 from podslice.values.errors import InputError, did_you_mean
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
@@ -37,7 +38,8 @@ POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
     )
 )
 NODE_RULES: tuple[Rule[NodeSubject], ...] = (*kubelet.RULES, *policy.NODE_RULES, *reservation.RULES)
-RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES), key=lambda rule: rule.id))
+FILE_RULES: tuple[Rule[FileSubject], ...] = text.RULES
+RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES, *FILE_RULES), key=lambda rule: rule.id))
 
 
 def find_rule(text: str) -> Rule[Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from podslice.api.pod.demand import compute_qos, limits_of, pod_limits, pod_requests, requests_of
 from podslice.api.pod.eligibility import AdmissionPod
@@ -22,6 +22,7 @@ from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node.node import Node
 from podslice.node.view import NodeView
+from podslice.reading.yaml import DuplicateKey
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.errors import InputError, StartError
 from podslice.values.gates import FeatureGates, GateError, later_gates
@@ -157,6 +158,13 @@ class NodeSubject:
         """Return an empty node. Raises `StartError`."""
         assert self.machine is not None
         return Node(self.machine, self.config, profile=self.profile, devices=self.devices, policy=self.policy)
+
+
+class FileSubject(NamedTuple):
+    """A file: its documents, and the keys that an object of it has more than once."""
+
+    documents: Sequence[Any]
+    duplicates: Sequence[DuplicateKey]
 
 
 class ContainerPath(NamedTuple):

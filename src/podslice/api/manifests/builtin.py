@@ -69,8 +69,18 @@ _DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimiti
 """Fields of strategic merge patches, which no object has."""
 
 
+_SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+"""Workloads that name their pods with a selector, which is required."""
+
+
 def is_patch(pod: FoundPod) -> bool:
-    """Whether an object is a patch for one, as kustomize and kubectl take it."""
+    """Whether an object is a patch for one, as kustomize and kubectl take it: with their directives, or a workload
+    without containers and without the selector that the API server demands."""
+    spec, pod_spec = pod.object.data.get("spec"), pod.data.get("spec")
+    if pod.object.kind in _SELECTING and isinstance(spec, dict) and "selector" not in spec:
+        annotated = "annotations" in (pod.data.get("metadata") or {})
+        if "containers" not in pod_spec if isinstance(pod_spec, dict) else pod_spec is None and annotated:
+            return True
     return any(mark in field.path for field in pod.unknown_fields for mark in _DIRECTIVES)
 
 

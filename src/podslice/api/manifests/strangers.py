@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from podslice.reading.yaml import load_documents
+from podslice.reading.yaml import DuplicateKey, load_documents
 from podslice.values.errors import InputError
 
 _YAML = "kubectl get pods -A -o yaml"
@@ -45,13 +45,13 @@ _KINDS = {
 """Remedies for a file that holds only objects of these kinds."""
 
 
-def load_manifest_documents(text: str, source: str) -> list[Any]:
-    """Return the documents of a file of manifests. Raises `InputError`, for the output of a known program in a line
-    that names it."""
+def load_manifest_documents(text: str, source: str, *, duplicates: list[DuplicateKey] | None = None) -> list[Any]:
+    """Return the documents of a file of manifests. `duplicates` as for `load_documents`. Raises `InputError`, for
+    the output of a known program in a line that names it."""
     for start, stranger in _TEXTS:
         if start.match(text):
             raise InputError(stranger.problem, source=source, remedy=stranger.remedy)
-    return load_documents(text, source)
+    return load_documents(text, source, duplicates=duplicates)
 
 
 def remedy_for(kinds: Collection[str], otherwise: str) -> str:

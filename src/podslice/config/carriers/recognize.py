@@ -33,7 +33,7 @@ from podslice.config.carriers.openshift import read_openshift
 from podslice.config.carriers.plain import check_json, is_json, unwrap_configz
 from podslice.config.carriers.strangers import describe_stranger
 from podslice.config.kubelet import IgnoredField
-from podslice.reading.yaml import load_documents
+from podslice.reading.yaml import DuplicateKey, load_documents
 from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 
@@ -57,11 +57,11 @@ def read_layers(text: str, *, beside_file: bool = False) -> tuple[Layer, ...]:
         return written.layers
     # YAML is a superset of JSON that would read more than a kubelet's JSON decoder accepts.
     check_json(text)
-    duplicates: list[str] = []
+    duplicates: list[DuplicateKey] = []
     documents = load_documents(text, duplicates=duplicates)
     if not documents:
         raise InputError(f"holds nothing, not one {KIND}")
-    ignored = [IgnoredField(name, problem="is there more than once; the last one counts") for name in duplicates]
+    ignored = [IgnoredField(one.key, problem="is there more than once; the last one counts") for one in duplicates]
     plain = _read_plain(text, documents)
     first, *others = (plain,) if plain is not None else _choose(documents).layers
     return (first._replace(ignored=(*ignored, *first.ignored)), *others)
