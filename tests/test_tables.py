@@ -56,7 +56,7 @@ def test_options_are_spelled_where_they_mean_something() -> None:
         "config/policy_options.py",  # which exclude each other
         "config/carriers/openshift.py",  # which a performance profile sets
         "advise/explain/fixes/losses.py",  # what is lost with one
-        "advise/reserve/advise.py",  # which keeps shared pods off what is reserved
+        "advise/reserve/options.py",  # which keeps shared pods off what is reserved
         "advise/whatif/compare.py",  # which choose CPUs
         "evidence/owners.py",  # which say how owners' CPUs must lie
         "evidence/state_check.py",

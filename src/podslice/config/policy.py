@@ -285,7 +285,7 @@ class ClaimRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     devices: ClaimDevices = "perNUMANode"
 
 
-FormulaName: TypeAlias = Literal["max", "measured", "gke", "eks", "aks", "aks-1.28", "openshift", "onprem"]
+FormulaName: TypeAlias = Literal["auto", "max", "measured", "gke", "eks", "aks", "aks-1.28", "openshift", "onprem"]
 PlacementName: TypeAlias = Literal["first", "device-free", "per-node", "efficiency", "isolate-aware"]
 
 
@@ -294,7 +294,7 @@ class ReservationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     the agent records what the system uses. `pods`: most pods on the node; None: as many as the kubelet takes."""
 
     measure: bool = False
-    formula: FormulaName = "max"
+    formula: FormulaName = "auto"
     placement: PlacementName | None = None
     pods: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
     housekeeping_per_node: bool = False

@@ -71,4 +71,14 @@ def test_more_is_never_less(name: str, cpus: list[int], memory: list[int], pods:
     assert small.memory <= large.memory
     assert small.eviction == large.eviction
     assert small.memory % MIB == 0
-    assert name in (*FORMULAS, "max")
+    assert name in (*FORMULAS, "auto", "max")
+
+
+def test_max_is_a_maximum() -> None:
+    """`max` is no less than any formula, and `auto` the CPU of GKE and the memory of EKS, each with its origin."""
+    facts = {"cpus": 384, "memory": 1536 * GIB, "pods": 110}
+    largest = amounts("max", **facts)
+    for name in FORMULAS:
+        assert all(most >= one for most, one in zip(largest[:3], amounts(name, **facts)[:3], strict=True))
+    assert largest.origins == ("OpenShift", "GKE on-prem", "AKS to 1.28")
+    assert amounts("auto", **facts).origins == ("GKE, OKE", "EKS", "GKE, OKE")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import INFO, MACHINE, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import NodeSubject
-from podslice.advise.reserve.formulas import DEFAULT, FORMULAS, MEASURED, amounts
+from podslice.advise.reserve.formulas import DEFAULT, FORMULAS, MAX, MEASURED, amounts
 from podslice.advise.reserve.placement import site_of
 from podslice.config.reservation import max_pods
 from podslice.node.view import NodeView
 from podslice.values.cpuset import format_bits
 from podslice.values.quantity import Quantity, bytes_text, cpus_text
 
-_OF_MAX = ("GKE and EKS keep", "EKS keeps")
+_OF_AUTO, _OF_MAX = ("GKE and EKS keep", "EKS keeps"), ("providers keep as much as",) * 2
 
 
 def _below_advice(subject: NodeSubject) -> Iterator[Problem]:
@@ -23,7 +23,8 @@ def _below_advice(subject: NodeSubject) -> Iterator[Problem]:
     rules = view.policy.reservation
     pods = rules.pods or max_pods(view.machine, view.config)
     formula = DEFAULT if rules.formula == MEASURED else rules.formula
-    cpus_by, memory_by = (f"{FORMULAS[formula].title} keeps",) * 2 if formula in FORMULAS else _OF_MAX
+    of_one = (f"{FORMULAS[formula].title} keeps",) * 2 if formula in FORMULAS else _OF_AUTO
+    cpus_by, memory_by = _OF_MAX if formula == MAX else of_one
     advised = amounts(formula, cpus=view.topology.num_cpus, memory=view.machine.memory, pods=pods)
     fix = "podslice reserve prints settings that reserve enough"
     have = view.reserved.bit_count()
@@ -32,10 +33,10 @@ def _below_advice(subject: NodeSubject) -> Iterator[Problem]:
         message = f"{count_cpus(have)} reserved, {cpus_by} {cpus_text(advised.milli_cpu)} of such a machine"
         yield Problem(field, message, fix)
     kept = _memory(view)
-    if view.binds_memory and kept < advised.memory + advised.eviction:
+    if view.binds_memory and kept < advised.total_memory:
         message = (
             f"{bytes_text(kept)} of memory reserved, with evictionHard; {memory_by} "
-            f"{bytes_text(advised.memory + advised.eviction)} for {pods} pods: the system can run out of it before any "
+            f"{bytes_text(advised.total_memory)} for {pods} pods: the system can run out of it before any "
             "pod is at its limit"
         )
         yield Problem("kubeReserved[memory]", message, fix)

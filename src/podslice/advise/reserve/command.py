@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import click
 import msgspec
 
 from podslice.advise.reserve.advise import ReservationAdvice, ReservationRequest, advise
-from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
+from podslice.advise.reserve.formulas import CHOICES, DEFAULT, KEPT, MEASURED, MeasuredAmounts
 from podslice.advise.reserve.measured import USAGE_FILE, measured_amounts
 from podslice.advise.reserve.placement import PLACEMENTS
+from podslice.advise.reserve.summaries import load_summaries
 from podslice.advise.reserve.usage import load_usage
 from podslice.cli.config_option import ConfigSource, config_options
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
@@ -22,13 +24,14 @@ from podslice.cli.node_option import (
     load_devices,
     load_policy,
     policy_option,
+    profile_option,
     set_option,
 )
 from podslice.cli.output import emit, print_warnings, prose_width, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, stating
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ReservationRules
-from podslice.evidence.provenance import Provenance
+from podslice.evidence.provenance import HERE, provenance_of
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -49,7 +52,16 @@ from podslice.values.errors import InputError, StartError
     metavar="DIR",
     help="Use the samples that the agent with this state directory recorded.",
 )
+@click.option(
+    "--from-metrics",
+    "summary_paths",
+    metavar="FILE",
+    multiple=True,
+    help="Use answers of the kubelet's Summary API (kubectl get --raw /api/v1/nodes/NAME/proxy/stats/summary); may be "
+    "given several times.",
+)
 @policy_option
+@profile_option
 @click.option(
     "--placement", type=click.Choice(PLACEMENTS), help="Which CPUs to reserve [default: as suits the machine]."
 )
@@ -79,7 +91,9 @@ def reserve(
     pods: int | None,
     formula: str | None,
     measured_path: str | None,
+    summary_paths: tuple[str, ...],
     policy_path: str | None,
+    profile: str,
     placement: str | None,
     strict: bool,
     housekeeping_per_node: bool,
@@ -93,31 +107,34 @@ def reserve(
       podslice reserve --pods 250                                  # on this very machine
       podslice reserve --machine epyc-9654-nps4 --formula openshift
       podslice reserve --sysfs node7.tar.xz --config kubelet.yaml -o kubelet
-      podslice reserve --measured /var/lib/podslice --formula measured
+      podslice reserve --measured /var/lib/podslice
+      podslice reserve --from node.yaml --config kubelet.yaml --from-metrics summary.json --kubernetes 1.34
 
     Exit codes: 0 advice given, 2 bad input.
     """
     node = resolve_node(machine, sysfs, source)
-    loaded, warnings = load_config_and_gates(config_path, overrides, defaults=node.fields)
+    loaded, warnings = load_config_and_gates(config_path, overrides, defaults=node.fields, profile=profile)
     config = loaded.config
     print_warnings((*contradictions(config, node), *warnings))
-    provenance = Provenance(
+    base = provenance_of(profile)
+    provenance = msgspec.structs.replace(
+        base,
         machine=machine_origin(node.machine, name=machine, sysfs=sysfs, source=source),
         configuration=configuration_origin(loaded, config_path, overrides, node.fields),
-        assumptions=assumptions(node, loaded, configured=config_path is not None),
+        assumptions=(*base.assumptions, *assumptions(node, loaded, configured=config_path is not None)),
     )
-    rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
+    rules = ReservationRules() if policy_path is None else load_policy(policy_path, profile).reservation
     request = ReservationRequest(
         pods=pods or rules.pods or config.max_pods,
         formula=formula or rules.formula,
         placement=placement or rules.placement,
         strict=strict or rules.strict,
         housekeeping=housekeeping_per_node or rules.housekeeping_per_node,
-        found=_load_measured(measured_path),
+        found=_load_found(measured_path, summary_paths),
     )
     inventory = load_devices(devices_path) or node.devices or _discover_devices(node, machine, sysfs, source)
     with stating(f"assumed: {line}" for line in provenance.assumptions):
-        advice = _advice(node.machine, config, inventory, request)
+        advice = _advice(node.machine, config, inventory, request, profile)
     advice = msgspec.structs.replace(advice, provenance=provenance)
     print_provenance(provenance, output)
     if output in ("json", "yaml"):
@@ -126,6 +143,15 @@ def reserve(
         echo(_fragment(advice), nl=False)
     else:
         _print(advice)
+
+
+def _load_found(folder: str | None, summaries: tuple[str, ...]) -> MeasuredAmounts | None:
+    """Load what was measured: by an agent, or what the kubelet answered. Raises `InputError`."""
+    if folder is not None and summaries:
+        raise InputError(
+            "--measured and --from-metrics both give what was measured", remedy="leave one out: an agent's is exacter"
+        )
+    return load_summaries(summaries) if summaries else _load_measured(folder)
 
 
 def _load_measured(folder: str | None) -> MeasuredAmounts | None:
@@ -160,10 +186,14 @@ def _discover_devices(
 
 
 def _advice(
-    machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, request: ReservationRequest
+    machine: Machine,
+    config: KubeletConfig,
+    devices: DeviceInventory | None,
+    request: ReservationRequest,
+    profile: str,
 ) -> ReservationAdvice:
     try:
-        return advise(machine, config, devices=devices, request=request)
+        return advise(machine, config, devices=devices, request=request, profile=profile)
     except StartError as error:
         raise InputError(
             f"a kubelet would not start with any advice: {error.message}",
@@ -184,9 +214,10 @@ def _print(advice: ReservationAdvice) -> None:
     from podslice.render.prose import plural, wrap_lines
     from podslice.render.table import print_table
 
-    name, pods = advice.machine or "this machine", plural(advice.pods, "pod")
-    echo(f"{name}, {pods}: {advice.cpu} CPU and {advice.memory} by {advice.formula}")
-    echo(wrap_lines(f"CPUs {advice.cpus} ({advice.placement}: {advice.reason})", prose_width()) + "\n")
+    width = prose_width()
+    for line in _head(advice, plural(advice.pods, "pod")):
+        echo(wrap_lines(line, width))
+    echo("")
     kinds = any(one.classes for one in advice.nodes)
     rows = [
         [
@@ -200,12 +231,55 @@ def _print(advice: ReservationAdvice) -> None:
     ]
     print_table(["NUMA", "CPUS", *(["CLASS"] if kinds else []), "MEMORY", "DEVICES"], rows)
     echo("")
+    kept = advice.kept
     print_table(
         ["FORMULA", "PROVIDER", "CPU", "MEMORY", "EVICTION"],
-        [[one.name, one.title, one.cpu, one.memory, one.eviction] for one in advice.formulas],
+        [
+            *([one.name, one.title, one.cpu, one.memory, one.eviction] for one in advice.formulas),
+            ["-", "kept today", kept.cpu, kept.memory, kept.eviction],
+        ],
     )
+    for source, names in _sources(advice):
+        echo(f"  {', '.join(names)}: {source}")
     after, before = advice.after, advice.before
     echo(f"\nfor pods: {after.cpu} CPU and {after.memory}, now {before.cpu} and {before.memory}")
     for note in advice.notes:
-        echo(wrap_lines(f"note: {note}", prose_width()))
+        echo(wrap_lines(f"note: {note}", width))
     echo(f"\n{_fragment(advice)}", nl=False)
+
+
+def _head(advice: ReservationAdvice, pods: str) -> Iterator[str]:
+    """Yield the answer: the amounts, where each comes from, what is less than today, and the CPUs."""
+    yield (
+        f"{_subject(advice)}, {pods}: reserve {advice.cpu} CPU and {advice.memory} of memory, and evict below "
+        f"{advice.eviction}"
+    )
+    origins = advice.origins
+    if len({origins.cpu, origins.memory, origins.eviction}) == 1:
+        yield f"All of it is {_origin_words(origins.cpu)}."
+    else:
+        parts = (("CPU", origins.cpu), ("memory", origins.memory), ("eviction", origins.eviction))
+        yield f"{'; '.join(f'{what}: {_origin_words(origin)}' for what, origin in parts)}."
+    if advice.less:
+        yield f"Less than is kept today: {'; '.join(advice.less)}."
+    yield f"CPUs {advice.cpus} ({advice.placement}: {advice.reason})"
+
+
+def _origin_words(origin: str) -> str:
+    if origin == KEPT:
+        return "what the node keeps today"
+    return "what was measured" if origin == MEASURED else f"the formula of {origin}"
+
+
+def _subject(advice: ReservationAdvice) -> str:
+    """Return the machine that the advice is about, in words."""
+    source = advice.provenance.machine.source
+    return advice.machine or ("This machine" if source in ("", HERE) else f"The machine of {source}")
+
+
+def _sources(advice: ReservationAdvice) -> Iterator[tuple[str, list[str]]]:
+    """Yield each address with the names of the formulas that it publishes."""
+    names: dict[str, list[str]] = {}
+    for one in advice.formulas:
+        names.setdefault(one.source, []).append(one.name)
+    yield from names.items()

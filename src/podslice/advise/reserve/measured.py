@@ -54,5 +54,12 @@ def measured_amounts(usage: SystemUsage) -> MeasuredAmounts | None:
         passed, percentile = passed + count, place
         if passed >= threshold:
             break
-    milli = _MARGIN * (percentile + _SOFTIRQS * usage.softirq / observed_minutes)
-    return MeasuredAmounts(max(_LEAST_MILLI, milli), max(_LEAST_BYTES, _MARGIN * usage.memory), observed_minutes // 60)
+    return with_margins(
+        percentile + _SOFTIRQS * usage.softirq / observed_minutes, usage.memory, hours=observed_minutes // 60
+    )
+
+
+def with_margins(milli: float, memory: float, *, hours: int, samples: int = 0) -> MeasuredAmounts:
+    """Return the amounts to reserve for a use of millicores and bytes: a quarter more, and at least 100m and 255 MiB.
+    `samples`: their number where they do not cover the hours."""
+    return MeasuredAmounts(max(_LEAST_MILLI, _MARGIN * milli), max(_LEAST_BYTES, _MARGIN * memory), hours, samples)

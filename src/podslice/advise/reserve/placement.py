@@ -11,7 +11,7 @@ from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import CPUTopology, Machine, cpu_topology, whole_objects
 from podslice.node.cpu.picking.picker import Picker
 from podslice.values.cpu_policy_options import CPUPolicyOptions
-from podslice.values.cpuset import Bits, format_bits, union
+from podslice.values.cpuset import Bits, bits_of, format_bits, union
 from podslice.values.errors import InputError, did_you_mean
 from podslice.values.quirks import PODSLICE
 
@@ -59,22 +59,47 @@ def place(site: Site, count: int, rule: str | None = None, *, housekeeping: bool
     """Choose whole cores with at least `count` CPUs, by the rule or else by the one that suits the machine.
     `housekeeping`: one core more on every NUMA node that has devices, for interrupts that only its own CPUs can take.
     Raises `InputError`."""
-    chosen, reason = _suitable(site) if rule is None else (rule, "as requested")
+    chosen = rule or _suitable(site)
     if chosen not in PLACEMENTS:
         raise InputError(f"{rule!r} is not a placement", path="--placement", remedy=did_you_mean(chosen, PLACEMENTS))
     cpus = _ORDERS[chosen](site, count)
     if housekeeping:
         cpus |= union(_first_core(site, node, cpus) for node, devices in site.devices.items() if devices)
+    reason = _reason(site, chosen, cpus) if rule is None else "as requested"
     return PlacedReservation(cpus, chosen, reason, tuple(_notes(site, chosen, count, cpus)))
 
 
-def _suitable(site: Site) -> tuple[str, str]:
+def _suitable(site: Site) -> str:
     if len(site.machine.core_types) > 1:
-        return EFFICIENCY, "the machine has cores of several kinds; the system can do with the least capable"
+        return EFFICIENCY
     if len(site.topology.numa_nodes) == 1:
-        return FIRST, "there is one NUMA node; these are the CPUs that a kubelet would choose"
+        return FIRST
     # A reserved CPU beside a device could never serve a pod that is aligned with the device.
-    return DEVICE_FREE, "the NUMA nodes with the most devices are left to the pods that use them"
+    return DEVICE_FREE
+
+
+def _reason(site: Site, rule: str, cpus: Bits) -> str:
+    """Return the reason why a rule suits the machine, true of the CPUs that it chose."""
+    if rule == EFFICIENCY:
+        return "the machine has cores of several kinds; the system can do with the least capable"
+    if rule == FIRST:
+        return "there is one NUMA node; these are the CPUs that a kubelet would choose"
+    counts = site.devices.values()
+    used = [node for node, mine in site.topology.numa_nodes.items() if mine & cpus]
+    where = f"NUMA node{'s' if len(used) > 1 else ''} {format_bits(bits_of(used))}"
+    if not any(counts):
+        return f"no device is known, so any NUMA node is as good as {where}"
+    if len(set(counts)) == 1:
+        return f"every NUMA node has {_devices(max(counts))}, so any is as good as {where}"
+    most, fewest = max(site.devices[node] for node in used), min(counts)
+    verb = "has" if len(used) == 1 else "have"
+    if most == fewest:
+        return f"{where} {verb} {_devices(fewest)}{' each' if len(used) > 1 else ''}; no other has fewer"
+    return f"{where} {verb} the fewest devices: {', '.join(str(site.devices[node]) for node in used)}"
+
+
+def _devices(count: int) -> str:
+    return "no device" if count == 0 else f"{count} device{'s' if count > 1 else ''}"
 
 
 def _cores(site: Site, within: Bits) -> list[Bits]:
