@@ -74,7 +74,7 @@ e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/e2e-
 	$(BIN)/python -m e2e --full --results docs/e2e-results.md
 
 lock: ## Renew requirements.lock (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent --extra fleet --extra claims -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent --extra fleet --extra claims --extra png -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra agent --extra cluster -c requirements.lock -o deploy/container/requirements.lock pyproject.toml
 
 man: $(READY) ## Write the manual pages to man/man1

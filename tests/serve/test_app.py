@@ -64,7 +64,7 @@ def test_verdict_picture_and_fixes(app: App) -> None:
     status, text = post(app, POD % ("fits", "4"))
     assert status == 200
     assert "would be admitted" in text
-    assert text.count('class="m"') == 4
+    assert text.count('class="changed"') == 2 * 4, "each CPU in the drawing for a screen and in that for a telephone"
     status, text = post(app, POD % ("big", "12"))
     assert status == 200
     assert "would be refused: TopologyAffinityError" in text

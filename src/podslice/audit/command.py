@@ -13,7 +13,7 @@ from podslice.audit.containers import container_names
 from podslice.audit.report import AuditReport
 from podslice.audit.state import RecordedState, load_state
 from podslice.cli.node_option import load_policy, policy_option
-from podslice.cli.output import OUTPUT, check_page_name, emit, prose_width, write_text
+from podslice.cli.output import OUTPUT, check_page_name, emit, prose_width, write_shown
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.render.ansi import echo, style
@@ -116,7 +116,7 @@ def _report(
     facts = node_isolation(state, tree, names, proc=DiskFileSystem(proc), sys=DiskFileSystem(sys_files), wait=wait)
     report = isolation_report(facts)
     if out is not None:
-        write_text(out, isolation_page(report))
+        write_shown(out, isolation_page(report))
     if output == "table":
         echo(isolation_text(report, prose_width()))
     else:

@@ -64,6 +64,8 @@ socket_option = click.option(
 )
 only_refused_option = click.option("--only-refused", is_flag=True, help="Show refused pods only.")
 _QUIET = "podslice.quiet"
+PRIVATE_MODE = 0o600
+"""Mode of a file that only its owner reads."""
 _ONLY_THE_FILE = (errno.EACCES, errno.EPERM, errno.EBUSY)
 """Errors of the system where a file may be written but not its folder, as in a container."""
 
@@ -135,6 +137,12 @@ def print_warnings(warnings: tuple[str, ...]) -> None:
             echo(style(line, fg="yellow"), err=True)
 
 
+def print_note(text: str) -> None:
+    """Say on standard error what was done; not with `--quiet`."""
+    if not is_quiet():
+        echo(visible(f"podslice: {text}"), err=True)
+
+
 def check_page_name(out: Path | None) -> None:
     """Raise `InputError` where a page would go to a file whose name says that it is something other than HTML."""
     if out is not None and out.suffix.lower() not in ("", ".html", ".htm"):
@@ -142,13 +150,22 @@ def check_page_name(out: Path | None) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a drawing or a page, as `write_bytes` does. Raises `InputError`."""
+    """Write a text, as `write_bytes` does. Raises `InputError`."""
     write_bytes(path, (shown_paths(text) + "\n").encode())
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that the user named. On a full disk an older one stays, and no partial one is left. Raises
-    `InputError`."""
+def write_shown(path: Path, content: str | bytes) -> None:
+    """Write a drawing or a page and say so, because the command prints nothing of it. Raises `InputError`."""
+    if isinstance(content, bytes):
+        write_bytes(path, content)
+    else:
+        write_text(path, content)
+    print_note(f"{path} is written")
+
+
+def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a file that the user named; a new one gets `mode` without the bits of the umask. On a full disk an older
+    one stays, and no partial one is left. Raises `InputError`."""
     from podslice.host.state.statefile import open_replacement
 
     try:
@@ -157,9 +174,9 @@ def write_bytes(path: Path, data: bytes) -> None:
             return
         place = path.resolve()  # a link stays a link: its target is replaced
         try:
-            with open_replacement(place) as beside:
+            with open_replacement(place, mode=mode) as beside:
                 beside.write_bytes(data)
-                if place.exists():  # the replacement is made with mode 0600
+                if place.exists():
                     shutil.copymode(place, beside)
         except OSError as error:
             if error.errno not in _ONLY_THE_FILE:

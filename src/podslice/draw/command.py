@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,18 +13,23 @@ import click
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
-from podslice.cli.output import print_warnings, prose_width, use_colours, write_text
+from podslice.cli.output import (
+    print_warnings,
+    prose_width,
+    use_colours,
+    write_shown,
+)
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.evidence.provenance import provenance_lines
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.node import Node
-from podslice.render.ansi import echo, style, to_terminal, visible
+from podslice.render.ansi import echo, shown_paths, style, to_terminal, visible
 from podslice.render.picture import Picture, picture_of
 from podslice.values.errors import InputError, PodsliceError
 
-_FORMS = ("text", "svg", "html")
-_SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
+_FORMS = ("text", "svg", "html", "png")
+_SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text", ".png": "png"}
 
 
 @click.command()
@@ -57,21 +63,24 @@ def draw(
     **options: Any,
 ) -> None:
     """Draw a node: sockets, NUMA nodes with distances and memory, L3 groups, cores and threads, the owner of every CPU,
-    pods with their slices, devices. SVG and HTML are self-contained and follow the reader's light or dark mode.
+    pods with their slices, devices. SVG and HTML are self-contained and follow the reader's light or dark mode; PNG is
+    for where neither is shown.
 
     With FILE..., --evict or --resize the picture shows the node before and after: evicted pods leave, FILE's pods are
     admitted, then those of --resize are resized, and CPUs that change hands are framed. CPUs beyond those promised
-    at an admission are marked. The picture before is left out for a node without pods.
+    at an admission are marked. The picture before is left out where the node had no pods or nothing changes.
+
+    A refused pod is drawn with what is in its way: on each NUMA node what it needs, what is free and who has the rest.
 
     \b
     Examples:
       podslice draw --machine epyc-9654-nps4
       podslice draw --state /var/lib/kubelet --config kubelet.yaml --out node.html
-      podslice draw new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out change.svg
+      podslice draw new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out change.png
       podslice draw db.yaml --resize db-8.yaml --policy policy.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       podslice draw --state /var/lib/kubelet --config kubelet.yaml --watch
 
-    Exit codes: 0 drawn, 2 bad input.
+    Exit codes: 0 drawn, 1 drawn, and a pod is refused or not resized, 2 bad input.
     """
     if watch:
         # Machines, configurations and pods are read once; only a state directory changes by itself.
@@ -86,11 +95,13 @@ def draw(
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
     resizes = read_resizes(resize_paths, **options)
     basis = provenance_lines(started.provenance)
-    pictures = _pictures(started, [one.pod for one in read.pods], evicted, resizes, basis)
+    pictures, granted = _pictures(started, [one.pod for one in read.pods], evicted, resizes, basis)
     if out is None:
-        echo(_render(pictures, form))
+        print_picture(pictures, form)
     else:
         write_picture(out, pictures, form)
+    if not granted:
+        sys.exit(1)
 
 
 def picture_form(output: str | None, out: Path | None) -> str:
@@ -98,7 +109,7 @@ def picture_form(output: str | None, out: Path | None) -> str:
     if output is not None or out is None:
         return output or "text"
     if out.suffix.lower() not in _SUFFIXES:
-        raise InputError("unknown file type", path="--out", remedy="use .svg, .html or .txt, or give -o")
+        raise InputError("unknown file type", path="--out", remedy="use .svg, .html, .png or .txt, or give -o")
     return _SUFFIXES[out.suffix.lower()]
 
 
@@ -108,29 +119,50 @@ def _pictures(
     evicted: tuple[str, ...],
     resizes: Sequence[RequestedResize],
     basis: Sequence[str],
-) -> list[tuple[str, Picture]]:
+) -> tuple[list[tuple[str, Picture]], bool]:
+    """Return the pictures with their headings, and whether all pods were admitted and resized as asked."""
     node = started.node
     before = picture_of(node.view, basis=basis)
     # An admission frees the CPUs of pods that are gone, so only the picture before knows of them.
     before = before._replace(notes=(*before.notes, *started.notes))
     if not pods and not evicted and not resizes:
-        return [("", before)]
+        return [("", before)], True
     for name in evicted:
         node.remove(find_pod(node, name))
     changes = [f"without {name}" for name in evicted]
+    refused: list[Pod] = []
     for pod in pods:
         decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
         changes.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
-    for one in resizes:
-        answer = one.try_on(node)
-        granted = answer.outcome in ("Allocated", "Unchanged")
-        changes.append(
-            f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}"
-        )
-    after = f"After: {', '.join(changes)}", picture_of(node.view, before=before, basis=basis)
+        refused += [] if decision.admitted else [pod]
+    answers = [one.try_on(node) for one in resizes]
+    granted = [answer.outcome in ("Allocated", "Unchanged") for answer in answers]
+    for answer, good in zip(answers, granted, strict=True):
+        name = f"{answer.namespace}/{answer.name}"
+        changes.append(f"{name} {'resized' if good else f'not resized ({answer.outcome})'}")
+    after = picture_of(node.view, before=before, basis=basis)
+    if len(refused) == len(pods) and not evicted and not any(granted):
+        # Nothing changed: the picture after would repeat the one before.
+        after = before
+    changed = after is not before
+    after = _with_refused(after, node, refused)
+    heading = f"{'After' if changed else 'Unchanged'}: {', '.join(changes)}"
     # An empty node before would only repeat the picture after.
-    return [("Before", before), after] if before.pods else [after]
+    pictures = [("Before", before), (heading, after)] if changed and before.pods else [(heading, after)]
+    return pictures, not refused and all(granted)
+
+
+def _with_refused(picture: Picture, node: Node, pods: Sequence[Pod]) -> Picture:
+    """Return the picture with what is in the way of pods that the node refuses as it is now."""
+    if not pods:
+        return picture
+    from podslice.advise.explain.explain import explain_each
+    from podslice.advise.explain.obstacles import with_obstacles
+
+    # A pod that an earlier change of the same command lets in now is not refused any more, and has no obstacles.
+    traces = [one.explanation.trace for one in explain_each(node, pods, fixes=False)]
+    return with_obstacles(picture, node.view, [trace for trace in traces if not trace.admitted])
 
 
 def find_pod(node: Node, name: str) -> str:
@@ -151,7 +183,7 @@ def _render(pictures: list[tuple[str, Picture]], form: str) -> str:
 
         return to_html(pictures)
     # An SVG is one picture: that of the end, with the change in its heading.
-    if form == "svg":
+    if form in ("svg", "png"):
         from podslice.render.svg import to_svg
 
         heading, picture = pictures[-1]
@@ -162,10 +194,29 @@ def _render(pictures: list[tuple[str, Picture]], form: str) -> str:
     )
 
 
-def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> None:
-    """Write pictures into a file, texts without colours. Raises `InputError`."""
+def print_picture(pictures: list[tuple[str, Picture]], form: str) -> None:
+    """Print pictures, PNG as bytes. Raises `InputError` where a terminal would get the bytes."""
     text = _render(pictures, form)
-    write_text(out, click.unstyle(text) if form == "text" else text)
+    if form != "png":
+        echo(text)
+        return
+    from podslice.render.png import to_png
+
+    if sys.stdout.isatty():
+        raise InputError("a terminal shows no PNG", path="-o", remedy="--out node.png")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(to_png(shown_paths(text)))
+
+
+def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> None:
+    """Write pictures into a file, texts without colours, and say so. Raises `InputError`."""
+    text = _render(pictures, form)
+    if form == "png":
+        from podslice.render.png import to_png
+
+        write_shown(out, to_png(shown_paths(text)))
+    else:
+        write_shown(out, click.unstyle(text) if form == "text" else text)
 
 
 def _terminal(heading: str, picture: Picture) -> str:

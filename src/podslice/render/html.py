@@ -11,7 +11,7 @@ import htpy as h
 from markupsafe import Markup
 
 from podslice.render.picture import POOLED, Picture
-from podslice.render.svg import svg_element, swatch
+from podslice.render.svg import NARROW, pattern_element, svg_element, swatch
 from podslice.values.cpuset import format_bits
 
 PAGE_STYLE = """
@@ -21,7 +21,10 @@ PAGE_STYLE = """
 body{margin:1rem auto;max-width:1280px;padding:0 1rem;background:var(--paper);color:var(--ink);
 font:15px/1.45 system-ui,sans-serif}
 h1{font-size:1.35rem;margin:.2rem 0}h2{font-size:1.1rem;margin:1.4rem 0 .4rem}p{margin:.3rem 0}.dim{color:var(--dim)}
-svg{max-width:100%;height:auto}@media (max-width:800px){.scroll svg{max-width:none}}
+svg{max-width:100%;height:auto}.podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
+svg.patterns{position:absolute}.podslice.narrow{display:none}
+@media (max-width:700px){.podslice.narrow{display:block}.podslice.wide{display:none}
+body{padding:0 .8rem}}
 table{border-collapse:collapse;width:100%;font-size:13px}th{white-space:nowrap}td:nth-child(-n+2){min-width:7rem}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
 tr[data-o]:hover,tr[data-o]:focus{background:var(--hover);outline:none}
@@ -30,12 +33,15 @@ svg.swatch{width:15px;height:15px;margin-right:.5em;vertical-align:-.15em;backgr
 .problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
 code{font-family:ui-monospace,monospace;font-size:12px;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
+@media (max-width:700px){.owners thead{display:none}.owners tr{display:block;padding:.3rem 0;
+border-bottom:1px solid var(--line)}.owners td{display:block;border:0;padding:.1rem 0}
+.owners td[data-title]::before{content:attr(data-title) ": ";color:var(--dim)}}
 """
 _NO_UID = "known when the pod has a UID"
 PAGE_SCRIPT = """
-function pick(part,owner){const svg=part.querySelector('svg.podslice');if(!svg)return;
+function pick(part,owner){part.querySelectorAll('svg.podslice').forEach(svg=>{
 svg.classList.toggle('pick',owner!==null);
-svg.querySelectorAll('.c').forEach(c=>c.classList.toggle('on',owner!==null&&c.dataset.o===owner))}
+svg.querySelectorAll('.c').forEach(c=>c.classList.toggle('on',owner!==null&&c.dataset.o===owner))})}
 function wire(root){root.querySelectorAll('section.picture').forEach(part=>{
 part.querySelectorAll('[data-o]').forEach(e=>{
 const on=()=>pick(part,e.dataset.o),off=()=>pick(part,null);
@@ -81,11 +87,16 @@ def page(title: str, content: h.Node, *, style: str = "") -> str:
 
 
 def section(heading: str, picture: Picture, prefix: str) -> h.Element:
-    """Return a drawing with its table of owners."""
+    """Return a drawing, wide and for a telephone, with its table of owners."""
+    bare = picture._replace(basis=())
     return h.section(".picture")[
         heading and h.h2[heading],
         basis_lines(picture.basis),
-        h.div(".scroll")[svg_element(picture._replace(basis=()), prefix=prefix)],
+        h.div(".scroll")[
+            pattern_element(bare, prefix),
+            svg_element(bare, prefix=prefix, kind="wide"),
+            svg_element(bare, prefix=prefix, width=NARROW, kind="narrow"),
+        ],
         _owners(picture, prefix),
     ]
 
@@ -96,16 +107,18 @@ def basis_lines(lines: Sequence[str]) -> Iterator[h.Element]:
         yield h.p(".problem" if place else ".dim")[line]
 
 
+_HEADS = ("Owner", "CPUs", "Kind", "QoS", "Memory of the pod", "Devices of the pod", "Cgroup")
+
+
 def _owners(picture: Picture, prefix: str) -> h.Element | None:
     if not picture.pods:
         return None
-    names = ("Owner", "CPUs", "Kind", "QoS", "Memory of the pod", "Devices of the pod", "Cgroup")
-    head = h.tr[(h.th(scope="col")[name] for name in names)]
+    head = h.tr[(h.th(scope="col")[name] for name in _HEADS)]
     # Owners first; the sort is stable, so each group keeps the order of admission.
     order = sorted(range(len(picture.pods)), key=lambda pod: picture.pods[pod].pooled)
     return h.details(open=len(picture.owners) + len(picture.pods) <= 24)[
         h.summary[_count(picture)],
-        h.div(".scroll")[h.table[h.thead[head], h.tbody[(_rows(picture, pod, prefix) for pod in order)]]],
+        h.div(".scroll")[h.table(".owners")[h.thead[head], h.tbody[(_rows(picture, pod, prefix) for pod in order)]],],
     ]
 
 
@@ -120,15 +133,18 @@ def _rows(picture: Picture, number: int, prefix: str) -> Iterator[h.Element]:
     pod = picture.pods[number]
     mine = [index for index, owner in enumerate(picture.owners) if owner.pod == number]
     facts = (pod.qos, pod.memory or "–", pod.devices or "–", h.code[pod.cgroup] if pod.cgroup else _NO_UID)
-    whole = [h.td(rowspan=str(len(mine)) if len(mine) > 1 else None)[fact] for fact in facts]
+    whole = [
+        h.td(rowspan=str(len(mine)) if len(mine) > 1 else None, data_title=name)[fact]
+        for name, fact in zip(_HEADS[3:], facts, strict=True)
+    ]
     if not mine:
-        yield h.tr[h.td[pod.label], h.td["shared pool"], h.td[POOLED], whole]
+        yield h.tr[h.td[pod.label], h.td(data_title="CPUs")["shared pool"], h.td(data_title="Kind")[POOLED], whole]
     for index in mine:
         owner = picture.owners[index]
         cpus = [f"{owner.cpus.bit_count()}: ", h.code[format_bits(owner.cpus)]] if owner.cpus else "shared pool"
         yield h.tr(tabindex="0", data_o=str(index))[
             h.td[swatch(picture, index, prefix), owner.label],
-            h.td[cpus, (owner.remark and h.div(".dim")[owner.remark]) or None],
-            h.td[owner.kind],
+            h.td(data_title="CPUs")[cpus, (owner.remark and h.div(".dim")[owner.remark]) or None],
+            h.td(data_title="Kind")[owner.kind],
             whole if index == mine[0] else None,
         ]

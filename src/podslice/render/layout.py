@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from podslice.render.measure import break_text, text_width
 from podslice.render.picture import CPU, CacheBox, DeviceBox, Memory, NUMABox, Picture
 
 PAGE = 1240
 _SMALL_PAGE = 680
 GAP = 12
 PAD = 10
-_HEADER = 36
+_HEADER = 37
 _BAR = 26
+_LINE = 16
 CHIP = 18
-LOOSE = 170
+LOOSE = 210
 _LARGEST_CELL, _SMALLEST_CELL = 40, 15
-_CORES_PER_ROW = 16
+_CORES_PER_ROW = (16, 12, 8, 6, 4)
+_NARROW_PAGE = 500
 _SMALLEST_DIGITS = 5.5
 _READABLE_DIGITS = 10.0
 
@@ -49,8 +52,15 @@ class ChipPlace(NamedTuple):
     place: Rectangle
 
 
+class LinePlace(NamedTuple):
+    text: str
+    short: bool
+    x: float
+    y: float
+
+
 class NodePlace(NamedTuple):
-    """A placed NUMA box; everything inside has page coordinates."""
+    """A placed NUMA box; everything inside has page coordinates. `lines` say what a refused pod lacks there."""
 
     node: NUMABox
     place: Rectangle
@@ -58,6 +68,12 @@ class NodePlace(NamedTuple):
     chips: tuple[ChipPlace, ...]
     caches: tuple[CachePlace, ...]
     cells: tuple[CellPlace, ...]
+    lines: tuple[LinePlace, ...] = ()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something is in the way of a refused pod here."""
+        return any(line.short for line in self.lines)
 
 
 class SocketPlace(NamedTuple):
@@ -76,14 +92,21 @@ class Layout(NamedTuple):
     digits: float
     sockets: tuple[SocketPlace, ...]
     loose: tuple[ChipPlace, ...]
+    loose_title: float = 0.0
 
 
-def lay_out(picture: Picture, top: float) -> Layout:
+def page_width(picture: Picture) -> float:
+    """Return the width in pixels at which a machine is usually drawn."""
+    with_cpus = [socket for socket in picture.sockets if socket.id is not None]
+    small = sum(len(socket.nodes) for socket in with_cpus) <= 1 and picture.cpu_count <= 32
+    return _SMALL_PAGE if small else PAGE
+
+
+def lay_out(picture: Picture, top: float, width: float | None = None) -> Layout:
     """Place sockets side by side where each has one node, else one below the other with their nodes in a grid."""
     with_cpus = [socket for socket in picture.sockets if socket.id is not None]
     most = max((len(socket.nodes) for socket in with_cpus), default=1)
-    small = most == 1 and len(with_cpus) <= 1 and picture.cpu_count <= 32
-    width = _SMALL_PAGE if small else PAGE
+    width = page_width(picture) if width is None else width
     across, columns = _grid_of(picture, width, len(with_cpus), most)
     socket_width = _socket_width(width, across)
     cell = _cell_size(picture, _node_width(socket_width, columns) - 2 * PAD)
@@ -94,21 +117,26 @@ def lay_out(picture: Picture, top: float) -> Layout:
         if column == 0:
             y = row_bottom + (GAP if position else 0)
         x = PAD + column * (socket_width + GAP)
-        own, wide = (columns, socket_width) if socket.id is not None else (4, width - 2 * PAD)
+        memory_columns = 1 if width < _NARROW_PAGE else 4
+        own, wide = (columns, socket_width) if socket.id is not None else (memory_columns, width - 2 * PAD)
         nodes, bottom = _grid(socket.nodes, x + PAD, y + 24, _node_width(wide, own), own, cell)
         title = "Memory without CPUs" if socket.id is None else f"Socket {socket.id}"
         places.append(SocketPlace(title, Rectangle(x, y, wide, bottom + PAD - y), nodes))
         row_bottom = max(row_bottom, bottom + PAD)
+    loose: tuple[ChipPlace, ...] = ()
+    loose_title = row_bottom + GAP + 13
     if picture.loose_devices:
-        loose, row_bottom = _chips(picture.loose_devices, PAD + LOOSE, row_bottom + GAP, width - 2 * PAD - LOOSE)
-    else:
-        loose = ()
-    return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places), loose)
+        # Beside their title, or below it where the page is narrow.
+        left, y = (PAD, loose_title + 7) if width < _NARROW_PAGE else (PAD + LOOSE, row_bottom + GAP)
+        loose, row_bottom = _chips(picture.loose_devices, left, y, width - PAD - left)
+    return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places), loose, loose_title)
 
 
 def _grid_of(picture: Picture, width: float, sockets: int, most: int) -> tuple[int, int]:
     """Choose how many sockets go side by side and how many columns of NUMA nodes each has, so that the numbers of the
     CPUs stay readable."""
+    if width < _NARROW_PAGE:
+        return 1, 1
     if most == 1:
         grids = [(across, 1) for across in (4, 2, 1) if across <= max(1, sockets) and (across < 4 or sockets >= 8)]
     else:
@@ -134,9 +162,13 @@ def _cell_size(picture: Picture, inner: float) -> float:
     nodes = [node for socket in picture.sockets for node in socket.nodes if node.cpus]
     cores = max((sum(len(cache.cores) for cache in node.caches) for node in nodes), default=1)
     grouped = [len(cache.cores) for node in nodes for cache in node.caches if cache.shown]
-    per_row = max(1, min(_CORES_PER_ROW, cores))
-    groups = -(-per_row // max(grouped)) if grouped else 0
-    spare = 16 * groups
+    sizes = [_row_pitch(inner, min(most, max(1, cores)), max(grouped, default=0)) for most in _CORES_PER_ROW]
+    return next((size for size in sizes if _digit_size(picture, size) >= _READABLE_DIGITS), sizes[0])
+
+
+def _row_pitch(inner: float, per_row: int, group: int) -> int:
+    """Return the pitch of `per_row` cores in a row, in frames of `group` (0: without frames)."""
+    spare = 16 * -(-per_row // group) if group else 0
     return min(_LARGEST_CELL, max(_SMALLEST_CELL, int((inner - spare) / per_row)))
 
 
@@ -168,6 +200,7 @@ def _grid(
 def _node(node: NUMABox, x: float, y: float, width: float, cell: float) -> NodePlace:
     inner = width - 2 * PAD
     cursor = y + (_HEADER if node.cpus else _HEADER - 14)
+    lines, cursor = _lines(node, x + PAD, cursor, inner)
     bars = []
     for memory in node.memory:
         bars.append(BarPlace(memory, Rectangle(x + PAD, cursor, inner, _BAR)))
@@ -175,11 +208,21 @@ def _node(node: NUMABox, x: float, y: float, width: float, cell: float) -> NodeP
     chips, cursor = _chips(node.devices, x + PAD, cursor, inner)
     caches, cells, cursor = _cores(node, x + PAD, cursor + 2, inner, cell)
     place = Rectangle(x, y, width, cursor + PAD - y)
-    return NodePlace(node, place, tuple(bars), chips, caches, cells)
+    return NodePlace(node, place, tuple(bars), chips, caches, cells, lines)
+
+
+def _lines(node: NUMABox, x: float, y: float, inner: float) -> tuple[tuple[LinePlace, ...], float]:
+    """Place what a refused pod finds on a node; what is too little there is bold."""
+    placed = []
+    for want in node.wants:
+        for text in break_text(want.text, inner, 12 if want.short else 11, bold=want.short):
+            placed.append(LinePlace(text, want.short, x, y + 12))
+            y += _LINE
+    return tuple(placed), y + (4 if placed else 0)
 
 
 def chip_width(device: DeviceBox) -> float:
-    return 6.3 * len(device.id) + 14
+    return text_width(device.id) + 14
 
 
 def _chips(devices: Sequence[DeviceBox], x: float, y: float, inner: float) -> tuple[tuple[ChipPlace, ...], float]:
@@ -204,7 +247,7 @@ def _cores(
     for cache in node.caches:
         pad = 5 if cache.shown else 0
         head = 13 if cache.shown else 0
-        columns = max(1, min(len(cache.cores), int((inner - 2 * pad) // cell), _CORES_PER_ROW))
+        columns = max(1, min(len(cache.cores), int((inner - 2 * pad) // cell), _CORES_PER_ROW[0]))
         width = columns * cell + 2 * pad
         # Half a pixel of tolerance: widths are rounded, and a row that just fits must not wrap.
         if left > x and left + width > x + inner + 0.5:

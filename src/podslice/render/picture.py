@@ -6,7 +6,7 @@ or the reserved pool; owners are containers, and the shared rest of the pod CPUs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -103,9 +103,16 @@ class DeviceBox(NamedTuple):
     owner: str
 
 
+class Want(NamedTuple):
+    """A line about what a refused pod finds on a NUMA node; `short` where that is in its way."""
+
+    text: str
+    short: bool
+
+
 class NUMABox(NamedTuple):
     """The part of a NUMA node that lies on one socket (socket None: memory only). `free` CPUs can be given out
-    exclusively; None where no container owns CPUs (CPU Manager policy none)."""
+    exclusively; None where no container owns CPUs (CPU Manager policy none). `wants` is filled for a refused pod."""
 
     id: int
     cpus: Bits
@@ -113,6 +120,7 @@ class NUMABox(NamedTuple):
     caches: tuple[CacheBox, ...]
     memory: tuple[Memory, ...]
     devices: tuple[DeviceBox, ...]
+    wants: tuple[Want, ...] = ()
 
 
 class SocketBox(NamedTuple):
@@ -139,6 +147,8 @@ class Picture(NamedTuple):
     """The facts that the picture rests on, in lines."""
     notes: tuple[str, ...] = ()
     """Sentences about CPUs that are neither used nor free."""
+    refusals: tuple[str, ...] = ()
+    """Why pods are refused that the picture was made for; what they find on each NUMA node is in `NUMABox.wants`."""
 
     @property
     def cpu_count(self) -> int:
@@ -148,6 +158,14 @@ class Picture(NamedTuple):
     def grows(self) -> bool:
         """Whether any owner has more CPUs than promised."""
         return any(owner.growth for owner in self.owners)
+
+    def refusing(self, refusals: tuple[str, ...], wants: Mapping[int, Sequence[Want]]) -> Picture:
+        """Return the picture with what refused pods find on each NUMA node, by the nodes' ids."""
+        sockets = tuple(
+            socket._replace(nodes=tuple(node._replace(wants=tuple(wants.get(node.id, ()))) for node in socket.nodes))
+            for socket in self.sockets
+        )
+        return self._replace(sockets=sockets, refusals=refusals)
 
     def cpus(self) -> Iterator[CPU]:
         for socket in self.sockets:
@@ -261,17 +279,18 @@ def _pod_entry(view: NodeView, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
         if size
     )
     pod_cpus = view.pod_cpus.get(pod.uid, 0)
-    return PodEntry(_label(pod), pod.qos, pod_cpus, memory, ", ".join(devices), _cgroup(pod), pooled)
+    return PodEntry(label_of(pod), pod.qos, pod_cpus, memory, ", ".join(devices), _cgroup(pod), pooled)
 
 
 def _cgroup(pod: AdmissionPod) -> str:
     """Return the path of the pod's cgroup; empty for a claim, and for a pod without a UID in its manifest, whose UID is
     made from its name."""
-    made_up = _label(pod).replace("/", ".")
+    made_up = label_of(pod).replace("/", ".")
     return "" if pod.holds_claim or f"{pod.uid}.".startswith(f"{made_up}.") else pod_cgroup_path(pod.uid, pod.qos)
 
 
-def _label(pod: AdmissionPod) -> str:
+def label_of(pod: AdmissionPod) -> str:
+    """Return the name of a pod or of the holder of a claim."""
     metadata = pod.spec.metadata
     if pod.holds_claim:
         named = metadata.namespace == HOLDER_NAMESPACE
@@ -299,13 +318,13 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
             growth = left & ~view.promised(pod.uid, container.name)
             shares = view.shared_part(pod.uid, container.name)
             found.append(
-                Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth, shares=shares)
+                Holder(f"{label_of(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth, shares=shares)
             )
     yield from reversed(found)
     pod_cpus = view.pod_cpus.get(pod.uid, 0)
     shared = (shared or pod_cpus) & ~taken
     if shared:
-        yield Holder(_label(pod), shared, POD_SHARED, index, growth=shared & view.pod_loans.get(pod.uid, 0))
+        yield Holder(label_of(pod), shared, POD_SHARED, index, growth=shared & view.pod_loans.get(pod.uid, 0))
 
 
 # Boxes
@@ -394,7 +413,7 @@ def _devices(view: NodeView, node: int | None) -> Iterator[DeviceBox]:
 
 def _name(view: NodeView, uid: str) -> str:
     pod = view.pods.get(uid)
-    return uid if pod is None else _label(pod)
+    return uid if pod is None else label_of(pod)
 
 
 def tip(picture: Picture, cpu: CPU) -> str:

@@ -1,121 +1,101 @@
-"""The SVG back end: one self-contained drawing, light or dark as the reader prefers, with tooltips everywhere."""
+"""The SVG back end: one self-contained drawing with tooltips everywhere.
+
+Colours and fonts are plain attributes, so converters, slides and chats show what a browser shows; a style sheet adds
+dark paper for readers that prefer it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import htpy
 from markupsafe import Markup
 
-from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Rectangle, lay_out
-from podslice.render.palette import Style, style_of
-from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, Picture, tip
-from podslice.render.prose import fold
+from podslice.render.layout import PAD, CellPlace, ChipPlace, Layout, NodePlace, Rectangle, lay_out, page_width
+from podslice.render.measure import break_text, cut_text, text_width
+from podslice.render.palette import style_of
+from podslice.render.picture import CPU, POD_SHARED, Memory, Picture, tip
+from podslice.render.svg_legend import basis, distances, legend
+from podslice.render.svg_marks import (
+    box,
+    coloured_box,
+    corner,
+    fill_of,
+    group,
+    number_on,
+    patterns,
+    square,
+    text_at,
+    tooltip,
+)
 from podslice.render.table import format_bytes
-from podslice.values.cpuset import Bits, format_bits
+from podslice.render.theme import DARK_SHEET, FONT
+from podslice.values.cpuset import format_bits
 
-_TOP = 58
-_INK = "var(--ink)"
-_DISTANCE, _DISTANCE_ROWS = 30, 34
-_STYLE = """
-svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
---reserved:#8c959f;--used:#424a53;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
-@media (prefers-color-scheme:dark){svg.podslice{--paper:#0d1117;--ink:#e6edf3;--dim:#9198a1;--line:#484f58;
---box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#57606a;--used:#c9d1d9;--mark:#fff}}
-.podslice text{fill:var(--ink);font-size:11px}.podslice .h{font-size:17px;font-weight:600}
-.podslice .b{font-weight:600;font-size:12px}.podslice .d{fill:var(--dim)}
-.podslice .box{fill:var(--box);stroke:var(--line)}
-.podslice .in{fill:var(--inner);stroke:var(--line)}.podslice .l3{fill:none;stroke:var(--line);stroke-dasharray:3 2}
-.podslice .s{fill:var(--shared)}.podslice .r{fill:var(--reserved)}.podslice .n{text-anchor:middle;pointer-events:none}
-.podslice .t{fill:var(--shared)}.podslice .o{fill:var(--shared);stroke:var(--ink)}.podslice .u{fill:var(--used)}
-.podslice .m{fill:none;stroke:var(--mark)}
-.podslice .f{fill:none;stroke:var(--line)}.podslice .x{stroke:#d55e00;stroke-dasharray:3 2}
-.podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
-"""
-
-_CHARACTER = 6.1
-"""Width of a character in pixels, on average."""
-_NOTES = {POD_SHARED: " (shared in its pod)", POOLED: " (in the shared pool)"}
-
-_rect = htpy.Element("rect")
-_text = htpy.Element("text")
-_g = htpy.Element("g")
-_title = htpy.Element("title")
-_path = htpy.Element("path")
+NARROW = 386
+"""Width in pixels of a drawing for a telephone."""
 
 
-def to_svg(picture: Picture, *, prefix: str = "") -> str:
-    """Return the drawing as XML text. `prefix` keeps the ids of several drawings on one page apart."""
-    return str(svg_element(picture, prefix=prefix))
+def to_svg(picture: Picture, *, prefix: str = "", width: float | None = None) -> str:
+    """Return the drawing as XML text, `width` pixels wide (None: as wide as the machine needs). `prefix` keeps the ids
+    of several drawings on one page apart."""
+    return str(svg_element(picture, prefix=prefix, width=width))
 
 
-def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
-    """Return the drawing as an element, for pages."""
-    layout = lay_out(picture, _TOP)
-    legend, bottom = _legend(picture, layout, prefix)
-    if 1 < len(picture.distances) <= int((layout.width - 2 * PAD - _DISTANCE_ROWS) / _DISTANCE):
-        distances, bottom = _distances(picture, bottom)
-    else:
-        distances = []
-    basis, bottom = _basis(picture, layout, bottom)
+def svg_element(picture: Picture, *, prefix: str = "", width: float | None = None, kind: str = "") -> htpy.Element:
+    """Return the drawing as an element. With `kind`, a further class of it, it is for a page with `pattern_element`."""
+    width = page_width(picture) if width is None else width
+    head, top = _head(picture, width)
+    layout = lay_out(picture, top, width)
+    below, bottom = legend(picture, layout, prefix)
+    matrix, bottom = distances(picture, layout, bottom)
+    lines, bottom = basis(picture, layout, bottom)
     height = round(bottom + PAD)
-    summary = ", ".join(picture.details)
     return htpy.Element("svg")(
         {"viewBox": f"0 0 {layout.width:g} {height}", "xmlns": "http://www.w3.org/2000/svg"},
-        class_="podslice",
+        class_=f"podslice {kind}".rstrip(),
         width=f"{layout.width:g}",
         height=str(height),
         role="img",
-        aria_label=f"{picture.title}: {summary}",
+        aria_label=f"{picture.title}: {', '.join(picture.details)}",
+        font_family=FONT,
     )[
-        _title[picture.title],
-        htpy.Element("style")[Markup(_STYLE)],
-        htpy.Element("defs")[_patterns(picture, prefix)],
-        _words(PAD, 24, picture.title, "h"),
-        _words(PAD, 43, " · ".join(picture.details), "d"),
+        tooltip[picture.title],
+        htpy.Element("style")[Markup(DARK_SHEET)],
+        None if kind else htpy.Element("defs")[patterns(picture, prefix)],
+        box(Rectangle(0, 0, layout.width, height), "paper"),
+        head,
         [_socket(picture, layout, place, prefix) for place in layout.sockets],
         _loose(picture, layout, prefix),
-        legend,
-        distances,
-        basis,
+        below,
+        matrix,
+        lines,
     ]
 
 
-def _basis(picture: Picture, layout: Layout, y: float) -> tuple[list[htpy.Element], float]:
-    """Return the lines that say what the picture rests on, and where they end."""
-    room = int((layout.width - 2 * PAD) / _CHARACTER)
-    lines = [line for text in picture.basis for line in fold(text, room)]
-    return [_words(PAD, y + 16 * (place + 1), line, "d") for place, line in enumerate(lines)], y + 16 * len(lines)
+def pattern_element(picture: Picture, prefix: str) -> htpy.Element:
+    """Return the owners' patterns as a drawing of no size, for the drawings and swatches of a page."""
+    # Not in one of the drawings: where a page hides that one, browsers do not draw its patterns in others either.
+    return htpy.Element("svg")(class_="patterns", width="0", height="0", aria_hidden="true")[
+        htpy.Element("defs")[patterns(picture, prefix)]
+    ]
 
 
-def _words(x: float, y: float, text: str, kind: str = "", **more: str) -> htpy.Element:
-    return _text({"x": f"{x:g}", "y": f"{y:g}"}, class_=kind or None, **more)[text]
-
-
-def _box(place: Rectangle, kind: str | None, **more: str) -> htpy.Element:
-    return _rect(_at(place), class_=kind, **more)
-
-
-def _at(place: Rectangle) -> dict[str, str]:
-    return {name: f"{value:.6g}" for name, value in zip(("x", "y", "width", "height"), place, strict=True)}
-
-
-def _patterns(picture: Picture, prefix: str) -> Iterator[htpy.Element]:
-    for index, owner in enumerate(picture.owners):
-        style = style_of(owner.look)
-        if style.pattern:
-            yield htpy.Element("pattern")(
-                {"patternUnits": "userSpaceOnUse"}, id=f"{prefix}p{index}", width="8", height="8"
-            )[
-                _rect(width="8", height="8", fill=style.fill),
-                _path(d=style.pattern, stroke=style.ink, fill="none", stroke_width="1.4", stroke_opacity=".6"),
-            ]
-
-
-def _fill(index: int, style: Style, prefix: str) -> str:
-    return f"url(#{prefix}p{index})" if style.pattern else style.fill
+def _head(picture: Picture, width: float) -> tuple[list[htpy.Element], float]:
+    """Draw the title, what the node is, and why a pod is refused; return it with the place where it ends."""
+    room = width - 2 * PAD
+    drawn, y = [], 6.0
+    for text in break_text(picture.title, room, 17, bold=True):
+        y += 20
+        drawn.append(text_at(PAD, y, text, "title"))
+    for text in break_text(" · ".join(picture.details), room):
+        y += 16
+        drawn.append(text_at(PAD, y, text, "dim"))
+    for refusal in picture.refusals:
+        for text in break_text(refusal, room, 12, bold=True):
+            y += 17
+            drawn.append(text_at(PAD, y, text, "alert"))
+    return drawn, y + 15
 
 
 # Boxes
@@ -123,9 +103,9 @@ def _fill(index: int, style: Style, prefix: str) -> str:
 
 def _socket(picture: Picture, layout: Layout, socket: Any, prefix: str) -> htpy.Element:
     place = socket.place
-    return _g[
-        _box(place, "box", rx="6"),
-        _words(place.x + PAD, place.y + 17, socket.title, "b"),
+    return group[
+        box(place, "box", rx="6"),
+        text_at(place.x + PAD, place.y + 17, socket.title, "bold"),
         [_node(picture, layout, node, prefix) for node in socket.nodes],
     ]
 
@@ -133,20 +113,25 @@ def _socket(picture: Picture, layout: Layout, socket: Any, prefix: str) -> htpy.
 def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> htpy.Element:
     place, node = placed.place, placed.node
     cpus = format_bits(node.cpus)
-    room = int((place.width - 2 * PAD) / 5.6)
-    shown = cpus if len(cpus) <= room - 6 else cpus[: room - 7] + "…"
-    free = "" if node.free is None else f", {node.free} assignable"
+    room = place.width - 2 * PAD
+    free = "" if node.free is None else f", {node.free} free"
     head = f"NUMA {node.id}" + (f" · {node.cpus.bit_count()} CPUs{free}" if node.cpus else "")
-    return _g[
-        _box(place, "in", rx="5"),
-        _words(place.x + PAD, place.y + 16, head, "b"),
-        (node.cpus and _g[_title[f"CPUs {cpus}"], _words(place.x + PAD, place.y + 29, f"CPUs {shown}", "d")]) or None,
+    return group[
+        box(place, "inner", rx="5"),
+        box(_inside(place), "obstacle", rx="4", stroke_width="2") if placed.blocked else None,
+        text_at(place.x + PAD, place.y + 16, head, "bold", width=room),
+        (
+            node.cpus
+            and group[tooltip[f"CPUs {cpus}"], text_at(place.x + PAD, place.y + 30, f"CPUs {cpus}", "dim", width=room)]
+        )
+        or None,
+        [text_at(line.x, line.y, line.text, "alert" if line.short else "text") for line in placed.lines],
         [_bar(bar.memory, bar.place) for bar in placed.bars],
         [_chip(picture, chip, prefix) for chip in placed.chips],
         [
-            _g[
-                _box(cache.place, "l3", rx="3"),
-                _words(cache.place.x + 5, cache.place.y + 10, f"L3 {cache.cache.id}", "d"),
+            group[
+                box(cache.place, "cache", rx="3"),
+                text_at(cache.place.x + 5, cache.place.y + 11, f"L3 {cache.cache.id}", "dim"),
             ]
             for cache in placed.caches
             if cache.cache.shown
@@ -155,28 +140,41 @@ def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> h
     ]
 
 
+def _inside(place: Rectangle) -> Rectangle:
+    """Return the place of a frame of two pixels just inside a box."""
+    return Rectangle(place.x + 1, place.y + 1, place.width - 2, place.height - 2)
+
+
 def _bar(memory: Memory, place: Rectangle) -> htpy.Element:
     """Draw a bar of memory: reserved, used, free; only its size where no Memory Manager counts."""
     total = max(1, memory.total)
-    name = memory.resource.replace("hugepages-", "huge pages ")
-    if memory.used is None:
-        text = f"{name} {format_bytes(memory.total)}"
-        used = 0
-    else:
-        free = memory.total - memory.reserved - memory.used
-        text = f"{name} {format_bytes(memory.used)} used, {format_bytes(free)} free of {format_bytes(memory.total)}"
-        used = memory.used
+    texts, used = _memory_texts(memory)
     bar = Rectangle(place.x, place.y + 14, place.width, 9)
     reserved = bar._replace(width=bar.width * memory.reserved / total)
     taken = bar._replace(x=bar.x + reserved.width, width=bar.width * used / total)
-    tooltip = f"{text}; {format_bytes(memory.reserved)} reserved for the system" if memory.reserved else text
-    return _g[
-        _title[tooltip],
-        _words(place.x, place.y + 10, _cut(text, place.width), "d"),
-        _box(bar, "t", rx="2"),
-        (memory.reserved and _box(reserved, "r")) or None,
-        (used and _box(taken, "u")) or None,
+    more = f"; {format_bytes(memory.reserved)} reserved for the system" if memory.reserved else ""
+    shown = next((text for text in texts if text_width(text) <= place.width), texts[-1])
+    return group[
+        tooltip[texts[0] + more],
+        text_at(place.x, place.y + 10, shown, "dim", width=place.width),
+        box(bar, "track", rx="2"),
+        (memory.reserved and box(reserved, "reserved")) or None,
+        (used and box(taken, "used")) or None,
     ]
+
+
+def _memory_texts(memory: Memory) -> tuple[list[str], int]:
+    """Return what a bar says, in full and shorter, and the bytes that are used."""
+    name = memory.resource.replace("hugepages-", "huge pages ")
+    total = format_bytes(memory.total)
+    if memory.used is None:
+        return [f"{name} {total}"], 0
+    free = format_bytes(memory.total - memory.reserved - memory.used)
+    return [
+        f"{name} {format_bytes(memory.used)} used, {free} free of {total}",
+        f"{name} {free} free of {total}",
+        f"{free} of {total} free",
+    ], memory.used
 
 
 def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
@@ -185,194 +183,68 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
         (i for i, o in enumerate(picture.owners) if device.owner and picture.pods[o.pod].label == device.owner), None
     )
     holder = f"held by {device.owner}" if device.owner else "free" if device.healthy else "unhealthy"
-    at = {"x": f"{place.x + place.width / 2:g}", "y": f"{place.y + 13:g}"}
-    if owner is None:
-        kind = "o" if device.owner else "f" if device.healthy else "f x"
-        box, label = _box(place, kind, rx="8"), _text(at, class_="n")[device.id]
+    style = None if owner is None else style_of(picture.owners[owner].look)
+    if style is None:
+        frame = box(place, "held" if device.owner else "free" if device.healthy else "unhealthy", rx="8")
     else:
-        style = style_of(picture.owners[owner].look)
-        box = _box(place, None, rx="8", fill=_fill(owner, style, prefix))
-        label = _text(at, class_="n", style=_on(style, 11))[device.id]
-    return _g(class_="c", data_o=None if owner is None else str(owner))[
-        _title[f"{device.resource} {device.id}: {holder}"], box, label
+        frame = coloured_box(place, fill_of(owner or 0, style, prefix), rx="8")
+    name = cut_text(device.id, place.width - 6)
+    return group(class_="c", data_o=None if owner is None else str(owner))[
+        tooltip[f"{device.resource} {device.id}: {holder}"],
+        frame,
+        number_on(place.x + place.width / 2, place.y + 13, name, 11, style),
     ]
-
-
-def _on(style: Style, size: float) -> str:
-    """Return the style with which text of `size` stays readable on an owner's colour and pattern."""
-    halo = f";paint-order:stroke;stroke:{style.fill};stroke-width:{size / 2.4:.2g}px" if style.pattern else ""
-    return f"fill:{style.ink}{halo}"
 
 
 def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None:
     """Draw the devices that belong to no NUMA node."""
     if not layout.loose:
         return None
-    y = layout.loose[0].place.y + 13
-    return _g[_words(PAD, y, "Devices without NUMA node", "b"), [_chip(picture, chip, prefix) for chip in layout.loose]]
+    return group[
+        text_at(PAD, layout.loose_title, "Devices without NUMA node", "bold"),
+        [_chip(picture, chip, prefix) for chip in layout.loose],
+    ]
 
 
 def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
     """Draw a CPU: its square, its number where there is room, its pod behind it, a frame if its owner changed."""
     cpu, pitch = cell.cpu, layout.cell
     inset = max(1.5, pitch * 0.09) if cpu.pod is not None else 1
-    square = Rectangle(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
+    place = Rectangle(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
     frame = Rectangle(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
-    return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
-        _title[tip(picture, cpu)],
+    return group(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
+        tooltip[tip(picture, cpu)],
         _pod_band(picture, cpu, cell, pitch) if cpu.pod is not None else None,
-        _square(picture, cpu, square, prefix),
+        square(picture, cpu, place, prefix),
         _label(picture, cell, layout),
-        _growth(picture, cpu, square) if cpu.growth else None,
-        _box(frame, "m", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
+        _growth(picture, cpu, place) if cpu.growth else None,
+        box(frame, "changed", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
     ]
 
 
 def _pod_band(picture: Picture, cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element:
     first = next((owner.look for owner in picture.owners if owner.pod == cpu.pod), 0)
-    return _box(Rectangle(cell.x, cell.y, pitch, pitch), None, fill=style_of(first).fill, fill_opacity=".55")
+    return coloured_box(Rectangle(cell.x, cell.y, pitch, pitch), style_of(first).fill, fill_opacity=".55")
 
 
-def _square(picture: Picture, cpu: CPU, place: Rectangle, prefix: str) -> htpy.Element:
-    if cpu.owner is None:
-        return _box(place, "r" if cpu.kind == RESERVED else "s", rx="2")
-    style = style_of(picture.owners[cpu.owner].look)
-    fill = _fill(cpu.owner, style, prefix)
-    if cpu.kind == POD_SHARED:
-        colour = style.fill
-        return _g[
-            _box(place, "in", rx="2"),
-            _box(place, None, rx="2", fill=colour, fill_opacity=".3", stroke=colour, stroke_width="2"),
-        ]
-    return _box(place, None, rx="2", fill=fill)
-
-
-def _growth(picture: Picture, cpu: CPU, square: Rectangle) -> htpy.Element:
+def _growth(picture: Picture, cpu: CPU, place: Rectangle) -> htpy.Element:
     """Draw a folded corner: the owner has the CPU beyond what was promised."""
     owned = cpu.owner is not None and cpu.kind != POD_SHARED
-    return _corner(square, style_of(picture.owners[cpu.owner or 0].look).ink if owned else _INK)
+    return corner(place, style_of(picture.owners[cpu.owner or 0].look).ink if owned else None)
 
 
-def _corner(square: Rectangle, fill: str) -> htpy.Element:
-    size = max(4.0, square.width * 0.34)
-    right = square.x + square.width
-    return _path(d=f"M{right - size:.6g} {square.y:.6g}h{size:.6g}v{size:.6g}z", style=f"fill:{fill}")
-
-
-def _label(picture: Picture, cell: CellPlace, layout: Layout) -> htpy.Element | None:
+def _label(picture: Picture, cell: CellPlace, layout: Layout) -> list[htpy.Element]:
     cpu, pitch, size = cell.cpu, layout.cell, layout.digits
     if not size:
-        return None
-    style = f"font-size:{size:.3g}px"
-    if cpu.owner is not None and cpu.kind != POD_SHARED:
-        style += f";{_on(style_of(picture.owners[cpu.owner].look), size)}"
-    x, y = cell.x + pitch / 2, cell.y + pitch / 2 + size * 0.36
-    return _text({"x": f"{x:.6g}", "y": f"{y:.6g}"}, class_="n", style=style)[str(cpu.id)]
+        return []
+    owned = cpu.owner is not None and cpu.kind != POD_SHARED
+    style = style_of(picture.owners[cpu.owner or 0].look) if owned else None
+    return number_on(cell.x + pitch / 2, cell.y + pitch / 2 + size * 0.36, str(cpu.id), size, style)
 
 
 def swatch(picture: Picture, index: int, prefix: str) -> htpy.Element:
     """Return an owner's colour and pattern as a small drawing, on a page that has the picture with this prefix."""
     cpu = CPU(0, picture.owners[index].kind, index, None, False)
-    square = _square(picture, cpu, Rectangle(1, 1, 13, 13), prefix)
     return htpy.Element("svg")(
         {"viewBox": "0 0 15 15"}, class_="podslice swatch", width="15", height="15", aria_hidden="true"
-    )[square]
-
-
-# Legend and distances
-
-
-def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.Element], float]:
-    y = layout.bottom + GAP + 14
-    items = [_words(PAD, y, "Owners", "b")]
-    rows = (
-        [_key(picture, None, "r", "reserved for the system", format_bits(picture.reserved))] if picture.reserved else []
-    )
-    rows.append(_key(picture, None, "s", "shared pool of the node", format_bits(picture.shared)))
-    for index, owner in enumerate(picture.owners):
-        text = owner.label + _NOTES.get(owner.kind, "")
-        held = picture.pods[owner.pod].devices if owner.kind == POOLED else format_bits(owner.cpus)
-        held += f" ({owner.remark})" if owner.remark else ""
-        rows.append(_key(picture, index, "", text, held, prefix))
-    if picture.grows:
-        rows.append(_growth_key)
-    rows += [partial(_class_key, name, cpus) for name, cpus in picture.classes]
-    columns = 1 if layout.width < 800 or len(rows) <= 3 else 2 if len(rows) <= 30 else 3
-    per_column = -(-len(rows) // columns)
-    width = (layout.width - 2 * PAD) / columns
-    for place, row in enumerate(rows):
-        column, line = divmod(place, per_column)
-        items.append(row(PAD + column * width, y + 8 + line * 18, width))
-    bottom = y + 8 + per_column * 18
-    pooled = [pod.label for pod in picture.pods if pod.pooled]
-    if pooled:
-        names = f"In the shared pool ({len(pooled)}): {', '.join(pooled)}"
-        items.append(_g[_title[names], _words(PAD, bottom + 12, _cut(names, layout.width - 2 * PAD), "d")])
-        bottom += 18
-    for note in picture.notes:
-        items.append(_g[_title[note], _words(PAD, bottom + 12, _cut(note, layout.width - 2 * PAD), "d")])
-        bottom += 18
-    return items, bottom
-
-
-def _cut(text: str, width: float) -> str:
-    """Return the text, cut to `width` pixels."""
-    room = int(width / _CHARACTER)
-    return text if len(text) <= room else text[: max(8, room - 1)] + "…"
-
-
-def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, prefix: str = "") -> Any:
-    """Return a function that draws a line of the legend (swatch, name, CPUs) at a place."""
-
-    def at(x: float, y: float, width: float) -> htpy.Element:
-        swatch = Rectangle(x, y, 13, 13)
-        if index is None:
-            square = _box(swatch, kind, rx="2")
-        else:
-            cpu = CPU(0, picture.owners[index].kind, index, None, False)
-            square = _square(picture, cpu, swatch, prefix)
-        shown = _cut(f"{text} · {cpus}", width - 24)
-        return _g(class_="c", data_o=None if index is None else str(index))[
-            _title[f"{text}: {cpus}"], square, _words(x + 19, y + 11, shown)
-        ]
-
-    return at
-
-
-def _growth_key(x: float, y: float, width: float) -> htpy.Element:
-    """Draw the line of the legend about folded corners."""
-    place = Rectangle(x, y, 13, 13)
-    text = _cut("growth: beyond what was promised at the admission", width - 24)
-    return _g[_box(place, "s", rx="2"), _corner(place, _INK), _words(x + 19, y + 11, text)]
-
-
-def _class_key(name: str, cpus: Bits, x: float, y: float, width: float) -> htpy.Element:
-    """Draw a line of the legend about a CPU class."""
-    text = f"class {name} · {format_bits(cpus) or '-'}"
-    return _g[_title[text], _words(x + 19, y + 11, _cut(text, width - 24))]
-
-
-def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:
-    """Draw the matrix of NUMA distances; darker is farther."""
-    y += 2 * GAP
-    ids = [node for node, _ in picture.distances]
-    far = max((d for _, row in picture.distances for d in row), default=10)
-    items = [_words(PAD, y, "NUMA distances", "b")]
-    pitch = _DISTANCE
-    for column, node in enumerate(ids):
-        items.append(_words(PAD + _DISTANCE_ROWS + column * pitch + pitch / 2, y + 18, str(node), "n d"))
-    for row, (node, distances) in enumerate(picture.distances):
-        top = y + 24 + row * 20
-        items.append(_words(PAD + 14, top + 14, str(node), "n d"))
-        for column, distance in enumerate(distances):
-            shade = (distance - 10) / max(1, far - 10)
-            place = Rectangle(PAD + _DISTANCE_ROWS + column * pitch, top, pitch - 2, 18)
-            other = ids[column]
-            items.append(
-                _g[
-                    _title[f"NUMA {node} to {other}: {distance}"],
-                    _box(place, "u", rx="2", fill_opacity=f"{0.06 + 0.4 * shade:.2f}"),
-                    _words(place.x + place.width / 2, top + 13, str(distance), "n"),
-                ]
-            )
-    return items, y + 24 + len(ids) * 20
+    )[square(picture, cpu, Rectangle(1, 1, 13, 13), prefix)]

@@ -15,6 +15,8 @@ RESERVED_SYMBOL = "×"
 SHARED_SYMBOL = "·"
 GROWTH_MARK = "+"
 """Mark after a CPU that its owner has beyond what was promised."""
+OBSTACLE_MARK = "!"
+"""Mark before what is in the way of a refused pod."""
 _SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_cyan", "bright_yellow")
 _GROUP = 8
@@ -26,6 +28,9 @@ _DETAILS = 11
 def to_text(picture: Picture, *, width: int = 100) -> str:
     """Return the picture for a terminal of `width` columns, with colours that `click.echo` drops elsewhere."""
     lines: list[str] = []
+    for refusal in picture.refusals:
+        lines += fold(_style(refusal, fg="red", bold=True), width, indent=2)
+    lines += [""] * bool(picture.refusals)
     for socket in picture.sockets:
         lines.append(_style("Memory without CPUs" if socket.id is None else f"Socket {socket.id}", bold=True))
         for node in socket.nodes:
@@ -41,12 +46,15 @@ def to_text(picture: Picture, *, width: int = 100) -> str:
 
 
 def _node_lines(picture: Picture, node: NUMABox, width: int) -> list[str]:
-    free = "" if node.free is None else f", {node.free} free for exclusive use"
+    free = "" if node.free is None else f", {node.free} free"
     cpus = [f"CPUs {format_bits(node.cpus)}{free}"] if node.cpus else []
     details = [*cpus, *map(_memory, node.memory)]
     if node.devices:
         details.append(_devices(node.devices))
     lines = fold(f"  NUMA {node.id:<3} {' · '.join(details)}", width, indent=_DETAILS)
+    for want in node.wants:
+        text = _style(want.text, fg="red", bold=True) if want.short else want.text
+        lines += fold(f"  {OBSTACLE_MARK if want.short else ' '} {text}", width, indent=_DETAILS)
     threads = max((len(core.cpus) for cache in node.caches for core in cache.cores), default=0)
     for groups in _fit_groups(_groups(node), width - _INDENT):
         lines += [_row(picture, groups, thread, threads) for thread in range(threads)]

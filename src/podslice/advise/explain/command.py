@@ -19,7 +19,7 @@ from podslice.cli.output import (
     print_warnings,
     prose_width,
     quiet_option,
-    write_text,
+    write_shown,
 )
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.provenance import print_provenance
@@ -135,7 +135,7 @@ def explain(
         printer.show(resize)
     if out is not None:
         explained, changed = [ShownExplanation.of(*one) for one in shown], [ShownResize.of(one) for one in results]
-        write_text(out, answer_page(explained, changed, provenance))
+        write_shown(out, answer_page(explained, changed, provenance))
     if output not in ("table", "wide"):
         items = tuple(pod_document(one.explanation, contradiction) for one, contradiction in shown)
         shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))

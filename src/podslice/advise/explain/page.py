@@ -9,6 +9,7 @@ import htpy as h
 
 from podslice.advise.explain.explain import Explained, Explanation
 from podslice.advise.explain.fixes.fix import Fix
+from podslice.advise.explain.obstacles import with_obstacles
 from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
 from podslice.advise.explain.story import amount_texts
 from podslice.advise.explain.table import losses_text
@@ -34,17 +35,20 @@ padding:0 .3em;font-size:12px}article+article{border-top:1px solid var(--line);m
 
 
 class ShownExplanation(NamedTuple):
-    """An explanation, for an admitted pod the picture of the node with it, and how it contradicts the pod's status."""
+    """An explanation, the picture of the node with the pod or with what is in its way, and how the explanation
+    contradicts the pod's status."""
 
     explanation: Explanation
-    picture: Picture | None
+    picture: Picture
     contradiction: Contradiction | None = None
 
     @classmethod
     def of(cls, one: Explained, contradiction: Contradiction | None = None) -> ShownExplanation:
-        """Return the explanation, with a picture of the node where the pod was admitted."""
-        admitted = one.explanation.trace.admitted
-        picture = picture_of(one.after, before=picture_of(one.before)) if admitted else None
+        """Return the explanation with a picture of the node: with the pod, or with what is in its way."""
+        trace, before = one.explanation.trace, picture_of(one.before)
+        picture = (
+            picture_of(one.after, before=before) if trace.admitted else with_obstacles(before, one.before, [trace])
+        )
         return cls(one.explanation, picture, contradiction)
 
 
@@ -111,9 +115,11 @@ def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
         ],
         _fixes(explanation),
         _table(trace.steps[-1]),
-        section("With this pod (changed CPUs are framed)", picture._replace(distances=()), prefix)
-        if picture is not None
-        else None,
+        section(
+            "With this pod (changed CPUs are framed)" if trace.admitted else "What is in its way",
+            picture._replace(distances=()),
+            prefix,
+        ),
     ]
 
 

@@ -30,7 +30,7 @@ from podslice.cli.node_option import (
     resize_option,
     running_options,
 )
-from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, prose_width, quiet_option, write_text
+from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, prose_width, quiet_option, write_shown
 from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
@@ -191,7 +191,7 @@ def whatif(
         page = comparison_page(
             shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures, provenance=provenance
         )
-        write_text(out, page)
+        write_shown(out, page)
     for one in provenance:
         print_provenance(one, output)
     if output in ("table", "wide"):

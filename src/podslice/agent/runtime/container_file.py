@@ -78,7 +78,7 @@ class ContainerFiles:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         # The marker comes before the file: whatever a kill leaves behind is recognized as ours and removed later.
         (folder / _MARKER).touch(mode=0o644)
-        with open_replacement(folder / FILE_NAME) as beside:
+        with open_replacement(folder / FILE_NAME, mode=0o600) as beside:
             beside.write_bytes(content)
             beside.chmod(0o644)
         self._content[record.id] = written

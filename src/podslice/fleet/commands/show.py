@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from podslice.cli.output import check_page_name, print_warnings, prose_width, write_text
+from podslice.cli.output import check_page_name, print_warnings, prose_width, write_shown
 from podslice.fleet.scenario.node_history import replay_node
 from podslice.fleet.scenario.run import open_study
 from podslice.fleet.scenario.store import RunStore
@@ -53,7 +53,7 @@ def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None
     if out is not None:
         from podslice.render.html import to_html
 
-        write_text(out, to_html([("", picture)], title=name))
+        write_shown(out, to_html([("", picture)], title=name))
         return
     from podslice.render.terminal import to_text
 

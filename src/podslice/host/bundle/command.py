@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from podslice.cli.output import print_warnings, write_bytes
+from podslice.cli.output import PRIVATE_MODE, print_warnings, write_bytes
 from podslice.host.bundle.layout import Manifest
 from podslice.node.checkpoints.names import STATE_DIRECTORY
 from podslice.render.ansi import echo
@@ -60,7 +60,7 @@ def capture(*, out: Path | None, host: str | None, sudo: bool, kubelet: Path, so
     else:
         manifest, data = _from_here(kubelet)
     target = out or Path(f"{Path(manifest.node or 'node').name}.podslice.tar.gz")
-    write_bytes(target, data)
+    write_bytes(target, data, mode=PRIVATE_MODE)
     print_warnings(tuple(f"{part} is missing: {reason}" for part, reason in manifest.missing))
     echo(f"{target}: {manifest.node or 'a node'}, {len(data) // 1024} KiB; podslice explain POD.yaml --node {target}")
 

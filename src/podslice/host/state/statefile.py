@@ -78,11 +78,11 @@ def create(path: Path, mode: int) -> int:
 
 
 @contextmanager
-def open_replacement(path: Path) -> Iterator[Path]:
-    """Open a file beside `path` that replaces it at the end, and is removed where the block fails. It is not synced:
-    for content that can be made again. Raises `OSError`."""
+def open_replacement(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+    """Open a file beside `path` that replaces it at the end, and is removed where the block fails. `mode` is that of
+    the file, without the bits of the umask. It is not synced: for content that can be made again. Raises `OSError`."""
     beside = _beside(path)
-    os.close(create(beside, 0o600))
+    os.close(create(beside, mode))
     try:
         yield beside
         beside.replace(path)

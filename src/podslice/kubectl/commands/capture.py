@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from podslice.cli.output import is_quiet, print_warnings, with_options, write_bytes
+from podslice.cli.output import PRIVATE_MODE, is_quiet, print_warnings, with_options, write_bytes
 from podslice.host.bundle.layout import Manifest
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.node.checkpoints.names import STATE_DIRECTORY
@@ -117,7 +117,7 @@ def gather_node(
 def write_bundle(path: Path, gathered: Gathered) -> int:
     """Write a bundle, and return its size in bytes. Raises `InputError`."""
     data = gathered.parts.archive(gathered.manifest)
-    write_bytes(path, data)
+    write_bytes(path, data, mode=PRIVATE_MODE)
     return len(data)
 
 

@@ -1,0 +1,146 @@
+"""Obstacles of a refused pod for pictures: its needs on each NUMA node, what is free there, and who has the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from podslice.advise.explain.candidates import Cell
+from podslice.advise.explain.codes import REFUSALS
+from podslice.advise.explain.story import cell_text
+from podslice.advise.explain.trace import Trace
+from podslice.node.view import NodeView
+from podslice.render.picture import NUMABox, Picture, Want, label_of
+from podslice.render.table import format_bytes
+from podslice.values.cpuset import Bits
+
+MOST_REFUSED = 4
+"""Refused pods whose obstacles one picture shows."""
+_MOST_HOLDERS = 4
+_SINGLE = "single-numa-node"
+
+
+def with_obstacles(picture: Picture, view: NodeView, refused: Sequence[Trace]) -> Picture:
+    """Return a picture of a node with what is in the way of refused pods; `view` is the node that refused them."""
+    shown = refused[:MOST_REFUSED]
+    if not shown:
+        return picture
+    headings = [_heading(trace) for trace in shown]
+    if len(refused) > len(shown):
+        headings.append("Refused too: " + ", ".join(_name(trace) for trace in refused[len(shown) :]))
+    wants: dict[int, list[Want]] = {}
+    for trace in shown:
+        for node, found in _wants(picture, view, trace).items():
+            named = f"{_name(trace)}: " if len(shown) > 1 else ""
+            wants.setdefault(node, []).extend(Want(named + one.text, one.short) for one in found)
+    return picture.refusing(tuple(headings), wants)
+
+
+def _name(trace: Trace) -> str:
+    return f"{trace.namespace}/{trace.name}"
+
+
+def _heading(trace: Trace) -> str:
+    container = trace.steps[-1].container
+    who = f"{_name(trace)}, container {container}," if container else _name(trace)
+    return f"{who} is refused with {trace.reason}: {REFUSALS[trace.code]}"
+
+
+def _wants(picture: Picture, view: NodeView, trace: Trace) -> dict[int, list[Want]]:
+    step = trace.steps[-1]
+    rows = {row.nodes.bits: row for row in step.candidates}
+    found: dict[int, list[Want]] = {}
+    for node in _boxes(picture):
+        row = rows.get(1 << node.id)
+        cells = row.cells if row is not None else ()
+        here = found.setdefault(node.id, [])
+        for cell in cells:
+            want = _want(cell, step.policy, admitted=step.admitted)
+            here.append(want)
+            if cell.free < cell.need:
+                here += _holders(picture, view, node, cell.resource)
+    return found
+
+
+def _boxes(picture: Picture) -> Iterator[NUMABox]:
+    """Yield the boxes of NUMA nodes, of a node that lies on several sockets the first one."""
+    seen = set()
+    for socket in picture.sockets:
+        for node in socket.nodes:
+            if node.id not in seen:
+                seen.add(node.id)
+                yield node
+
+
+def _want(cell: Cell, policy: str, *, admitted: bool) -> Want:
+    """Return what a pod finds of one resource on one NUMA node. Where no policy aligns, or another manager refused,
+    no single node has to have enough."""
+    free = _amount(cell.resource, cell.free)
+    what = _needed(cell.resource, cell.need)
+    if admitted:
+        return Want(f"Needs {what}, {free} free here", False)
+    if cell.verdict == "fits":
+        return Want(f"Needs {what}, {free} free: enough", False)
+    if cell.verdict == "small":
+        return Want(f"Needs {what}, only {_amount(cell.resource, cell.capacity)} here", policy == _SINGLE)
+    if cell.verdict == "short":
+        missing = _amount(cell.resource, cell.need - cell.free)
+        return Want(f"Needs {what}, {free} free: {missing} short", True)
+    text = cell_text(cell)
+    return Want(text[:1].upper() + text[1:], True)
+
+
+def _needed(resource: str, amount: int) -> str:
+    text = _amount(resource, amount)
+    if resource == "cpu":
+        return f"{text} CPU{'' if amount == 1 else 's'}"
+    return f"{text} of {resource}" if _is_memory(resource) else f"{text} {resource}"
+
+
+def _amount(resource: str, amount: int) -> str:
+    """Return an amount as pictures show it: bytes in the largest unit, everything else as a number."""
+    return format_bytes(amount) if _is_memory(resource) else str(amount)
+
+
+def _is_memory(resource: str) -> bool:
+    return resource == "memory" or resource.startswith("hugepages-")
+
+
+def _holders(picture: Picture, view: NodeView, node: NUMABox, resource: str) -> Iterator[Want]:
+    """Yield a line that names who has a resource of a NUMA node, those who have most first."""
+    amounts = dict(_amounts(picture, view, node, resource))
+    order = sorted(amounts, key=lambda name: (-amounts[name], name))
+    texts = [f"{name} ({_amount(resource, amounts[name])})" for name in order[:_MOST_HOLDERS]]
+    more = [f"{len(order) - _MOST_HOLDERS} more"] if len(order) > _MOST_HOLDERS else []
+    if texts:
+        yield Want(f"Taken: {', '.join([*texts, *more])}", False)
+
+
+def _amounts(picture: Picture, view: NodeView, node: NUMABox, resource: str) -> Iterator[tuple[str, int]]:
+    if resource == "cpu":
+        yield from _cpus(picture, node)
+    elif _is_memory(resource):
+        yield from _memory(view, node.id, resource)
+    else:
+        holders = [
+            one.owner or ("unhealthy" if not one.healthy else "") for one in node.devices if one.resource == resource
+        ]
+        yield from ((name, holders.count(name)) for name in dict.fromkeys(holders) if name)
+
+
+def _cpus(picture: Picture, node: NUMABox) -> Iterator[tuple[str, int]]:
+    if reserved := (node.cpus & picture.reserved).bit_count():
+        yield "reserved", reserved
+    owned: dict[int, Bits] = {}
+    for owner in picture.owners:
+        owned[owner.pod] = owned.get(owner.pod, picture.pods[owner.pod].pod_cpus) | owner.cpus
+    for pod, cpus in owned.items():
+        if here := (cpus & node.cpus).bit_count():
+            yield picture.pods[pod].label, here
+
+
+def _memory(view: NodeView, node: int, resource: str) -> Iterator[tuple[str, int]]:
+    for pod in view.pods.values():
+        blocks = view.booked(pod.uid, [container.name for container in pod.containers])
+        held = sum(one.size for one in blocks if one.type == resource and node in (one.numa_affinity or ()))
+        if held:
+            yield label_of(pod), held
