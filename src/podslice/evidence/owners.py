@@ -37,12 +37,13 @@ class Owner(NamedTuple):
 
 
 class PlacementRules(NamedTuple):
-    """Rules of a configuration about where owners lie: the Topology Manager's policy, whether it places whole pods, and
-    whether owners get whole cores."""
+    """Rules of a configuration about where owners lie: the Topology Manager's policy, whether it places whole pods,
+    whether owners get whole cores, and the reserved CPUs where it names them."""
 
     policy: str
     pod_scope: bool
     whole_cores: bool
+    reserved: Bits = 0
 
 
 class Misplaced(NamedTuple):
@@ -60,6 +61,7 @@ def placement_rules(config: KubeletConfig, files: Iterable[str]) -> PlacementRul
         config.topology_manager_policy,
         config.topology_manager_scope == "pod",
         whole and POLICY_STATE_FILE not in set(files),
+        parse_bits_or_empty(config.reserved_system_cpus),
     )
 
 
@@ -129,7 +131,10 @@ def _by_pod(owners: Iterable[Owner]) -> Iterator[Owner]:
 def _why_misplaced(owner: Owner, topology: CPUTopology, rules: PlacementRules) -> str:
     nodes = topology.numa_nodes_of(owner.cpus)
     if rules.policy in (SINGLE_NUMA_NODE, RESTRICTED):
-        most = 1 if rules.policy == SINGLE_NUMA_NODE else topology.fewest_numa_nodes(owner.cpus.bit_count())
+        # A kubelet counts the reserved CPUs as well; profile podslice does not, and may place an owner on one more.
+        ownable = topology.all_cpus & ~rules.reserved
+        fewest = topology.fewest_numa_nodes(owner.cpus.bit_count(), ownable)
+        most = 1 if rules.policy == SINGLE_NUMA_NODE else fewest
         if nodes.bit_count() > most:
             return f"its CPUs lie on NUMA {format_bits(nodes)}"
         if owner.memory and nodes & ~owner.memory:

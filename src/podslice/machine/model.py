@@ -13,7 +13,7 @@ core's id is its lowest thread.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -211,7 +211,6 @@ class CPUTopology:
 
     __slots__ = (
         "_children",
-        "_node_sums",
         "all_cpus",
         "core_of",
         "core_size",
@@ -285,7 +284,6 @@ class CPUTopology:
             node: bits_of(i for i, socket in enumerate(self.sockets.values()) if socket & cpus)
             for node, cpus in self.numa_nodes.items()
         }
-        self._node_sums = list(accumulate(sorted((c.bit_count() for c in self.numa_nodes.values()), reverse=True)))
         self.all_cpus: Bits = union(self.numa_nodes.values())
 
     @property
@@ -320,10 +318,13 @@ class CPUTopology:
             self._children[parent, child] = table
         return table
 
-    def fewest_numa_nodes(self, count: int) -> int:
-        """Return the fewest NUMA nodes that have `count` CPUs, free or not; the number of all nodes if even they have
-        fewer."""
-        return min(bisect_left(self._node_sums, count) + 1, len(self._node_sums))
+    def fewest_numa_nodes(self, count: int, cpus: Bits) -> int:
+        """Return the fewest NUMA nodes that have `count` of `cpus`; the number of all nodes if even they have fewer."""
+        return bisect_sums(self.largest_sums(cpus), count)
+
+    def largest_sums(self, cpus: Bits) -> tuple[int, ...]:
+        """Return how many of `cpus` one NUMA node has at most, two nodes have at most, and so on."""
+        return tuple(accumulate(sorted(((own & cpus).bit_count() for own in self.numa_nodes.values()), reverse=True)))
 
     def numa_nodes_of(self, cpus: Bits) -> Bits:
         """Return the NUMA mask of the nodes that have a CPU in `cpus`; CPUs without a node (id −1) set no bit."""
@@ -376,3 +377,9 @@ def group_cpus(object_of: Mapping[int, int]) -> dict[int, Bits]:
     for cpu, owner in object_of.items():
         groups[owner] = groups.get(owner, 0) | 1 << cpu
     return dict(sorted(groups.items()))
+
+
+def bisect_sums(sums: Sequence[int], count: int) -> int:
+    """Return how many NUMA nodes have `count` CPUs, given how many one, two, three … of them have; all of them if even
+    they have fewer."""
+    return min(bisect_left(sums, count) + 1, len(sums))

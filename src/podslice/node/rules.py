@@ -16,7 +16,7 @@ from podslice.config.policy_options import check_node_ids
 from podslice.config.reservation import NodeResources, parse_reserved_memory
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.drift import LEGACY, DriftTolerance, parse_drift_tolerance, resolve
-from podslice.machine.model import CPUTopology, Machine, whole_objects
+from podslice.machine.model import CPUTopology, Machine, bisect_sums, whole_objects
 from podslice.node.cpu.picking.picker import Picker
 from podslice.node.cpu.resize import ResizePicker
 from podslice.node.devices.pool import DevicePool
@@ -61,7 +61,8 @@ class CPURules(msgspec.Struct, frozen=True):
     """Policy `none` or `static` on one machine. `core_size`: average number of CPUs of a core when the node began.
     `reserved`: CPUs kept for the system; `reserved_physical`: all CPUs of their cores. `pod_level`: the gate
     PodLevelResourceManagers. `picker` picks CPUs, `resizer` those of a container that is resized; None: containers keep
-    what they have. `plugins`, `classes`, `mixed`: None where the policy has none."""
+    what they have. `sums`: how many CPUs one, two, three … NUMA nodes could give on an empty machine at most.
+    `plugins`, `classes`, `mixed`: None where the policy has none."""
 
     topology: CPUTopology
     policy: str
@@ -72,6 +73,7 @@ class CPURules(msgspec.Struct, frozen=True):
     picker: Picker
     static: bool
     resizer: ResizePicker | None
+    sums: tuple[int, ...]
     core_size: int = 1
     plugins: PluginProfile | None = None
     classes: CPUClasses | None = None
@@ -99,7 +101,13 @@ class CPURules(msgspec.Struct, frozen=True):
     def with_reserved(self, reserved: Bits) -> CPURules:
         """Return the same rules with other CPUs kept for the system."""
         physical = whole_objects(self.topology.cores, reserved)
-        return replace(self, reserved=reserved, reserved_physical=physical)
+        sums = self.topology.largest_sums(self.picker.ownable(reserved, physical))
+        return replace(self, reserved=reserved, reserved_physical=physical, sums=sums)
+
+    def fewest_numa_nodes(self, count: int) -> int:
+        """Return the fewest NUMA nodes that could give `count` CPUs on an empty machine; the number of all nodes if
+        even they could not."""
+        return bisect_sums(self.sums, count)
 
     @classmethod
     def of(
@@ -122,8 +130,9 @@ class CPURules(msgspec.Struct, frozen=True):
         picker = Picker(topology, options, quirks, release)
         resizer = ResizePicker(topology, options, quirks, aligned=aligned) if elastic else None
         static = policy == "static"
+        sums = topology.largest_sums(picker.ownable(reserved, physical))
         per_core = topology.cpus_per_core
-        return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer, per_core)
+        return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer, sums, per_core)
 
 
 class MemoryRules(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from podslice.config.reservation import NodeResources
 from podslice.machine.cores import free_cores
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.memory import Block, NUMANodeState
-from podslice.machine.model import CPUTopology, Machine
+from podslice.machine.model import CPUTopology, Machine, bisect_sums
 from podslice.node.container import ContainerManager
 from podslice.node.cpu import state as model
 from podslice.node.cpu.pod_pool import EmptyPool, find_empty_pool
@@ -65,12 +65,13 @@ class NodeView(msgspec.Struct, frozen=True):
     was on, and are treated as if it were off. `predicates`: the kubelet's general predicates decide too;
     `undoes_refusals`: a refused pod leaves nothing behind.
 
-    Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
-    and `pod_cpus` (the pod CPUs by pod UID); `loans` and `pod_loans` are those of them beyond the ones promised at
-    the admission; `offline` went offline while the node ran, and owners may have some. Of memory: `memory`, the ledger
-    of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold as a
-    whole. `devices` are those the node was made with, `device_ids` the ones that containers hold: by pod UID,
-    container, resource and NUMA node (-1: none).
+    Of CPUs: `reserved`, `sums` (how many one, two, three … NUMA nodes could give at most on an empty machine),
+    `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container) and `pod_cpus` (the
+    pod CPUs by pod UID); `loans` and `pod_loans` are those of them beyond the ones promised at the admission; `offline`
+    went offline while the node ran, and owners may have some. Of memory: `memory`, the ledger of each NUMA node,
+    `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold as a whole. `devices` are
+    those the node was made with, `device_ids` the ones that containers hold: by pod UID, container, resource and NUMA
+    node (-1: none).
     """
 
     machine: Machine
@@ -92,6 +93,7 @@ class NodeView(msgspec.Struct, frozen=True):
     cpu_classes: CPUClasses | None
     mixed_pool: MixedPool | None
     reserved: Bits
+    sums: tuple[int, ...]
     shared: Bits
     owners: Mapping[str, Mapping[str, Bits]]
     pod_cpus: Mapping[str, Bits]
@@ -104,6 +106,11 @@ class NodeView(msgspec.Struct, frozen=True):
     device_ids: Mapping[str, Mapping[str, Mapping[str, Mapping[int, tuple[str, ...]]]]]
 
     # Rules
+
+    def fewest_numa_nodes(self, count: int) -> int:
+        """Return the fewest NUMA nodes that could give `count` exclusive CPUs on an empty machine; all where even they
+        could not."""
+        return bisect_sums(self.sums, count)
 
     @property
     def pins_cpus(self) -> bool:
@@ -347,6 +354,7 @@ def view_of(
         cpu_classes=cpu.rules.classes,
         mixed_pool=cpu.rules.mixed,
         reserved=cpu.reserved,
+        sums=cpu.rules.sums,
         shared=cpu.state.default,
         owners=cpu.state.assignments,
         pod_cpus=cpu.state.pod_cpus,

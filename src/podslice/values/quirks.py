@@ -183,6 +183,18 @@ class Quirks(msgspec.Struct, frozen=True):
     """Memory given back to several NUMA nodes goes to the lowest of them first, wherever it was booked."""
     socket_alignment_lost: bool = False
     """`align-by-socket` prefers any smallest set of NUMA nodes as well, and does nothing without an affinity."""
+    narrowest_set_counts_reserved: bool = False
+    """cpu-topology 7.3: the fewest NUMA nodes that could do are counted with the reserved CPUs, which no container ever
+    gets (kubernetes 132187)."""
+    distribution_shrinks_affinity: bool = False
+    """cpu-topology 4.7: `distribute-cpus-across-numa` uses the fewest NUMA nodes, though the merge chose more
+    (kubernetes 139430)."""
+    init_cpus_left_idle: bool = False
+    """cpu-topology 6.2: a container may get other CPUs while those of its pod's init containers stay idle (kubernetes
+    112228)."""
+    group_rule_unnamed: bool = False
+    """memory-device 1.8: the refusal of memory that NUMA nodes have together, but not as a group, says that it is
+    unexpected and that nodes were not found (kubernetes 120733)."""
     cores_spread_by_id: bool = False
     """`distribute-cpus-across-cores` takes CPUs by id, which spreads only where siblings are far apart."""
     init_overlaps_sidecars: bool = False
@@ -219,6 +231,7 @@ LIVES = {
     "shared_containers_need_memory": Life(until=37),
     "empty_resources_hide_containers": Life(until=37),
     "pod_limits_not_defaulted": Life(until=37),
+    "distribution_shrinks_affinity": Life(until=37),
     "amounts_wrap": Life(until=38),
 }
 """When a quirk began or ended, where that is known; the others are in every release."""

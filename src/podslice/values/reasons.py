@@ -24,6 +24,7 @@ OUT_OF_PODS: Final = "OutOfpods"
 _OUT_OF = "OutOf"
 
 EMPTY_NODE_SHARED_POOL: Final = "EmptyNodeSharedPoolError"
+MEMORY_GROUP: Final = "MemoryGroupError"
 AMOUNT_OVERFLOW: Final = "AmountOverflowError"
 INVALID_POD: Final = "InvalidPod"
 POD_TOO_LARGE: Final = "PodTooLarge"
@@ -38,6 +39,7 @@ CLASS_FALLBACK: Final = "PodsliceClassFallback"
 OURS: Final = frozenset(
     {
         EMPTY_NODE_SHARED_POOL,
+        MEMORY_GROUP,
         AMOUNT_OVERFLOW,
         INVALID_POD,
         POD_TOO_LARGE,

@@ -28,14 +28,17 @@ def write(folder: Path, **texts: str) -> dict[str, str]:
 
 def test_the_narrowest_set_counts_reserved_cpus(tmp_path: Path) -> None:
     """A kubelet counts reserved CPUs when it looks for the narrowest set, so 4 CPUs never go to both NUMA nodes of 3
-    usable ones each: no empty machine helps, and the sentence does not say so (kubernetes/kubernetes#132187)."""
+    usable ones each: no empty machine helps, and the sentence does not say so (kubernetes/kubernetes#132187). Profile
+    podslice admits the pod."""
     files = write(
         tmp_path,
         machine="sockets: 2\ncoresPerNuma: 4\nthreadsPerCore: 1\nmemoryPerNuma: 16Gi\n",
         config=f"{_HEAD}reservedSystemCPUs: 0,4\ntopologyManagerPolicy: restricted\n",
         pod=pod("w", 4, "1Gi"),
     )
-    said = podslice("explain", files["pod"], "--from", files["machine"], "--config", files["config"]).stdout
+    given = ("explain", files["pod"], "--from", files["machine"], "--config", files["config"])
+    assert "default/w is Guaranteed and would be admitted." in podslice(*given).stdout
+    said = podslice(*given, "--profile", "kubelet-1.36").stdout
     assert "cpu would fit, but a smaller set has as much in all, reserved and taken included" in said
     assert "on an empty machine" not in said
 
@@ -53,7 +56,10 @@ def test_a_chosen_set_without_room(tmp_path: Path, profile: str) -> None:
     )
     given = ("--from", files["machine"], "--config", files["config"], "--profile", profile)
     said = podslice("explain", files["pods"], *given, "--only-refused", "--no-fixes").stdout
-    assert "a manager could not allocate on the NUMA nodes that were chosen" in said
+    if profile == "podslice":
+        assert "NUMA nodes 0-1 together have enough free for 85Gi memory, but NUMA node 1 is in use alone" in said
+    else:
+        assert "a manager could not allocate on the NUMA nodes that were chosen" in said
     row = next(line for line in said.splitlines() if line.startswith("0 "))
     assert row.split(maxsplit=3) == ["0", "4/46", "87040Mi/85916Mi", "chosen, but too little memory is free"]
 

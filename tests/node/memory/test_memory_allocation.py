@@ -82,7 +82,7 @@ GROUP_1_2 = (("5Gi", near(0)), ("10Gi", near(1, 2)))
 REFUSALS = [
     ("nothing fits", (), "99Gi", Hint(None, False), NO_NODE),
     ("default is worse", GROUP_1_2, "5Gi", Hint(None, True), WORSE_DEFAULT),
-    ("no larger set", NODE_0, "9Gi", near(0), NO_EXTENSION),
+    ("no larger set", NODE_0, "26Gi", near(0), NO_EXTENSION),
     ("larger set is worse", GROUP_1_2, "5Gi", near(1), WORSE_EXTENSION),
     ("node used alone", NODE_0, "1Gi", near(0, 1), VIOLATION),
     ("node of another group", GROUP_1_2, "1Gi", near(0, 1), VIOLATION),

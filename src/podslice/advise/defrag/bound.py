@@ -196,7 +196,7 @@ def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
 def _need(node: NodeView, cpus: int, amounts: Amounts) -> _Need | None:
     """Return what must lie together and where it could; None where nothing must, or there are too many sets."""
     topology = node.topology
-    width = topology.fewest_numa_nodes(cpus) if cpus else 1
+    width = node.fewest_numa_nodes(cpus) if cpus else 1
     if node.single_numa_node:
         width = 1
     tables = [state.memory_map or {} for state in node.memory.values()]

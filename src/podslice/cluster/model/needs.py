@@ -138,7 +138,7 @@ def _width(rules: NodeRules, cpus: int) -> int:
     # `best-effort` takes any nodes, and `single-numa-node` is checked by units; sockets are aligned by other rules.
     if rules.config.topology_manager_policy != RESTRICTED or rules.cpu.options.align_by_socket:
         return 0
-    return rules.cpu.topology.fewest_numa_nodes(cpus) if cpus else 0
+    return rules.cpu.fewest_numa_nodes(cpus) if cpus else 0
 
 
 def _memory(rules: NodeRules, pod: AdmissionPod) -> int:

@@ -20,15 +20,18 @@ def cpu_topology_hints(
     *,
     align_by_socket: bool,
     sockets_first: bool = False,
+    smallest: int | None = None,
 ) -> HintSet | None:
     """Return the hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
 
-    A mask is preferred when it is as small as the machine (free or not) allows. With `align_by_socket` it is also
-    preferred when it spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.
+    A mask is preferred when it has `smallest` NUMA nodes, by default as many as have that many CPUs, free or not. With
+    `align_by_socket` it is also preferred when it spans as few sockets as that size needs; `sockets_first` asks the
+    merge for one of these.
     """
     nodes = topology.numa_nodes
     # By all CPUs, not by free ones: where no free mask is this small, no hint is preferred (cpu-topology 7.3).
-    smallest = topology.fewest_numa_nodes(count)
+    if smallest is None:
+        smallest = topology.fewest_numa_nodes(count, topology.all_cpus)
     alignment = _alignment(topology, smallest) if align_by_socket else None
     missing = count - reusable.bit_count()
     # A mask's CPUs are the sum over its nodes, so one count per node replaces upstream's count per mask.
@@ -77,17 +80,15 @@ def _alignment(topology: CPUTopology, smallest: int) -> Span | None:
 # Machines whose cores differ in size
 
 
-def cpu_hints_of_cores(topology: CPUTopology, available: Bits, reusable: Bits, count: int) -> list[Hint]:
+def cpu_hints_of_cores(topology: CPUTopology, available: Bits, reusable: Bits, count: int, empty: Bits) -> list[Hint]:
     """Return hints for `count` CPUs, `reusable` ones included, under `full-pcpus-only` where cores differ in size. A
     set of NUMA nodes qualifies if whole free cores on it make up the rest exactly; it is preferred if no smaller set
-    would qualify on an empty machine."""
+    would qualify on an empty machine, on which the CPUs `empty` are free."""
     nodes, required = tuple(iter_bits(topology.numa_mask)), topology.numa_nodes_of(reusable)
     missing = count - reusable.bit_count()
     # Every set is tried: how many CPUs whole cores can make up does not follow from how many are free.
     masks = [mask for mask in enumerate_masks(nodes) if not required & ~mask]
-    smallest = next(
-        (mask.bit_count() for mask in enumerate_masks(nodes) if _make_up(topology, mask, topology.all_cpus, count)), 0
-    )
+    smallest = next((mask.bit_count() for mask in enumerate_masks(nodes) if _make_up(topology, mask, empty, count)), 0)
     if missing <= 0:
         return [Hint(mask, mask.bit_count() == smallest) for mask in masks]
     return [

@@ -235,7 +235,8 @@ class CPUManager:
             reusable, count = reusable & ~gone, count - gone.bit_count()
         self.context.check_listing("cpu", len(self.rules.topology.numa_nodes))
         if self.rules.picker.uneven:
-            return cpu_hints_of_cores(self.topology, available, reusable, count)
+            empty = self.rules.picker.ownable(self.rules.reserved, self.rules.reserved_physical)
+            return cpu_hints_of_cores(self.topology, available, reusable, count, empty)
         hints = cpu_topology_hints(
             self.rules.topology,
             available,
@@ -243,6 +244,7 @@ class CPUManager:
             count,
             align_by_socket=self.rules.options.align_by_socket,
             sockets_first=self.rules.picker.sockets_first,
+            smallest=self.rules.fewest_numa_nodes(count),
         )
         return hints or []
 
@@ -428,7 +430,8 @@ class CPUManager:
         if self.rules.plugins is None:
             count = pod.cpus if container is None else container.exclusive_cpus
             pool = assignable(self.state.default, self.rules.reserved) | reusable
-            pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.search_budget)
+            budget = self.context.search_budget
+            pick = self.rules.picker.take_near(pool, count, affinity.mask, budget, reusable=reusable)
         else:
             pick = self._take_proposal(pod, container, affinity)
         cpus = self._note_search(pick)

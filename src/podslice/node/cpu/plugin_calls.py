@@ -105,8 +105,9 @@ class PluginCalls:
             left &= union(free_cores(self.rules.topology, held))
         return left
 
-    def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState) -> Proposal:
-        """Return the CPUs that a container would get from a filtered pool. Raises `AdmissionError`."""
+    def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState, reusable: Bits = 0) -> Proposal:
+        """Return the CPUs that a container would get from a filtered pool; without plugins that choose, those that are
+        `reusable` first. Raises `AdmissionError`."""
         return self.profile.propose(
             ask,
             pool,
@@ -115,6 +116,7 @@ class PluginCalls:
             self.rules.picker,
             search_budget=self.context.search_budget,
             on_broken=self.note_broken,
+            reusable=reusable,
         )
 
     def score(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> int:
@@ -201,13 +203,14 @@ def _proposal(
 ) -> Proposal:
     """Return the proposal for one container or for the pod as a whole (None). Raises `AdmissionError`."""
     free = assignable(state.default, calls.rules.reserved)
-    pool = free | (state.reusable.get(pod.uid, 0) if container is not None else 0)
+    reusable = state.reusable.get(pod.uid, 0) if container is not None else 0
+    pool = free | reusable
     ask = calls.ask(pod, container, count)
     left = calls.filter(ask, pool, state)
     # The pool would suffice, so the filters are the reason; otherwise the pick refuses with upstream's text.
     if left.bit_count() < count <= pool.bit_count():
         raise _filtered_error(calls.rules.classes, ask, left, pool)
-    proposal = calls.propose(ask, left, affinity.mask, state)
+    proposal = calls.propose(ask, left, affinity.mask, state, reusable)
     if container is not None and container.hides_smt and not is_whole(calls.rules.topology, proposal.pick.cpus):
         near = left & calls.rules.topology.cpus_in_numa_nodes(affinity.mask) if affinity.mask else left
         proposal = Proposal(Pick(_whole_cores(calls.rules.topology, near, left & ~near, count), True))

@@ -121,6 +121,18 @@ def fewest_nodes(machine: MachineState, request: Request, search_budget: SearchB
     return _Room(machine, request, bits_of(machine)).smallest(search_budget)
 
 
+def joint_nodes(machine: MachineState, request: Request, within: Bits = 0) -> Bits:
+    """Return the fewest nodes, those `within` among them, that have the request free, whatever groups they belong to; 0
+    where all nodes have too little."""
+    nodes = bits_of(machine)
+    room = _Room(machine, request, nodes)
+    needs = room.free + room.sizes
+    if not all_met(needs, nodes):
+        return 0
+    found = HintSet(tuple(sorted(machine)), 1, room.alone, open_nodes=nodes, needs=needs).best(within)
+    return 0 if found is None else found.hint.mask or 0
+
+
 class _Room:
     """Room of a machine's nodes for one request: `sizes` when empty, `free` as they are; `large` are the nodes that
     would suffice alone when empty, `alone` those that do suffice."""

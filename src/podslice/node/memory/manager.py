@@ -344,6 +344,7 @@ class MemoryManager:
             lambda: self._find_hints(request, reuse),
             whole_groups=not self.context.quirks.single_node_in_group,
             keep_groups=self.context.release.memory_groups_are_kept,
+            names_groups=not self.context.quirks.group_rule_unnamed,
             crash=self.rules.crashes,
         )
         if not found.proven:

@@ -8,12 +8,13 @@ import msgspec
 
 from podslice.machine.memory import MachineState
 from podslice.machine.model import Machine
-from podslice.node.memory.hints import Groups, Request, is_part_of_group, is_short
+from podslice.node.memory.hints import Groups, Request, is_part_of_group, is_short, joint_nodes
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.hintset import BestHint, HintSet
-from podslice.values.cpuset import Bits
+from podslice.values.cpuset import Bits, format_bits, union
 from podslice.values.errors import AdmissionError, RefusalKind, StartError, StartKind
-from podslice.values.quantity import hugepage_resource
+from podslice.values.quantity import bytes_text, hugepage_resource
+from podslice.values.reasons import MEMORY_GROUP
 
 _NO_ROOM = StartKind(
     "no-room",
@@ -31,6 +32,11 @@ _NO_EXTENSION = RefusalKind(
 )
 _NO_PREFERRED_EXTENSION = RefusalKind(
     "no-preferred-extension", "[memorymanager] failed to find the extended preferred hint"
+)
+_GROUPED = RefusalKind(
+    "memory-scattered",
+    "[memorymanager] {nodes} {verb} enough free for {amounts}, but {groups}: NUMA nodes in use do not form a new group",
+    MEMORY_GROUP,
 )
 _VIOLATED = RefusalKind("group-violated", "[memorymanager] preferred hint violates NUMA node allocation")
 
@@ -66,28 +72,59 @@ def resolve(
     *,
     whole_groups: bool,
     keep_groups: bool = True,
+    names_groups: bool = True,
     crash: bool = False,
 ) -> Resolved:
     """Return the nodes for an allocation: the affinity, a default without one, or a superset that is large enough.
 
-    `whole_groups` extends a single node of a group as well; `keep_groups` refuses nodes that break one; `crash` raises
-    `UpstreamDefectError` for a node that lacks a table of a requested resource. Raises `AdmissionError` with upstream's
-    text.
+    `whole_groups` extends a single node of a group as well; `keep_groups` refuses nodes that break one; `names_groups`
+    says so where nodes have enough together, but not as a group; `crash` raises `UpstreamDefectError` for a node that
+    lacks a table of a requested resource. Raises `AdmissionError`, otherwise with upstream's text.
     """
     proven = True
+
+    def require(within: Bits, none: RefusalKind, worse: RefusalKind) -> BestHint:
+        found = _best(hints(), within)
+        if found is None and names_groups:
+            _check_groups(machine, request, within)
+        return _require(found, none, worse, preferred=affinity.preferred)
+
     if affinity.mask is None:
-        affinity, proven = _require(_best(hints(), 0), _NO_DEFAULT, _NO_PREFERRED_DEFAULT, preferred=affinity.preferred)
+        affinity, proven = require(0, _NO_DEFAULT, _NO_PREFERRED_DEFAULT)
     # Free memory is checked without what may be reused, so a container that only fits by reuse is extended
     # (memory-device 1.8).
     mask = affinity.mask or 0
     if is_short(machine, mask, request, crash=crash) or (whole_groups and is_part_of_group(machine, mask)):
-        affinity, surely = _require(
-            _best(hints(), mask), _NO_EXTENSION, _NO_PREFERRED_EXTENSION, preferred=affinity.preferred
-        )
+        affinity, surely = require(mask, _NO_EXTENSION, _NO_PREFERRED_EXTENSION)
         mask, proven = affinity.mask or 0, proven and surely
     if keep_groups and mask & (mask - 1) and Groups.of(machine).is_violated_by(mask):
         raise AdmissionError(_VIOLATED)
     return Resolved(mask, proven)
+
+
+def _check_groups(machine: MachineState, request: Request, within: Bits) -> None:
+    """Refuse a request that some NUMA nodes, those `within` among them, could hold if nodes in use could be combined
+    freely. Raises `AdmissionError`."""
+    mask = joint_nodes(machine, request, within)
+    if not mask:
+        return
+    members = Groups.of(machine).members
+    parts = [group for group in members if group & mask and group != mask]
+    alone = union(group for group in parts if not group & (group - 1))
+    texts = [f"{_nodes_text(group)} are in use together" for group in sorted(parts) if group & (group - 1)]
+    if alone:
+        texts.insert(0, f"{_nodes_text(alone)} {'are' if alone & (alone - 1) else 'is'} in use alone")
+    raise AdmissionError(
+        _GROUPED,
+        nodes=_nodes_text(mask),
+        verb="together have" if mask & (mask - 1) else "has",
+        amounts=", ".join(f"{bytes_text(amount)} {name}" for name, amount in request.items()),
+        groups=" and ".join(texts),
+    )
+
+
+def _nodes_text(mask: Bits) -> str:
+    return f"NUMA node{'s' if mask & (mask - 1) else ''} {format_bits(mask)}"
 
 
 def _best(hints: HintSet | None, within: Bits) -> BestHint | None:

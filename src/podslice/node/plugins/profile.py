@@ -196,15 +196,16 @@ class PluginProfile:
         *,
         search_budget: SearchBudget | None,
         on_broken: OnBroken,
+        reusable: Bits = 0,
     ) -> Proposal:
-        """Return the CPUs for a container from a filtered pool; within the affinity where that has enough. Raises
-        `AdmissionError`."""
-        if self.plain:
-            return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
-        try:
-            return self._pick_best(ask, pool, mask, node, picker, search_budget, on_broken)
-        except FallBackError:
-            return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
+        """Return the CPUs for a container from a filtered pool; within the affinity where that has enough. `reusable`:
+        CPUs of the pod's init containers, which plugins need not prefer. Raises `AdmissionError`."""
+        if not self.plain:
+            try:
+                return self._pick_best(ask, pool, mask, node, picker, search_budget, on_broken)
+            except FallBackError:
+                pass
+        return Proposal(picker.take_near(pool, ask.count, mask, search_budget, reusable=reusable & pool))
 
     def _pick_best(
         self,

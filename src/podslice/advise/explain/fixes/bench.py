@@ -183,7 +183,7 @@ class Bench:
             return False
         on_nodes: list[int] = []
         for count in {pod.cpus} if node.aligns_pods else {one.exclusive_cpus for one in pod.containers}:
-            width = 1 if node.single_numa_node else node.topology.fewest_numa_nodes(count)
+            width = 1 if node.single_numa_node else node.fewest_numa_nodes(count)
             if not on_nodes:
                 nodes = node.topology.numa_nodes.values()
                 on_nodes = sorted([(cpus & free).bit_count() for cpus in nodes], reverse=True)

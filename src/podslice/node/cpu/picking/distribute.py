@@ -1,10 +1,13 @@
 """Distribute CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; cpu-topology 4.7, 4.8).
 
-For k from the fewest nodes that could do, upward: among all combinations of k nodes, take the one whose left-overs are
-balanced best. Give each of its nodes the same share, and hand out the remainder group by group.
+For k from the fewest nodes that could do, or from as many as the merge chose, upward: among all combinations of k
+nodes, take the one whose left-overs are balanced best. Give each of its nodes the same share, and hand out the
+remainder group by group.
 """
 
 from __future__ import annotations
+
+from operator import itemgetter
 
 import msgspec
 
@@ -34,8 +37,9 @@ class Distributor:
         self._packer = packer
         self._group = group
 
-    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None) -> Pick:
-        """Pick `count` CPUs; `search_budget` bounds the search for the best combination of nodes.
+    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None, *, spread: int = 0) -> Pick:
+        """Pick `count` CPUs, on `spread` nodes or more where that many have room; `search_budget` bounds the search for
+        the best combination of nodes.
 
         Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
         """
@@ -50,21 +54,39 @@ class Distributor:
         search_budget = search_budget_over(work.topology.numa_mask, search_budget)
         before = search_budget.left
         search = Combinations(work, Distribution(count, self._group), self._packer.quirks, search_budget)
-        choice = self._choose(search, count)
+        if 1 < len(search.free) <= spread and (cpus := self._fill(available, count, search)):
+            return Pick(cpus)
+        choice = self._choose(search, count, spread)
         if choice is None:
             return Pick(self._packer.take(available, count), not search_budget.has_ended_since(before))
         self._hand_out(work, choice, search)
         return Pick(work.result, not search_budget.has_ended_since(before))
 
-    def _choose(self, search: Combinations, count: int) -> Choice | None:
-        """Return the best combination of the fewest nodes that can hold the request, None if there is none."""
+    def _fill(self, available: Bits, count: int, search: Combinations) -> Bits:
+        """Return CPUs of all nodes, as evenly as their free CPUs allow, where some have less than an even share; 0
+        where all have it, or together too little."""
+        groups, left = {node: free // self._group for node, free in search.free.items()}, count // self._group
+        if min(groups.values()) >= left // len(groups) or sum(groups.values()) < left:
+            return 0
+        work = Accumulator(self._packer, available, count)
+        for place, (node, free) in enumerate(sorted(groups.items(), key=itemgetter(1))):
+            share = min(free, left // (len(groups) - place))
+            self._take_from(work, work.topology.numa_nodes[node], share * self._group)
+            left -= share
+        return 0 if work.need else work.result
+
+    def _choose(self, search: Combinations, count: int, spread: int) -> Choice | None:
+        """Return the best combination of the fewest nodes that can hold the request, `spread` or more where these can;
+        None if there is none."""
         topology, group = self._packer.topology, self._group
         # Upstream rounds up at every step; the first size to try must be the same.
         machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
         groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
         groups = (count - 1) // group + 1
         fewest = (groups - 1) // groups_per_node + 1
-        for size in range(fewest, min(groups, len(search.free)) + 1):
+        most = min(groups, len(search.free))
+        start = max(fewest, min(spread, most))
+        for size in (*range(start, most + 1), *range(fewest, start)):
             if sum(search.fullest[:size]) >= count and (choice := search.best(size)) is not None:
                 return choice
         return None

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from functools import cached_property, reduce
 from operator import or_
 
+from podslice.machine.cores import free_cores
 from podslice.machine.model import CPUTopology, whole_objects
 from podslice.node.cpu.picking.distribute import Distributor, Pick
 from podslice.node.cpu.picking.packed import Packer
 from podslice.node.cpu.picking.units import take_units
 from podslice.node.topology.search import SearchBudget
 from podslice.values.cpu_policy_options import CPUPolicyOptions
-from podslice.values.cpuset import Bits
+from podslice.values.cpuset import Bits, union
 from podslice.values.errors import AdmissionError, RefusalKind
 from podslice.values.quirks import Quirks
 from podslice.values.reasons import SMT_ALIGNMENT
@@ -55,6 +56,14 @@ class Picker:
         self.uneven = options.full_pcpus_only and not topology.core_size and not quirks.smt_check_uses_average
         """Whether only whole cores are given away on a machine whose cores differ in size."""
 
+    def ownable(self, reserved: Bits, reserved_physical: Bits) -> Bits:
+        """Return the CPUs that containers can own on an empty machine, given the reserved CPUs and all CPUs of their
+        cores. Upstream counts the reserved ones as well."""
+        if self._quirks.narrowest_set_counts_reserved:
+            return self.topology.all_cpus
+        # A core with a reserved CPU can never be given away as a whole.
+        return self.topology.all_cpus & ~(reserved_physical if self._options.full_pcpus_only else reserved)
+
     @cached_property
     def _packer(self) -> Packer:
         """The packer, made at the first pick: many nodes never pick a CPU, those of policy none and most of those that
@@ -74,9 +83,10 @@ class Picker:
             return None
         return Distributor(self._packer, self.topology.cpus_per_core if self._options.full_pcpus_only else 1)
 
-    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None) -> Pick:
-        """Pick `count` of the `available` CPUs; with `align-by-socket` on as few sockets as possible."""
-        pick = self._take(available, count, search_budget)
+    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None, *, spread: int = 0) -> Pick:
+        """Pick `count` of the `available` CPUs; with `align-by-socket` on as few sockets as possible, with
+        `distribute-cpus-across-numa` on `spread` NUMA nodes where they have room."""
+        pick = self._take(available, count, search_budget, spread)
         if not self._fewest_sockets:
             return pick
         sockets = fewest_sockets(self.topology, available, count)
@@ -84,29 +94,74 @@ class Picker:
             return pick
         # Packing may use more sockets than needed: pick again within the fewest, if whole cores allow it.
         try:
-            fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget)
+            fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget, spread)
         except AdmissionError:
             return pick
         return Pick(fewer.cpus, pick.proven and fewer.proven)
 
     def take_near(
-        self, available: Bits, count: int, affinity: Bits | None, search_budget: SearchBudget | None = None
+        self,
+        available: Bits,
+        count: int,
+        affinity: Bits | None,
+        search_budget: SearchBudget | None = None,
+        *,
+        reusable: Bits = 0,
     ) -> Pick:
         """Pick CPUs on the NUMA nodes of `affinity` first (None: no preference), with `align-by-socket` on the sockets
-        of those nodes, then anywhere."""
-        if self.uneven:
-            near = self.near(available, affinity)
-            return Pick(self.take_cores((near, available & ~near), count))
-        if affinity is None:
-            return self.take(available, count, search_budget)
+        of those nodes, then anywhere. `reusable`: those of the available CPUs that stay idle unless they are picked."""
         near = self.near(available, affinity)
-        pick = self.take(near, min(near.bit_count(), count), search_budget)
-        # The rest comes from anywhere: an affinity of best-effort is a preference (cpu-topology 6.3).
-        missing = count - pick.cpus.bit_count()
-        if missing == 0:
-            return pick
-        rest = self.take(available & ~pick.cpus, missing, search_budget)
-        return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
+        idle = 0 if self._quirks.init_cpus_left_idle else reusable
+        if self.uneven:
+            places = (near & idle, near & ~idle, available & idle & ~near, available & ~idle & ~near)
+            return Pick(self.take_cores(places if idle else (near, available & ~near), count))
+        spread = 0 if affinity is None or self._quirks.distribution_shrinks_affinity else affinity.bit_count()
+        if affinity is None:
+            pick = self.take(available, count, search_budget)
+        else:
+            pick = self.take(near, min(near.bit_count(), count), search_budget, spread=spread)
+            # The rest comes from anywhere: an affinity of best-effort is a preference (cpu-topology 6.3).
+            missing = count - pick.cpus.bit_count()
+            if missing:
+                rest = self.take(available & ~pick.cpus, missing, search_budget)
+                pick = Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
+        if idle & ~pick.cpus and pick.cpus & ~idle:
+            return self._prefer_idle(pick, available, near, idle, affinity)
+        return pick
+
+    def _prefer_idle(self, pick: Pick, available: Bits, near: Bits, idle: Bits, affinity: Bits | None) -> Pick:
+        """Return a pick of the same size with as many idle CPUs as possible, within the affinity, or on no more NUMA
+        nodes and sockets than before."""
+        topology, count = self.topology, pick.cpus.bit_count()
+        if self._distributor is None:
+            cpus = 0
+            for place in (near, available):
+                cpus |= self._take_idle(place & ~cpus, idle, count - cpus.bit_count())
+            if cpus.bit_count() == count and (
+                (affinity is not None and not cpus & ~near) or self._is_as_close(cpus, pick.cpus)
+            ):
+                return Pick(cpus, pick.proven)
+        # Each NUMA node gives as many as before.
+        parts = ((own & available, (own & pick.cpus).bit_count()) for own in topology.numa_nodes.values())
+        cpus = union(self._take_idle(place, idle, share) for place, share in parts)
+        return Pick(cpus, pick.proven) if cpus.bit_count() == count else pick
+
+    def _is_as_close(self, cpus: Bits, others: Bits) -> bool:
+        """Whether CPUs are on no more NUMA nodes and sockets than others."""
+        topology = self.topology
+        nodes, most = topology.numa_nodes_of(cpus).bit_count(), topology.numa_nodes_of(others).bit_count()
+        return nodes <= most and _count_sockets(topology, cpus) <= _count_sockets(topology, others)
+
+    def _take_idle(self, place: Bits, idle: Bits, count: int) -> Bits:
+        """Return `count` CPUs of a place or all it has: idle ones, then those closest to them."""
+        if self._options.full_pcpus_only:
+            place = union(free_cores(self.topology, place))
+        chosen = self._packer.take(place & idle, min((place & idle).bit_count(), count))
+        node = whole_objects(self.topology.numa_nodes, chosen)
+        for level in (node, whole_objects(self.topology.sockets, node), place):
+            free = level & place & ~chosen
+            chosen |= self._packer.take(free, min(free.bit_count(), count - chosen.bit_count()))
+        return chosen
 
     def take_cores(self, places: Sequence[Bits], count: int) -> Bits:
         """Return whole cores that make up `count` CPUs, from the first place, then from the next. Raises
@@ -125,9 +180,9 @@ class Picker:
             near = whole_objects(self.topology.sockets, near)
         return near & available
 
-    def _take(self, available: Bits, count: int, search_budget: SearchBudget | None) -> Pick:
+    def _take(self, available: Bits, count: int, search_budget: SearchBudget | None, spread: int) -> Pick:
         if self._distributor is not None:
-            return self._distributor.take(available, count, search_budget)
+            return self._distributor.take(available, count, search_budget, spread=spread)
         return Pick(self._packer.take(available, count))
 
 
