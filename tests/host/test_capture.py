@@ -225,6 +225,68 @@ def test_configuration_of_the_running_kubelet(node: Path, tmp_path: Path) -> Non
         assert loaded.assumed == ()
 
 
+UNIT = """[Service]
+Type=notify
+ExecStartPre=/bin/sh -xc '! systemctl is-enabled --quiet nm-cloud-setup.service'
+ExecStart=/usr/local/bin/k3s \\
+    server \\
+        '--token' \\
+        'SECRET' \\
+        '--kubelet-arg' \\
+        'max-pods=77' \\
+        '--kubelet-arg=eviction-hard=memory.available<1%,nodefs.available<2%' \\
+
+Restart=always
+"""
+K3S_FILES = {
+    "config.yaml": f"token: {SECRET}\nkubelet-arg:\n- max-pods=10\n  # more\n- 'cpu-manager-policy=static'\nnode-name: n7\n",
+    "config.yaml.d/10.yaml": f'kubelet-arg+: ["reserved-cpus=0-1", \'node-labels=token={SECRET}\', v=4] # why\n',
+    "config.yaml.d/20.yaml": "kubelet-arg+: eviction-hard=memory.available<1%   # one\n",
+    "config.yaml.d/30.yml": "kubelet-arg: max-pods=1\n",
+}  # fmt: skip
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("files", "flags"),
+    [
+        (K3S_FILES, ["--max-pods=10", "--cpu-manager-policy=static", "--reserved-cpus=0-1", "--v=4",
+                     "--eviction-hard=memory.available<1%"]),
+        ({**K3S_FILES, "config.yaml.d/40.yaml": "kubelet-arg:\n  - 'max-pods=5'\n"}, ["--max-pods=5"]),
+        ({"config.yaml": "node-name: n7\n"}, []),
+    ],
+    ids=["added", "replaced", "none"],
+)  # fmt: skip
+def test_k3s_is_the_kubelet(node: Path, tmp_path: Path, files: dict[str, str], flags: list[str]) -> None:
+    """k3s has no process named kubelet and hides its options. The arguments come from its configuration, without the
+    token beside them; those of its unit replace them."""
+    start(node, 700, "/usr/local/bin/k3s server", name="k3s-server")
+    for path in captures(node, tmp_path / "nothing"):
+        kept, ((part, reason),) = read(path)
+        assert (kept, part) == ({}, "kubelet/cmdline")
+        assert reason == "k3s runs the kubelet, and neither /etc/rancher/k3s nor its unit can be read here"
+    for name, text in files.items():
+        place = node / "etc/rancher/k3s" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    put(node, "var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", clusterDomain="cluster.local")
+    settings = "--config-dir=/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
+    for path in captures(node, tmp_path / "files"):
+        kept, missing = read(path)
+        assert kept["kubelet/cmdline"].decode().split("\0") == ["kubelet", settings, *flags, ""]
+        assert "kubelet/config.d/00-k3s-defaults.conf" in kept
+        assert missing == []
+    (node / "etc/systemd/system").mkdir(parents=True)
+    (node / "etc/systemd/system/k3s.service").write_text(UNIT.replace("SECRET", SECRET))
+    eviction = "--eviction-hard=memory.available<1%,nodefs.available<2%"
+    for path in captures(node, tmp_path / "unit"):
+        kept, _ = read(path)
+        assert kept["kubelet/cmdline"].decode().split("\0") == ["kubelet", settings, "--max-pods=77", eviction, ""]
+    start(node, 90, "kubelet", "--max-pods=1")
+    for path in captures(node, tmp_path / "kubelet"):
+        assert read(path)[0]["kubelet/cmdline"] == b"kubelet\0--max-pods=1\0"
+
+
 @pytest.mark.process
 def test_processes_named_kubelet(node: Path, tmp_path: Path) -> None:
     """The node's own one counts, not one of a container; with several of other flags none does."""

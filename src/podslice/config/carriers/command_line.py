@@ -138,19 +138,27 @@ def _base_name(word: str) -> str:
 def _read_processes(lines: Iterable[_Line]) -> _Found:
     """Read the line of a kubelet among those of `ps`."""
     found: dict[tuple[str, ...], _Line] = {}
+    seen: list[str] = []
     for line in lines:
         words = _lenient_words(line.text)
+        seen += words
         at = find_program(words)
         # The search itself stands in its own answer: `grep kubelet`.
         if at is not None and not any(_base_name(word) in ("grep", "egrep", "rg") for word in words[:at]):
             found.setdefault(tuple(words[at:]), line)
     if not found:
-        raise InputError("holds no command line of a kubelet", remedy="ps -o args= -C kubelet prints it")
+        raise InputError("holds no command line of a kubelet", remedy=_where_to_look(seen))
     if len(found) > 1:
         numbers = ", ".join(str(line.number) for line in found.values())
         raise InputError(f"holds {len(found)} command lines of kubelets, in lines {numbers}", remedy="give one of them")
     ((command, line),) = found.items()
     return _flags_of_program(list(command), line.number)
+
+
+def _where_to_look(words: Iterable[str]) -> str:
+    if any(_base_name(word) in _K3S for word in words):
+        return "k3s shows none of its options to ps: give /etc/rancher/k3s/config.yaml, or systemctl cat k3s"
+    return "ps -o args= -C kubelet prints it"
 
 
 def _lenient_words(text: str) -> list[str]:
@@ -172,11 +180,17 @@ def _flags_of_program(words: list[str], line: int) -> _Found:
 
 
 def _passed_by_k3s(words: list[str], place: FieldPlace) -> Iterator[Flag]:
+    for given in passed_by_k3s(words):
+        yield from iter_flags([f"--{given.lstrip('-')}"], place)
+
+
+def passed_by_k3s(words: list[str]) -> Iterator[str]:
+    """Yield the arguments that k3s or RKE2 passes to its kubelet, as NAME=VALUE, of the words of its command line."""
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == "--kubelet-arg":
-            given = value if equals else words[at + 1] if at + 1 < len(words) else ""
-            yield from iter_flags([f"--{given.lstrip('-')}"], place)
+        given = value if equals else words[at + 1] if at + 1 < len(words) else ""
+        if name == "--kubelet-arg" and given:
+            yield given
 
 
 # systemd

@@ -11,6 +11,7 @@
 # configuration, and the configuration without the headers of static pods' URLs. Files of /sys and /proc are copied
 # first, because tar believes the sizes that they claim.
 set -u
+hidden=
 umask 077
 cd "${PODSLICE_ROOT:-/}" || exit 1
 copy=${TMPDIR:-/tmp}/podslice-capture.$$
@@ -100,12 +101,9 @@ kept_flags="
     topology-manager-policy topology-manager-policy-options topology-manager-scope v volume-plugin-dir
     volume-stats-agg-period
 "
-own=
-others=
-for process in proc/[0-9]*; do
-    { read -r name < "$process/comm"; } 2>/dev/null || continue
-    test "$name" = kubelet || continue
-    words=$(tr '\0' '\n' < "$process/cmdline" 2>/dev/null | awk -v kept="$kept_flags" '
+# Of words of a command line, one a line and the program first, the kept flags.
+keep_flags() {
+    awk -v kept="$kept_flags" '
         function finish() { if (waiting != "") print "--" waiting; waiting = "" }
         BEGIN { count = split(kept, names); for (i = 1; i <= count; i++) is_kept[names[i]] = 1 }
         NR == 1 { print "kubelet"; next }
@@ -120,13 +118,82 @@ for process in proc/[0-9]*; do
             if (!(name in is_kept)) next
             if (at) print "--" name substr($0, at); else waiting = name
         }
-        END { finish() }')
+        END { finish() }'
+}
+own=
+others=
+k3s=
+for process in proc/[0-9]*; do
+    { read -r name < "$process/comm"; } 2>/dev/null || continue
+    case $name in
+        kubelet) ;;
+        k3s-server) k3s=$process service=k3s; continue ;;
+        k3s-agent) k3s=$process service=k3s-agent; continue ;;
+        *) continue ;;
+    esac
+    words=$(tr '\0' '\n' < "$process/cmdline" 2>/dev/null | keep_flags)
     test -n "$words" || continue
     case $(sed -n 's/^NSpid:[[:space:]]*//p' "$process/status" 2>/dev/null) in
         *[[:space:]]*) test "$words" = "${others:-$words}" && others=$words || others=several ;;
         *) test "$words" = "${own:-$words}" && own=$words || own=several ;;
     esac
 done
+# k3s is the kubelet itself. It takes kubelet-arg from its command line, which ps does not show but its unit has, or else
+# from its configuration, which has a token beside it; its own settings are drop-ins.
+k3s_words() {
+    tr '\0' '\n' < "$k3s/cmdline" 2>/dev/null
+    unit=etc/systemd/system/$service.service
+    test -r "$unit" && sed -n '/^ExecStart=/,/[^\\]$/p' "$unit" | tr -d "'\"\\\\" | tr -s '[:space:]' '\n'
+}
+k3s_command_line() {
+    k3s_words | awk 'next_one { print; next_one = 0; next } sub(/^--kubelet-arg=/, "") { print } /^--kubelet-arg$/ { next_one = 1 }' |
+        awk '!seen[$0]++'
+}
+k3s_configuration() {
+    for file in etc/rancher/k3s/config.yaml etc/rancher/k3s/config.yaml.d/*.yaml; do
+        test -r "$file" && cat "$file" && echo
+    done | awk -v quote="'" '
+        function add(text,    first) {
+            gsub(/^[ \t]+|[ \t\r]+$/, "", text)
+            first = substr(text, 1, 1)
+            if (first == "\"" || first == quote) text = substr(text, 2, index(substr(text, 2), first) - 1)
+            else sub(/[ \t]+#.*/, "", text)
+            if (text != "") words[++count] = text
+        }
+        function add_flow(text,    i, one, open, word) {
+            for (i = 1; i <= length(text); i++) {
+                one = substr(text, i, 1)
+                if (open != "") { if (one == open) open = "" }
+                else if (one == "\"" || one == quote) open = one
+                else if (one == "," || one == "]") { add(word); word = ""; if (one == "]") return; continue }
+                word = word one
+            }
+        }
+        /^["\047]?kubelet-arg\+?["\047]?[ \t]*:/ {
+            if ($0 !~ /^["\047]?kubelet-arg\+/) count = 0
+            on = 1
+            sub(/^[^:]*:[ \t]*/, "")
+            if (sub(/^\[/, "")) { add_flow($0); on = 0 } else if ($0 !~ /^(#|$)/) { add($0); on = 0 }
+            next
+        }
+        on && /^[ \t]*- / { sub(/^[ \t]*- /, ""); add($0); next }
+        /^[^ \t#]/ { on = 0 }
+        END { for (i = 1; i <= count; i++) print words[i] }'
+}
+if test -z "$own$others" && test -n "$k3s"; then
+    given=$(k3s_command_line)
+    test -n "$given" || given=$(k3s_configuration)
+    settings=var/lib/rancher/k3s/agent/etc/kubelet.conf.d
+    own=$({
+        echo k3s
+        test -d "$settings" && echo "--config-dir=/$settings"
+        printf '%s\n' "$given" | sed -n 's/^-*\(..*\)$/--\1/p'
+    } | keep_flags)
+    test -n "$given" || test -r etc/rancher || test -r "etc/systemd/system/$service.service" || {
+        own=
+        hidden="k3s runs the kubelet, and neither /etc/rancher/k3s nor its unit can be read here"
+    }
+fi
 words=${own:-$others}
 flag_value() {
     printf '%s\n' "$words" | sed -n "s/^--$1=//p" | tail -n 1
@@ -166,8 +233,8 @@ elif test -n "$words"; then
         test -d "$copy/kubelet/config.d" || note kubelet/config.d "/$(plain "$folder") holds no drop-in that can be read"
     fi
 else
-    note kubelet/cmdline "no process is named kubelet: its flags and drop-ins are not known"
-    test -r "$kubelet/config.yaml" && copy_config "$kubelet/config.yaml" kubelet/config.yaml
+    note kubelet/cmdline "${hidden:-no process is named kubelet: its flags and drop-ins are not known}"
+    test -z "$hidden" && test -r "$kubelet/config.yaml" && copy_config "$kubelet/config.yaml" kubelet/config.yaml
 fi
 if pods=$(ls "$kubelet/pods" 2>/dev/null); then
     mkdir "$copy/kubelet/pods"

@@ -12,6 +12,7 @@ from typing import Final
 
 from podslice.config.carriers.dropins import SUFFIX
 from podslice.config.carriers.flags import FIELD_OF_FLAG
+from podslice.host.bundle.k3s import find_k3s
 from podslice.host.filesystem import FileSystem
 from podslice.values.errors import InputError
 
@@ -27,7 +28,7 @@ def find_flags(fs: FileSystem) -> list[str] | None:
     """Return the kept flags of the kubelet that runs, None where none does.
 
     A container may run a process of that name too: those of the node's own PID namespace come first. Raises
-    `InputError` where several have other flags.
+    `InputError` where several have other flags. Without any, k3s may run it.
     """
     own, others = dict[str, None](), dict[str, None]()
     for name in fs.entries("proc"):
@@ -41,6 +42,8 @@ def find_flags(fs: FileSystem) -> list[str] | None:
             continue  # it has ended
         found[text] = None
     found = own or others
+    if not found and (words := find_k3s(fs)) is not None:
+        return list(keep_flags(words[1:]))
     if len(found) > 1:
         raise InputError(f"{len(found)} processes are named {PROGRAM}, with different flags")
     return next((list(keep_flags(text.replace("\0", "\n").splitlines()[1:])) for text in found), None)
