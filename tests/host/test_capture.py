@@ -239,7 +239,7 @@ ExecStart=/usr/local/bin/k3s \\
 Restart=always
 """
 K3S_FILES = {
-    "config.yaml": f"token: {SECRET}\nkubelet-arg:\n- max-pods=10\n  # more\n- 'cpu-manager-policy=static'\nnode-name: n7\n",
+    "config.yaml": f"token: {SECRET}\nkubelet-arg:\n- max-pods=10\n #\n- 'cpu-manager-policy=static'\nnode-name: n7\n",
     "config.yaml.d/10.yaml": f'kubelet-arg+: ["reserved-cpus=0-1", \'node-labels=token={SECRET}\', v=4] # why\n',
     "config.yaml.d/20.yaml": "kubelet-arg+: eviction-hard=memory.available<1%   # one\n",
     "config.yaml.d/30.yml": "kubelet-arg: max-pods=1\n",
