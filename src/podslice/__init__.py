@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from podslice.advise.explain.fixes.changes import (
         ChangeMachine,
         ChangePolicy,
+        ChangeRelease,
         EditPod,
         EmptyNode,
         MoveContainers,
         Reconfigure,
         Remove,
     )
-    from podslice.advise.explain.fixes.fix import Edit, Fix
+    from podslice.advise.explain.fixes.fix import AffectedPod, Edit, Fix
     from podslice.advise.explain.picks import Unit
     from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
     from podslice.advise.explain.scores import ScoredNodes, ScoredPart
@@ -173,6 +174,7 @@ __all__ = [
     "AdmissionPod",
     "Admit",
     "Admitted",
+    "AffectedPod",
     "AfterChange",
     "AllocateResponse",
     "Amounts",
@@ -195,6 +197,7 @@ __all__ = [
     "Cgroup",
     "ChangeMachine",
     "ChangePolicy",
+    "ChangeRelease",
     "ClaimMemory",
     "ClaimRules",
     "ClassCPUs",
@@ -367,6 +370,7 @@ _ON_USE = {
     "Refusal": "podslice.values.errors",
     "RefusalKind": "podslice.values.errors",
     "AdmissionPod": "podslice.api.pod.eligibility",
+    "AffectedPod": "podslice.advise.explain.fixes.fix",
     "AllocateResponse": "podslice.node.devices.plugin",
     "Amounts": "podslice.advise.inspect.page",
     "Answer": "podslice.advise.explain.trace",
@@ -380,6 +384,7 @@ _ON_USE = {
     "Cell": "podslice.advise.explain.candidates",
     "Cgroup": "podslice.advise.inspect.page",
     "ChangePolicy": "podslice.advise.explain.fixes.changes",
+    "ChangeRelease": "podslice.advise.explain.fixes.changes",
     "ResizeExplanation": "podslice.advise.explain.resize",
     "ResizedContainer": "podslice.advise.explain.resize",
     "explain_resize": "podslice.advise.advice",

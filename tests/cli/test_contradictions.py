@@ -91,10 +91,10 @@ def test_another_numbering_is_found_and_named(tmp_path: Path, truth: str, given:
     named = second.partition("all 3 lie as they must: --from '")[2].partition("'")[0]
     assert from_synthetic(named).nodes == from_synthetic(truth).nodes
     assert "No change is proposed: it would rest on the machine, which is in doubt" in answer.stdout
-    assert "smallest change first" not in answer.stdout
+    assert "best first" not in answer.stdout
     right = ticket.ask("explain", named)
     assert "Contradiction" not in right.stdout
-    assert "What makes it fit, smallest change first" in right.stdout
+    assert "What makes it fit, best first" in right.stdout
 
 
 def test_it_is_in_every_answer(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_explain_example() -> None:
         "cpu: too little even when empty",
         "1. Ask for 48 instead of 64 CPUs in container solver.",
         "spec.containers[solver].resources.limits.cpu: 64 → 48",
-        "topologyManagerPolicy: best-effort (was single-numa-node)",
+        "topologyManagerPolicy: best-effort (now single-numa-node)",
     ):
         assert part in result.stdout
 
@@ -69,7 +69,7 @@ def test_explain_on_a_state_directory(tmp_path: Path) -> None:
     result = run(*arguments, stdin=pod)
     assert (result.returncode, result.stderr) == (1, "")
     assert "(cpu-scattered)" in result.stdout
-    assert "Evict (state)/a (5 exclusive CPUs)" in result.stdout
+    assert "Delete (state)/a" in result.stdout
     assert "0   4/2" in " ".join(result.stdout.split("  "))
     (tmp_path / "pods/b").mkdir(parents=True)
     assert run(*arguments, stdin=pod).returncode == 0, "a live kubelet has a folder for each pod"

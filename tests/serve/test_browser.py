@@ -61,7 +61,7 @@ def _use(browser: Browser, url: str, state: Path) -> None:
     browser.call("Input.insertText", text=POD % ("big", "16"))
     browser.key("Enter", control=True)
     browser.wait_for("document.querySelector('#answer').innerText.includes('would be refused')")
-    assert "smallest change first" in browser.evaluate("document.querySelector('#answer').innerText")
+    assert "best first" in browser.evaluate("document.querySelector('#answer').innerText")
     assert browser.evaluate("document.activeElement.id") == "answer"
 
     browser.evaluate(

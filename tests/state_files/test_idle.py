@@ -125,4 +125,4 @@ def test_explain_says_what_keeps_cpus_from_a_refused_pod(tmp_path: Path) -> None
     result = CliRunner().invoke(explain, [str(tmp_path / "pods.yaml"), *_MACHINE, "--only-refused"])
     assert result.exit_code == 1, result.output
     assert "held for init container init of default/leaky, which ends before the others start" in result.output
-    assert "Evict default/leaky (3 exclusive CPUs)" in result.output
+    assert "Delete default/leaky" in result.output

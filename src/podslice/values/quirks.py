@@ -247,6 +247,12 @@ KUBELET_1_36 = quirks_of(RELEASES[36])
 PODSLICE = Quirks()
 
 
+def quirks_in(release: Release, quirks: Quirks) -> Quirks:
+    """Return the quirks of another release for a node with these: none stay none, single ones stay as they are, and
+    those of a release become those of the other."""
+    return quirks_of(release) if quirks in map(quirks_of, RELEASES.values()) else quirks
+
+
 _WITHOUT, _KUBELET = "podslice", "kubelet"
 
 

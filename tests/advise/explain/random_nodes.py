@@ -61,6 +61,15 @@ class Setup(NamedTuple):
             assert node.admit(pod).admitted
         return node
 
+    def in_release(self, release: str) -> Node:
+        """Return a node of another release with the same pods."""
+        profile = self.profile if self.profile == "podslice" else f"kubelet-{release}"
+        kubernetes = release if profile == "podslice" else ""
+        node = Node(self.machine, self.config, devices=self.devices, predicates=self.predicates, profile=profile,
+                    kubernetes=kubernetes)  # fmt: skip
+        assert all(node.admit(pod).admitted for pod in self.running)
+        return node
+
 
 def random_machine(random: Random) -> Machine:
     """Return one of `MACHINES`, with huge pages on some or all of its NUMA nodes or on none."""

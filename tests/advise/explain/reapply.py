@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice import Node, Pod
-from podslice.advise.explain.fixes.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
+from podslice.advise.explain.fixes.changes import ChangeMachine, ChangeRelease, EditPod, EmptyNode, Reconfigure, Remove
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.node import readmission
 from tests.advise.explain.random_nodes import Setup
@@ -22,6 +22,8 @@ def works(setup: Setup, pod: Pod, fix: Fix) -> bool:
             node.remove(uid)
         back = [other for uid in change.uids for other in setup.running if other.metadata.uid == uid]
         return node.admit(pod).admitted and (not change.back or all(node.admit(other).admitted for other in back))
+    if isinstance(change, ChangeRelease):
+        return setup.in_release(change.release).admit(pod).admitted
     config = change.config if isinstance(change, Reconfigure) else setup.config
     machine = change.machine if isinstance(change, ChangeMachine) else setup.machine
     if change.drained:

@@ -71,17 +71,17 @@ def check_complete(setup: Setup, pod: Pod) -> None:
     for place, name, amounts in _smaller_amounts(defaulted):
         best = next((a for a in amounts if _admits_edited(setup, defaulted, place, name, a)), None)
         if best is not None:
-            found = [
-                fix for fix in fixes if fix.code == "shrink" and _reduces(defaulted, fix, place, name) >= best.nano
-            ]
+            edits = [fix for fix in fixes if isinstance(fix.change, EditPod)]
+            found = [fix for fix in edits if _reduces(defaulted, fix, place, name) >= best.nano]
             assert found, f"{place or 'pod'} {name} {best.canonical()} would do"
     if not is_valid(defaulted, node.view.gates):
         assert all(isinstance(fix.change, EditPod) for fix in fixes)
         return
     if any(_admits_without(setup, pod, gone) for size in (1, 2) for gone in combinations(setup.running, size)):
-        assert "evict-pods" in codes
+        removals = [fix for fix in fixes if fix.code in ("evict-pods", "move-pods")]
+        assert removals
         fewest = 1 if any(_admits_without(setup, pod, (one,)) for one in setup.running) else 2
-        assert min(len(fix.change.uids) for fix in fixes if fix.code == "evict-pods") == fewest  # type: ignore[union-attr]
+        assert min(len(fix.change.uids) for fix in removals) == fewest  # type: ignore[union-attr]
     if setup.running and setup.empty().admit(pod).admitted:
         assert "empty-node" in codes
     policies = [
@@ -90,7 +90,7 @@ def check_complete(setup: Setup, pod: Pod) -> None:
     if any(_admits_with(setup, pod, change) for change in (*policies, *_other_options(setup.config))):
         assert codes & {"config", "repack"}
     if any(_admits_with(setup, pod, {"reserved_system_cpus": left}) for left in _fewer_reserved(setup)):
-        assert codes & {"reservation", "repack"}
+        assert codes & {"reservation", "split-reservation", "repack"}
     if any(_admits_on(setup, pod, machine) for machine in _other_pages(setup, defaulted)):
         assert codes & {"hugepages", "repack"}
 
@@ -207,7 +207,7 @@ def test_an_empty_node_needs_no_draining() -> None:
     )
     node = Node(from_synthetic("pack:1 numa:2(memory=2GiB) core:2 pu:1"), config, predicates=False)
     texts = [fix.text for fix in find_fixes(node, make_pod("big", ("c", "1"), memory="3Gi"))]
-    assert any(text.endswith("and start the kubelet without its old state files") for text in texts)
+    assert any(text.endswith("and restart the kubelet without its old state files") for text in texts)
     assert not any("drained" in text for text in texts)
 
 
@@ -243,7 +243,7 @@ def test_guarantees_come_before_size() -> None:
     assert kept == sorted(kept)
     assert (fixes[0].code, fixes[0].losses) == ("shrink", ())
     lost = {fix.text: fix.losses for fix in fixes}
-    assert lost["Set topologyManagerPolicy: restricted (was single-numa-node) and restart the kubelet"] == (
+    assert lost["Set topologyManagerPolicy: restricted (now single-numa-node) and restart the kubelet"] == (
         "alignment",
     )
     off = next(text for text in lost if text.startswith("Set cpuManagerPolicy: none"))

@@ -51,7 +51,7 @@ def test_put_off() -> None:
     )
     found = fixes(explanation)
     assert found["shrink"] == "Ask for 6 instead of 8 CPUs in container c0"
-    assert found["evict-pods"] == "Evict default/other (8 exclusive CPUs)"
+    assert found["evict-pods"] == "Delete default/other, which owns 8 CPUs, and let it run on another node"
     assert "best-effort" in found["config"]
     assert next(fix.losses for fix in explanation.fixes if fix.code == "config") == ("alignment",)
 
@@ -246,7 +246,7 @@ def test_a_page_shows_resizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     text = page.read_text()
     assert text.count("<article") == 4
     assert "resize deferred: Resources cannot be allocated with Topology locality" in text
-    assert "What lets it in, smallest change first" in text
+    assert "What lets it in, best first" in text
     assert "db resized" in text
     policy = tmp_path / "policy.yaml"
     policy.write_text((ROOT / "examples/elastic/policy.yaml").read_text())

@@ -121,7 +121,7 @@ def test_device_and_cpu_apart() -> None:
         ("example.com/gpu", 1, 1, "fits"),
     ]
     assert [cell.verdict for cell in second.cells] == ["fits", "small"]
-    assert {"shrink", "move-pods", "evict-pods", "empty-node"} <= {fix.code for fix in answer.fixes}
+    assert {"shrink", "move-pods", "empty-node"} <= {fix.code for fix in answer.fixes}
     assert any("NUMA 0: cpu needs 4, 1 free" in sentence for sentence in answer.story)
 
 

@@ -197,7 +197,7 @@ def test_a_ticket_with_state_files_names_the_pods(tmp_path: Path) -> None:
     assert "the memory of NUMA nodes is whole MiB" in answer.stdout
     assert "as assumed" not in answer.stdout
     assert "Which pods to restart" not in answer.stdout
-    assert "Evict " in answer.stdout
+    assert "Delete " in answer.stdout
 
 
 def test_no_machine_is_never_this_one(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class _Search:
                     return steps, uids
         if self.exhaustive:
             return None, ()
-        uids = Removals(self.nodes, self.nodes.needs(self.pod)).minimal_set(self.movable)
+        uids = Removals(self.nodes, self.nodes.needs(self.pod)).few(self.movable)
         # The search above may have used up all tries; ordering this one set still deserves some.
         self.tries = max(self.tries, FEW_PODS**2)
         steps = self._order_steps(self.node.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None

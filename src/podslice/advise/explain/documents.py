@@ -6,7 +6,7 @@ import msgspec
 
 from podslice.admit.documents import ClaimAnswer
 from podslice.advise.explain.explain import Explanation
-from podslice.advise.explain.fixes.fix import Edit, Fix
+from podslice.advise.explain.fixes.fix import AffectedPod, Edit, Fix
 from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
 from podslice.advise.explain.trace import Trace
 from podslice.evidence.contradiction import Contradiction
@@ -17,8 +17,9 @@ from podslice.evidence.said import KubeletStatus
 class ShownFix(msgspec.Struct, frozen=True):
     """A change after which the pod is admitted: its class, in words, its price and the fields to edit. `pods` are the
     UIDs of the pods that it moves or removes; `drained`: the node is emptied first. `losses` are the guarantees it
-    gives up: `alignment`, `cpu-class`, `exclusive-cpus`, `full-cores`, `memory-binding`, `promised-cpus`,
-    `strict-reservation`."""
+    gives up: `alignment`, `cpu-class`, `exclusive-cpus`, `full-cores`, `memory-binding`, `promised-cpus`, `resources`,
+    `strict-reservation`. `because` says why it helps where that is not plain; `commands` carry it out, with what to
+    edit as comments; `affected` are the other pods that it deletes, restarts or moves."""
 
     code: str
     text: str
@@ -27,6 +28,9 @@ class ShownFix(msgspec.Struct, frozen=True):
     pods: tuple[str, ...]
     drained: bool
     losses: tuple[str, ...]
+    because: str = ""
+    commands: tuple[str, ...] = ()
+    affected: tuple[AffectedPod, ...] = ()
 
 
 class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
@@ -99,4 +103,7 @@ def _fix_document(fix: Fix) -> ShownFix:
         pods=tuple(getattr(fix.change, "uids", ())),
         drained=getattr(fix.change, "drained", False),
         losses=fix.losses,
+        because=fix.because,
+        commands=fix.commands,
+        affected=fix.affected,
     )

@@ -10,11 +10,8 @@ import msgspec
 
 from podslice.advise.explain.fixes.alternatives import Alternatives, GivenUpError
 from podslice.advise.explain.fixes.changes import EditPod
-from podslice.advise.explain.fixes.edits import is_valid
 from podslice.advise.explain.fixes.fix import Fix
-from podslice.advise.explain.fixes.losses import losses
-from podslice.advise.explain.fixes.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
-from podslice.advise.explain.fixes.pod_fixes import PodFixes
+from podslice.advise.explain.fixes.search import Found, search_fixes
 from podslice.advise.explain.placement import placement_sentences
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
@@ -76,14 +73,14 @@ class Explainer:
         if known is None:
             decision, said = self._trace(pod), status_said(pod)
             try:
-                found = self.find_fixes(pod) if fixes and not decision.admitted else []
+                found = search_fixes(self._nodes, pod) if fixes and not decision.admitted else Found([])
             except GivenUpError:
                 return _for_pod(Explanation(decision, tuple(story(decision)), (), _GIVEN_UP, said), pod)
             *sentences, ending = story(decision)
             idle = () if decision.admitted else _idle_sentences(self._nodes.view)
-            unsearched = "" if fixes or decision.admitted else NOT_SEARCHED
+            unsearched = found.unsearched if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
-            known = Explanation(decision, (*sentences, *idle, ending), tuple(found), unsearched, said)
+            known = Explanation(decision, (*sentences, *idle, ending), tuple(found.fixes), unsearched, said)
             if not decision.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()
@@ -104,21 +101,7 @@ class Explainer:
         A pod that the API server refuses gets only edits as fixes. Where draining the node alone helps, other changes
         that need a drained node are left out.
         """
-        pod = default_pod(pod, self._gates)
-        fixes = PodFixes(self._nodes, pod)
-        found = fixes.find()
-        needs = self._nodes.needs(pod)
-        if is_valid(pod, self._gates) and not fixes.wrong_annotations:
-            for search in (pod_moves, empty_node, configurations, hugepages, reservations):
-                found += search(self._nodes, needs)
-        # Draining alone helps: a change that also drains gives up more for the same result.
-        if any(fix.code == "repack" for fix in found):
-            found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
-        found = [replace(fix, losses=losses(fix.change, needs, self._nodes.view)) for fix in found]
-        ordered = sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
-        # A bound for all containers that binds only one of them is the change of that one.
-        alone = {fix.edits for fix in ordered if fix.code == "shrink"}
-        return [fix for fix in ordered if fix.code != "shrink-together" or fix.edits not in alone]
+        return search_fixes(self._nodes, default_pod(pod, self._gates)).fixes
 
     def _equivalence_key(self, pod: Pod) -> bytes:
         """Return a key that is equal for pods that differ in name and UID only."""

@@ -12,7 +12,7 @@ from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.obstacles import with_obstacles
 from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
 from podslice.advise.explain.story import amount_texts
-from podslice.advise.explain.table import losses_text
+from podslice.advise.explain.table import NOTHING_HELPS, affected_text, lost_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import Provenance, contradiction_line, provenance_lines
@@ -92,9 +92,7 @@ def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: 
         h.details(open=not granted)[h.summary["The story"], h.ul[(h.li[one] for one in explanation.story[1:])]],
         None
         if granted
-        else _fix_list(
-            explanation.fixes, explanation.unsearched, "What lets it in, smallest change first (each was tried)"
-        ),
+        else _fix_list(explanation.fixes, explanation.unsearched, "What lets it in, best first (each was tried)"),
         section("After the resize (changed CPUs are framed)", picture._replace(distances=()), prefix)
         if picture is not None
         else None,
@@ -126,28 +124,29 @@ def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
 def _fixes(explanation: Explanation) -> h.Element | None:
     if explanation.trace.admitted:
         return None
-    title = "What makes it fit, smallest change first (each was tried)"
+    title = "What makes it fit, best first (each was tried)"
     return _fix_list(explanation.fixes, explanation.unsearched, title)
 
 
 def _fix_list(fixes: Sequence[Fix], unsearched: str, title: str) -> h.Element:
     if not fixes:
-        return h.p[unsearched or "No change in the searched classes helps."]
-    return h.div[
-        h.h3[title],
-        h.ol[
-            (
-                h.li[
-                    fix.text,
-                    h.span(".no")[f" Lost: {losses_text(fix)}."] if fix.losses else None,
-                    h.ul[(h.li[h.code[f"{e.path}: {e.before} → {e.after or '–'}"]] for e in fix.edits)]
-                    if fix.edits
-                    else None,
-                ]
-                for fix in fixes
-            )
-        ],
-        unsearched and h.p[unsearched],
+        return h.p[unsearched or NOTHING_HELPS]
+    free, dear = [fix for fix in fixes if not fix.losses], [fix for fix in fixes if fix.losses]
+    parts: list[h.Element] = []
+    if free:
+        parts += [h.h3[title], h.ol[(_fix(fix) for fix in free)]]
+    if dear:
+        parts.append(h.h3["At the price of a guarantee" if free else f"{title}, at the price of a guarantee"])
+        parts.append(h.ol(start=len(free) + 1)[(_fix(fix) for fix in dear)])
+    return h.div[parts, h.p[unsearched] if unsearched else None]
+
+
+def _fix(fix: Fix) -> h.Element:
+    details = [f"{e.path}: {e.before} → {e.after or '–'}" for e in fix.edits]
+    return h.li[
+        f"{fix.text}{f': {fix.because}' if fix.because else ''}. {affected_text(fix)}",
+        h.span(".no")[f" {lost_text(fix)}"] if fix.losses else None,
+        h.ul[(h.li[h.code[text]] for text in (*details, *fix.commands))] if details or fix.commands else None,
     ]
 
 

@@ -21,8 +21,9 @@ from podslice.render.prose import plural, wrap_lines
 from podslice.render.table import format_table
 
 _MOST_ROWS = 16
-_FITS = "What makes it fit, smallest change first (each one was tried):"
-_LETS_IN = "What lets it in, smallest change first (each one was tried):"
+NOTHING_HELPS = "No change was found that makes it fit; docs/explain.md lists what was tried."
+_FITS = "What makes it fit, best first (each one was tried):"
+_LETS_IN = "What lets it in, best first (each one was tried):"
 
 
 def to_text(
@@ -141,15 +142,39 @@ def fixes_text(fixes: tuple[Fix, ...], unsearched: str = "", *, wide: bool, titl
     """Return the fixes as a numbered list, those that give up a guarantee last; `unsearched` is the reason why there
     are none, or not all."""
     if not fixes:
-        return unsearched or "No change in the searched classes makes it fit (docs/explain.md lists them)."
-    lines = [style(title, bold=True)]
-    for place, fix in enumerate(fixes, 1):
-        if fix.losses and (place == 1 or not fixes[place - 2].losses):
+        return unsearched or NOTHING_HELPS
+    free, dear = [fix for fix in fixes if not fix.losses], [fix for fix in fixes if fix.losses]
+    lines = [style(title if free else f"{title.removesuffix(':')}, at the price of a guarantee:", bold=True)]
+    for place, fix in enumerate((*free, *dear), 1):
+        if free and dear and fix is dear[0]:
             lines.append(style("At the price of a guarantee:", bold=True))
-        lost = f" Lost: {losses_text(fix)}." if fix.losses else ""
-        lines.append(f"{place:>3}. {fix.text}.{lost}")
+        lines.append(f"{place:>3}. {fix_text(fix)}")
+        # Where other pods are concerned the order of the steps matters; the rest is as plain as its commands.
+        if wide or fix.affected:
+            lines += [f"       {line}" for line in fix.commands]
         if wide:
             lines += [f"       {e.path}: {e.before or '(nothing)'} → {e.after or '(nothing)'}" for e in fix.edits]
     if unsearched:
         lines.append(unsearched)
     return "\n".join(lines)
+
+
+def fix_text(fix: Fix) -> str:
+    """Describe a fix in sentences: what to do, why it helps, whom it affects, what is lost."""
+    because = f": {fix.because}" if fix.because else ""
+    return " ".join(part for part in (f"{fix.text}{because}.", affected_text(fix), lost_text(fix)) if part)
+
+
+def lost_text(fix: Fix) -> str:
+    """Describe what a fix gives up, empty for nothing."""
+    return f"Lost: {losses_text(fix)}." if fix.losses else ""
+
+
+def affected_text(fix: Fix) -> str:
+    """Describe how many pods a fix restarts, empty where its own text names them or there are none."""
+    if not getattr(fix.change, "drained", False) or not fix.affected:
+        return ""
+    owners = sum(pod.exclusive_cpus > 0 for pod in fix.affected)
+    if len(fix.affected) == 1:
+        return f"It restarts 1 pod{', which owns CPUs' if owners else ''}."
+    return f"It restarts {len(fix.affected)} pods; {owners or 'none'} of them own{'s' * (owners == 1)} CPUs."

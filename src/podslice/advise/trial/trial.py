@@ -6,7 +6,8 @@ No other module of `advise` reaches into a kubelet. A trial returns the result; 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import combinations
 
 import msgspec
 
@@ -21,6 +22,7 @@ from podslice.machine.devices import DeviceInventory
 from podslice.machine.memory import MachineState
 from podslice.machine.model import Machine
 from podslice.node import node_resize, readmission
+from podslice.node.checkpoints.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.node.kubelet import Kubelet
 from podslice.node.node import Node
 from podslice.node.plugins.api import Moves
@@ -29,7 +31,7 @@ from podslice.node.view import NodeView
 from podslice.scheduling.predicates import OtherPods, PodOnNode
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, Refusal, StartError, UpstreamDefectError
-from podslice.values.quirks import Quirks
+from podslice.values.quirks import Quirks, quirks_in
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import DEFAULT
 
@@ -226,30 +228,35 @@ class Trial:
 
     # Other nodes
 
-    def fresh(self, machine: Machine, config: KubeletConfig, pods: Sequence[Pod] = ()) -> Trial | None:
-        """Return an empty node like this one with the pods on it; None if it does not start or refuses one of them."""
-        if validate(config):
-            return None
+    def fresh(
+        self, machine: Machine, config: KubeletConfig, pods: Sequence[Pod] = (), release: Release | None = None
+    ) -> Trial | None:
+        """Return an empty node like this one, or of another release, with the pods on it; None if it does not start or
+        refuses one of them."""
         known = self._kubelet
+        release = release or known.release
+        if validate(config, release):
+            return None
         try:
             node = Trial.start(
                 machine,
                 config,
-                known.quirks,
+                known.quirks if release is known.release else quirks_in(release, known.quirks),
                 devices=known.devices,
                 predicates=known.predicates,
                 policy=known.policy,
+                release=release,
             )
-        except StartError:
+        except (StartError, UpstreamDefectError):
             return None
         return node if all(node.try_run(pod) for pod in pods) else None
 
     def restart(self, machine: Machine, config: KubeletConfig, policy: PodslicePolicy | None = None) -> Trial | None:
         """Return the node after a restart with this machine and configuration, and another policy if one is given; None
         if it does not start or refuses a running pod."""
-        if validate(config):
-            return None
         kubelet = self._kubelet.copy()
+        if validate(config, kubelet.release):
+            return None
         kubelet.save()
         # Saved before the policy changes: a restart reads what the old kubelet has written.
         kubelet.policy = kubelet.policy if policy is None else policy
@@ -263,6 +270,24 @@ class Trial:
         kubelet.sources_ready()
         kubelet.collect()
         return Trial(kubelet)
+
+    def stale_files(self, machine: Machine, config: KubeletConfig) -> tuple[str, ...]:
+        """Return the fewest state files of the drained node without which a kubelet with this machine and configuration
+        starts; empty where it starts on all of them, and where it never does."""
+        empty = self._kubelet.copy()
+        for uid in list(empty.active):
+            empty.remove_pod(uid)
+        empty.manager.remove_stale()
+        empty.save()
+        names = [name for name in empty.files if name in (CPU_STATE_FILE, MEMORY_STATE_FILE)]
+        for size in range(len(names) + 1):
+            for without in combinations(names, size):
+                kubelet = empty.copy()
+                kubelet.files = {name: data for name, data in empty.files.items() if name not in without}
+                with suppress(StartError, UpstreamDefectError):
+                    kubelet.restart(machine=machine, config=config)
+                    return without
+        return ()
 
     def restart_problem(self) -> str:
         """Return what a kubelet that restarts on the present state files refuses or changes; empty if nothing."""

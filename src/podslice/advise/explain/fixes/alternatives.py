@@ -6,7 +6,7 @@ as often as explaining one. A node that changes needs new alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -21,6 +21,7 @@ from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, union
 from podslice.values.errors import PodsliceError
 from podslice.values.quantity import ZERO
+from podslice.values.releases.release import Release
 
 _MOST_KEPT = 512
 
@@ -42,6 +43,8 @@ class Alternatives:
         self._machines: dict[object, Machine | None] = {}
         self._loads: dict[int, Load] = {}
         self._held: dict[frozenset[str], Bits] = {}
+        self._in_release: dict[tuple[int, bool], Bench | None] = {}
+        self._stale: dict[tuple[bytes, int], tuple[str, ...]] = {}
 
     def needs(self, pod: Pod) -> PodNeeds:
         """Return what a pod needs, as the benches take it. Raises `GivenUpError`."""
@@ -102,6 +105,17 @@ class Alternatives:
         empty = self._bench("empty", self.view.config, self.view.machine)
         return empty is None or not empty.is_too_small(needs, self._least_load(empty))
 
+    def largest_owners(self, uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield these pods in orders of what they own: of CPUs on each NUMA node and on all, of memory likewise; those
+        that own none of it are left out."""
+        view = self.view
+        everywhere = view.topology.all_cpus
+        for cpus in {*view.topology.numa_nodes.values(), everywhere}:
+            yield _by_size(uids, {uid: (view.owned_by(uid) & cpus).bit_count() for uid in uids})
+        bytes_of = {uid: _memory_held(view, uid) for uid in uids} if view.binds_memory else {}
+        for place in {place for held in bytes_of.values() for place in held}:
+            yield _by_size(uids, {uid: held.get(place, 0) for uid, held in bytes_of.items()})
+
     def _without_pods(self, uids: frozenset[str]) -> Bench:
         copy = self.node.copy()
         copy.remove(*uids)
@@ -151,6 +165,29 @@ class Alternatives:
         bench = self._bench(how, config, machine)
         return bench is not None and bench.admits(needs)
 
+    def admits_in_release(self, needs: PodNeeds, release: Release) -> bool:
+        """Whether the pod is admitted by a kubelet of another release, after the node's pods came back to it in
+        order."""
+        for pods in dict.fromkeys((False, bool(self.view.pods))):
+            key = release.minor, pods
+            if key not in self._in_release:
+                running = [one.pod for one in self.running] if pods else ()
+                node = self.node.fresh(self.view.machine, self.view.config, running, release)
+                self._in_release[key] = None if node is None else Bench(node)
+            bench = self._in_release[key]
+            # Whom the empty node refuses, the one with all pods refuses too: it need not be filled.
+            if bench is None or not bench.admits(needs):
+                return False
+        return True
+
+    def stale_files(self, config: KubeletConfig, machine: Machine) -> tuple[str, ...]:
+        """Return the state files on which a kubelet with this configuration and machine does not start once the node
+        is drained."""
+        key = msgspec.json.encode(config), id(machine)
+        if key not in self._stale:
+            self._stale[key] = self.node.stale_files(machine, config)
+        return self._stale[key]
+
     def _least_load(self, empty: Bench) -> Load:
         """Return the least that the running pods hold on an alternative."""
         known = self._loads.get(id(empty))
@@ -173,3 +210,18 @@ class Alternatives:
             pods = [one.pod for one in self.running] if how == "drained" else ()
             node = self.node.fresh(machine, config, pods)
         return None if node is None else Bench(node)
+
+
+def _by_size(uids: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return those pods that have something, the largest first."""
+    return tuple(sorted((uid for uid in uids if sizes[uid]), key=lambda uid: -sizes[uid]))
+
+
+def _memory_held(node: NodeView, uid: str) -> dict[tuple[int, str], int]:
+    """Return the bytes that a pod holds, by NUMA node and kind; what lies on several nodes counts on each."""
+    held: dict[tuple[int, str], int] = {}
+    for blocks in (node.pod_blocks.get(uid, ()), *node.blocks.get(uid, {}).values()):
+        for block in blocks:
+            for numa in block.numa_affinity or ():
+                held[numa, block.type] = held.get((numa, block.type), 0) + block.size
+    return held

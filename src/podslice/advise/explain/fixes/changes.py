@@ -16,6 +16,7 @@ from podslice.config.policy import PodslicePolicy
 from podslice.machine.model import Machine
 from podslice.node.view import NodeView
 from podslice.values.errors import InputError
+from podslice.values.releases.table import parse_release
 
 
 class EditPod(msgspec.Struct, frozen=True, tag="editPod"):
@@ -49,6 +50,13 @@ class ChangeMachine(msgspec.Struct, frozen=True, tag="changeMachine"):
     drained: bool = False
 
 
+class ChangeRelease(msgspec.Struct, frozen=True, tag="changeRelease"):
+    """Run a kubelet of another release (such as 1.34) on the drained node; its pods are admitted again first."""
+
+    release: str
+    drained: bool = True
+
+
 class ChangePolicy(msgspec.Struct, frozen=True, tag="changePolicy"):
     """Give the node another PodslicePolicy; running pods keep what they have."""
 
@@ -66,7 +74,9 @@ class MoveContainers(msgspec.Struct, frozen=True, tag="moveContainers"):
         return tuple(dict.fromkeys(one.uid for one in self.moves))
 
 
-Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine | ChangePolicy | MoveContainers
+Change: TypeAlias = (
+    EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine | ChangeRelease | ChangePolicy | MoveContainers
+)
 
 
 def admits(node: Trial, pod: Pod, change: Change) -> bool:
@@ -83,6 +93,9 @@ def admits(node: Trial, pod: Pod, change: Change) -> bool:
         other = node.fresh(view.machine, view.config)
     elif isinstance(change, ChangePolicy):
         other = node.restart(view.machine, view.config, change.policy)
+    elif isinstance(change, ChangeRelease):
+        pods = [running.spec for running in view.pods.values()]
+        other = node.fresh(view.machine, view.config, pods, parse_release(change.release))
     elif change.drained:
         other = node.fresh(*_settings_after(view, change), [running.spec for running in view.pods.values()])
     else:

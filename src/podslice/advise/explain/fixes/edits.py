@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from podslice.advise.explain.fixes.fix import Edit, text_of
 from podslice.api.pod.demand import aggregate, is_supported_pod_level_resource, requests_of
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
 from podslice.api.server.defaults import default_pod
@@ -96,6 +97,12 @@ def _set_amount(old: ResourceRequirements, name: str, quantity: Quantity | None)
     return replace(old, requests=requests or None, limits=limits or None)
 
 
+def removed_names(before: ResourceRequirements, after: ResourceRequirements) -> set[str]:
+    """Return the resources that one stanza has, in its requests or limits, and another has not."""
+    kinds = ((before.requests, after.requests), (before.limits, after.limits))
+    return {name for was, now in kinds for name in was or {} if name not in (now or {})}
+
+
 def is_valid(pod: Pod, gates: Mapping[str, bool]) -> bool:
     """Whether the API server would accept the pod, as far as resources go."""
     return is_covered(pod) and not validate_pod(default_pod(pod, gates), gates)
@@ -118,3 +125,18 @@ def is_covered(pod: Pod) -> bool:
             if name in limits and limit > limits[name]:
                 return False
     return all(own[name] <= limit for name, limit in limits.items() if name in own)
+
+
+def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
+    """Return the fields in which two versions of a pod differ, limits and requests as in a manifest."""
+    changed = []
+    now = dict(places(after))
+    for place, old in places(before):
+        new = now.get(place, ResourceRequirements())
+        for kind in ("requests", "limits"):
+            was, is_now = getattr(old, kind) or {}, getattr(new, kind) or {}
+            for name in {**was, **is_now}:
+                if was.get(name) != is_now.get(name):
+                    path = f"{field_path(before, place)}.{kind}.{name}"
+                    changed.append(Edit(path, text_of(was.get(name)), text_of(is_now.get(name))))
+    return tuple(changed)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from podslice.advise.explain.fixes.bench import PodNeeds
 from podslice.advise.explain.fixes.changes import Change, EditPod, Reconfigure
+from podslice.advise.explain.fixes.edits import places, removed_names
 from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import Pod, ResourceRequirements
 from podslice.config.annotations import CPU_CLASS
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy_options import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from podslice.node.view import NodeView
+from podslice.scheduling.predicates import BASIC_RESOURCES
 
 LOSSES = {
     "alignment": "resources need no longer be on the same or the fewest NUMA nodes",
+    "resources": "a container gets nothing of a resource that it asks for",
     "exclusive-cpus": "CPUs are no longer exclusive",
     "full-cores": "cores may have CPUs of several owners",
     "memory-binding": "memory is no longer bound to NUMA nodes",
@@ -35,9 +39,19 @@ def losses(change: Change, needs: PodNeeds, node: NodeView) -> tuple[str, ...]:
         before, after = needs.admission, PodNeeds.of(change.pod, node).admission
         if _cpu_class(before) != _cpu_class(after):
             return ("cpu-class",)
-        return tuple(_edit_losses(before, after, node))
+        return tuple(_edit_losses(before, after, node)) + _dropped(needs.pod, change.pod)
     if isinstance(change, Reconfigure):
         return config_losses(node.config, change.config, managed=needs.admission.managed)
+    return ()
+
+
+def _dropped(before: Pod, after: Pod) -> tuple[str, ...]:
+    """Return the loss of huge pages or devices that a place asked for."""
+    now = dict(places(after))
+    for place, resources in places(before):
+        gone = removed_names(resources, now.get(place, ResourceRequirements()))
+        if gone - set(BASIC_RESOURCES):
+            return ("resources",)
     return ()
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from msgspec.structs import replace
-
 from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.annotations import other_classes, without_annotations
 from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.explain.fixes.edits import (
     POD,
-    field_path,
+    differences,
     is_covered,
     is_valid,
     places,
@@ -25,19 +24,18 @@ from podslice.advise.explain.fixes.edits import (
     without_limit,
     without_resources,
 )
-from podslice.advise.explain.fixes.fix import COSTS, LOSS, Edit, Fix, text_of
+from podslice.advise.explain.fixes.fix import COSTS, Fix, shrink_cost, text_of
+from podslice.advise.explain.fixes.raises import Raises
 from podslice.api.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.spec import Pod, ResourceList, ResourceRequirements
-from podslice.config.annotations import CPU_CLASS, annotation_problems, may_annotate, requested_classes
-from podslice.node.view import NodeView
+from podslice.config.annotations import annotation_problems
 from podslice.values.quantity import BINARY_SI, ZERO, Quantity
 
 _MI = 1 << 20
 _SMALL_MEMORY = 64 << 20
 _MOST_TOTALS = 4096
 _MOST_SIZES = 400
-_BUDGET_STEPS = 16
 _MOST_WORK = 1500
 """Bound of the places that are edited times the places of the pod."""
 Amounts = dict[tuple[str, str], Quantity | None]
@@ -51,6 +49,7 @@ class PodFixes:
         self.pod = pod
         self._nodes = nodes
         self._places = places(pod)
+        self._raises = Raises(nodes, pod, self._works)
         self.wrong_annotations: set[str] = set()
         if self.node.policy.annotations.invalid == "refuse":
             self.wrong_annotations = {one.key for one in annotation_problems(self.node.policy, pod)}
@@ -58,9 +57,12 @@ class PodFixes:
     def find(self) -> list[Fix]:
         """Return at most one fix per place, resource and class."""
         if self.wrong_annotations:
-            return list(self._without_annotations(self.wrong_annotations))
+            return list(without_annotations(self.pod, self.wrong_annotations, self._works))
         found = [fix for place, resources in self._places_to_edit() for fix in self._fixes_for(place, resources)]
-        found += self._shrink_together()
+        found += self._raises.of_inits()
+        # A bound for all containers that binds only one of them is the change of that one.
+        alone = {fix.edits for fix in found}
+        found += (fix for fix in self._shrink_together() if fix.edits not in alone)
         found += other_classes(self.node, self.pod, self._works)
         # Smaller CPUs and memory together are worth a search only where neither alone helps.
         if not any(fix.code.startswith("shrink") for fix in found):
@@ -86,20 +88,12 @@ class PodFixes:
                 yield from self._cpu_fixes(place, quantity)
             elif name == "memory" or name.startswith(HUGEPAGES_PREFIX):
                 yield from self._shrink(place, name, quantity, self._smaller_sizes(place, name, quantity.value()))
+                yield from self._raises.of_amounts(place, name, quantity)
             else:
                 counts = range(quantity.value() - 1, -1, -1)
                 yield from self._shrink(place, name, quantity, (Quantity.of(n) if n else None for n in counts))
+                yield from self._raises.of_amounts(place, name, quantity)
         yield from self._share(place, resources)
-
-    def _without_annotations(self, wrong: set[str]) -> Iterator[Fix]:
-        """Yield the pod without its wrong annotations; no other change helps it."""
-        written = self.pod.metadata.annotations or {}
-        metadata = replace(self.pod.metadata, annotations={k: v for k, v in written.items() if k not in wrong})
-        pod = replace(self.pod, metadata=metadata)
-        if self._works(pod):
-            edits = tuple(Edit(f"metadata.annotations[{key}]", written[key], "") for key in sorted(wrong))
-            words = f"Leave out the annotation{'s' * (len(wrong) > 1)} {' and '.join(sorted(wrong))}"
-            yield Fix("drop-annotation", words, COSTS["drop-annotation"], EditPod(pod), edits)
 
     # Trying
 
@@ -132,15 +126,13 @@ class PodFixes:
         if found is not None:
             after = found[place, name]
             lost = 1 - (after.nano if after else 0) / before.nano
-            yield self._fix(
-                "shrink", self._shrink_text(place, name, before, after), found, COSTS["shrink"] + LOSS * lost
-            )
+            yield self._fix("shrink", self._shrink_text(place, name, before, after), found, shrink_cost("shrink", lost))
 
     def _cpu_fixes(self, place: str, quantity: Quantity) -> Iterator[Fix]:
         count = integral_cpus(quantity)
         if count:
             yield from self._shrink(place, "cpu", quantity, map(Quantity.of, range(count - 1, 0, -1)))
-            yield from self._raise_cpus(place, quantity, count)
+            yield from self._raises.of_cpus(place, quantity, count)
             # A little less than whole CPUs: the container shares, so that none have to be found for it alone.
             fraction: Amounts = {(place, "cpu"): Quantity.milli(count * 1000 - 100)}
             if place != POD and self._works(with_amounts(self.pod, fraction)):
@@ -158,20 +150,6 @@ class PodFixes:
         best = self._bisect(lowest, milli, lambda n: {(place, "cpu"): Quantity.milli(n)})
         if best:
             yield from self._shrink(place, "cpu", quantity, [Quantity.milli(best)])
-
-    def _raise_cpus(self, place: str, quantity: Quantity, count: int) -> Iterator[Fix]:
-        """Request more CPUs: to fill whole cores, or to leave the pod's other containers some."""
-        per_core = self.node.topology.cpus_per_core
-        if place == POD:
-            code, values = "raise-budget", range(count + 1, count + _BUDGET_STEPS + 1)
-        else:
-            code, values = "whole-cores", range(count + 1, count + per_core)
-        found = self._first_that_works({(place, "cpu"): Quantity.of(n)} for n in values)
-        if found is not None:
-            after = found[place, "cpu"]
-            words = f"Ask for {text_of(after)} instead of {text_of(quantity)} CPUs in {self._place_name(place)}"
-            why = " to fill whole cores" if code == "whole-cores" else ""
-            yield self._fix(code, words + why, found, COSTS[code])
 
     def _smaller_sizes(self, place: str, name: str, before: int) -> Iterator[Quantity | None]:
         """Yield the largest smaller size of memory or huge pages that works, as far as the search finds it; for huge
@@ -275,7 +253,7 @@ class PodFixes:
                 left = sum(quantity.value() for quantity in found.values() if quantity is not None)
                 most = max(quantity.value() for quantity in found.values() if quantity is not None)
                 words = f"Ask for at most {most} CPUs in every container"
-                yield self._fix("shrink-together", words, found, COSTS["shrink-together"] + LOSS * (1 - left / total))
+                yield self._fix("shrink-together", words, found, shrink_cost("shrink-together", 1 - left / total))
         if budget:
             for place, count in owners.items():
                 yield from self._shrink_with_budget(place, count, budget)
@@ -289,7 +267,7 @@ class PodFixes:
             own, whole = found[place, "cpu"], found[POD, "cpu"]
             words = f"Ask for {text_of(own)} CPUs in container {place} and {text_of(whole)} in the pod as a whole"
             lost = 1 - (whole.value() if whole else 0) / budget
-            yield self._fix("shrink-together", words, found, COSTS["shrink-together"] + LOSS * lost)
+            yield self._fix("shrink-together", words, found, shrink_cost("shrink-together", lost))
 
     def _shrink_both(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
         """Shrink CPUs and memory of one place by the same share."""
@@ -308,7 +286,7 @@ class PodFixes:
             after, size = found[place, "cpu"], found[place, "memory"]
             words = f"Ask for {text_of(after)} CPUs and {text_of(size)} memory in {self._place_name(place)}"
             lost = 1 - (after.value() if after else 0) / count
-            yield self._fix("shrink-both", words, found, COSTS["shrink-both"] + LOSS * lost)
+            yield self._fix("shrink-both", words, found, shrink_cost("shrink-both", lost))
 
     # Sharing instead of owning
 
@@ -342,21 +320,6 @@ class PodFixes:
                 return
 
 
-def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
-    """Return the fields in which two versions of a pod differ, limits and requests as in a manifest."""
-    changed = []
-    now = dict(places(after))
-    for place, old in places(before):
-        new = now.get(place, ResourceRequirements())
-        for kind in ("requests", "limits"):
-            was, is_now = getattr(old, kind) or {}, getattr(new, kind) or {}
-            for name in {**was, **is_now}:
-                if was.get(name) != is_now.get(name):
-                    path = f"{field_path(before, place)}.{kind}.{name}"
-                    changed.append(Edit(path, text_of(was.get(name)), text_of(is_now.get(name))))
-    return tuple(changed)
-
-
 def _subset_sums(amounts: Iterable[int]) -> set[int]:
     """Return the totals of all sets of NUMA nodes; on machines with very many different ones the largest totals."""
     totals = {0}
@@ -365,29 +328,3 @@ def _subset_sums(amounts: Iterable[int]) -> set[int]:
         if len(totals) > _MOST_TOTALS:
             totals = set(sorted(totals)[-_MOST_TOTALS:])
     return totals
-
-
-def other_classes(node: NodeView, pod: Pod, works: Callable[[Pod], bool]) -> Iterator[Fix]:
-    """Yield a fix with the first class, in the policy's order, under which the pod is admitted."""
-    classes = node.cpu_classes
-    if classes is None or not node.policy.cpu_classes or not may_annotate(node.policy, pod):
-        return
-    admission = node.admission(pod)
-    owners = [one.name for one in admission.containers if one.exclusive_cpus]
-    if not owners:
-        return
-    before = (pod.metadata.annotations or {}).get(CPU_CLASS, "")
-    written = requested_classes(node.policy, pod)
-    for name in classes.ownable:
-        choices = {"": name} if admission.managed or not written or len(admission.containers) == 1 else {
-            **written, **dict.fromkeys(owners, name)}  # fmt: skip
-        text = ",".join(f"{who}={choice}" if who else choice for who, choice in choices.items())
-        if text == before:
-            continue
-        annotations = {**(pod.metadata.annotations or {}), CPU_CLASS: text}
-        other = replace(pod, metadata=replace(pod.metadata, annotations=annotations))
-        if works(other):
-            edit = Edit(f"metadata.annotations[{CPU_CLASS}]", before, text)
-            words = f"Request CPUs of class {name} (annotation {CPU_CLASS}: {text})"
-            yield Fix("other-class", words, COSTS["other-class"], EditPod(other), (edit,))
-            return

@@ -71,15 +71,30 @@ class Removals:
                 return one, other
         return ()
 
-    def minimal_set(self, uids: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a set none of which can stay; empty when not even the departure of all helps. Disruptive pods (at the
-        end of `uids`) are let stay first."""
+    def few(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the fewest pods found whose departure is enough, none of which can stay; empty when not even the
+        departure of all helps."""
         if not uids or not self.helps(uids):
             return ()
+        found = [some for order in self._nodes.largest_owners(uids) if (some := self._fewest_of(order))]
+        return self._prune(min(found, key=len) if found else uids)
+
+    def _fewest_of(self, order: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the shortest beginning of the order that is enough, empty for none."""
+        low, high = 0, len(order)
+        if not high or not self.helps(order):
+            return ()
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.helps(order[:middle]) else (middle, high)
+        return order[:high]
+
+    def _prune(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a part of a set that helps, none of which can stay. Pods at the end are let stay first."""
         leaving = list(uids)
-        size = len(leaving) // 2
+        size = max(1, len(leaving) // 2)
         while size:
-            # Chunks of halving size, from the disruptive end: whole chunks stay where they can, then parts of them.
+            # Chunks of halving size, from the end: whole chunks stay where they can, then parts of them.
             for start in range(len(leaving) - size, -1, -size):
                 fewer = leaving[:start] + leaving[start + size :]
                 if fewer and self.helps(fewer):

@@ -20,17 +20,17 @@ from podslice.advise.explain.fixes.changes import (
     Remove,
     grants,
 )
-from podslice.advise.explain.fixes.edits import POD, places, request_of, with_amounts
-from podslice.advise.explain.fixes.fix import COSTS, LOSS, Edit, Fix, price, text_of
+from podslice.advise.explain.fixes.commands import in_full
+from podslice.advise.explain.fixes.edits import POD, differences, places, request_of, with_amounts
+from podslice.advise.explain.fixes.fix import COSTS, Edit, Fix, price, shrink_cost, text_of
 from podslice.advise.explain.fixes.losses import config_losses
 from podslice.advise.explain.fixes.node_fixes import (
     config_differences,
-    disruption,
     option_configs,
-    removal,
+    settings_text,
     topology_configs,
 )
-from podslice.advise.explain.fixes.pod_fixes import differences
+from podslice.advise.explain.fixes.other_pods import disruption, removal
 from podslice.advise.trial.trial import Moved, Trial
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.spec import Pod
@@ -69,7 +69,8 @@ class ResizeFixes:
         # A restart of the kubelet is worth proposing only where no policy helps.
         if not any(fix.code == "policy" for fix in found):
             found += self._configurations()
-        return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
+        ranked = sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
+        return [in_full(fix, self._pod, self._view) for fix in ranked]
 
     def _works(self, change: Change) -> bool:
         return grants(self._node, self._pod, change)
@@ -106,7 +107,7 @@ class ResizeFixes:
             quantity = Quantity.of(count)
             pod = with_amounts(self._pod, {(place, "cpu"): quantity})
             if self._works(EditPod(pod)):
-                lost = max(0.0, 1 - count * 1000 / desired.milli_value()) * LOSS if code == "shrink" else 0.0
+                lost = max(0.0, 1 - count * 1000 / desired.milli_value()) if code == "shrink" else 0.0
                 yield self._size_fix(place, "CPUs", desired, quantity, code, pod, lost)
                 return
 
@@ -121,7 +122,7 @@ class ResizeFixes:
             low, high = (middle, high) if works else (low, middle)
         if low > current:
             after, pod = Quantity.of(low, BINARY_SI), self._with_memory(place, low)
-            lost = LOSS * (1 - low / desired)
+            lost = 1 - low / desired
             yield self._size_fix(place, "memory", Quantity.of(desired, BINARY_SI), after, "shrink", pod, lost)
 
     def _with_memory(self, place: str, size: int) -> Pod:
@@ -132,7 +133,7 @@ class ResizeFixes:
     ) -> Fix:
         whose = "for the pod as a whole" if place == POD else f"in container {place}"
         words = f"Ask for {text_of(after)} instead of {text_of(desired)} {what} {whose}"
-        return Fix(code, words, round(COSTS[code] + lost, 3), EditPod(pod), differences(self._pod, pod))
+        return Fix(code, words, shrink_cost(code, lost), EditPod(pod), differences(self._pod, pod))
 
     # Other pods
 
@@ -168,7 +169,7 @@ class ResizeFixes:
             return
         few = [*((other,) for other in others), *list(combinations(others, 2))[:_MOST_PAIRS]]
         leaving = next((uids for uids in few if self._works(Remove(uids))), None)
-        yield removal(self._view, leaving or self._fewest(others), back=False)
+        yield removal(self._view, leaving or self._fewest(others))
 
     def _fewest(self, others: list[str]) -> tuple[str, ...]:
         leaving = list(others)
@@ -207,8 +208,7 @@ class ResizeFixes:
             if any(fewer < set(edits) for fewer in enough) or not self._works(Reconfigure(other)):
                 continue
             enough.append(set(edits))
-            changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
-            text = f"Set {changes} and restart the kubelet; running pods keep what they have"
+            text = f"{settings_text(edits)} and restart the kubelet; running pods keep what they have"
             cost = price("config", extra=0.1 * (len(edits) - 1))
             yield Fix("config", text, cost, Reconfigure(other), edits, config_losses(config, other))
 

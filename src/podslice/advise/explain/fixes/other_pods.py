@@ -1,0 +1,112 @@
+"""Fixes that concern other pods: deleting them, letting them come back after the pod, and another node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.bench import PodNeeds
+from podslice.advise.explain.fixes.changes import EmptyNode, Remove
+from podslice.advise.explain.fixes.fix import COSTS, Fix
+from podslice.advise.explain.fixes.removals import Removals
+from podslice.api.pod.critical import is_critical
+from podslice.api.pod.demand import pod_requests
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import Pod
+from podslice.node.idle_cpus import idle_cpus
+from podslice.node.view import NodeView
+from podslice.render.prose import plural
+from podslice.values.cpuset import format_bits
+
+_MOST_MOVES = 8
+_MOST_NAMED = 6
+_ANOTHER_POD = 0.5
+
+
+def pod_moves(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield the least disruptive pod, pair, or set of pods to restart on the node, and to delete from it. A set that
+    may come back is not proposed twice."""
+    node = nodes.view
+    idle = {one.pod for one in idle_cpus(node)}
+    running = [one.admission for one in nodes.running if one.admission.uid != needs.admission.uid]
+    # Pods whose CPUs nothing uses any more come first.
+    running.sort(key=lambda pod: (pod.uid not in idle, *disruption(pod)))
+    search = Removals(nodes, needs)
+    uids = tuple(other.uid for other in running)
+    removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    may_move = nodes.has_room_for_all(needs)
+    for count, one in enumerate(search.singles(uids)):
+        removed = removed or (one,)
+        if may_move and nodes.readmits((one,), needs):
+            moved = (one,)
+        # Trying whether a pod comes back takes a whole node each time, so it ends after a few.
+        if moved or not may_move or count == _MOST_MOVES:
+            break
+    if not removed:
+        removed = search.pair(uids) or search.few(uids)
+        if removed and may_move and nodes.readmits(removed, needs):
+            moved = removed
+    if removed and set(removed) != set(moved):
+        yield removal(node, removed)
+    if moved:
+        yield _return(nodes, needs.pod, moved)
+
+
+def disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:
+    """Return a sort key for the cost of losing a pod: critical pods last, then by CPUs owned and requested."""
+    cpu = pod_requests(pod.spec).get("cpu")
+    return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
+
+
+def removal(node: NodeView, uids: tuple[str, ...]) -> Fix:
+    """Return the fix that these pods leave the node."""
+    # What they own may be more than they need: an init container that has ended keeps its CPUs.
+    owned = sum(node.owned_by(uid).bit_count() for uid in uids)
+    have = "which own" if len(uids) > 1 else "which owns"
+    cpus = f", {have} {plural(owned, 'CPU')}," if owned else ""
+    them = "them run on other nodes" if len(uids) > 1 else "it run on another node"
+    return Fix("evict-pods", f"Delete {_names(node, uids)}{cpus} and let {them}", _cost(node, "evict-pods", uids),
+               Remove(uids))  # fmt: skip
+
+
+def _return(nodes: Alternatives, pod: Pod, uids: tuple[str, ...]) -> Fix:
+    """Return the fix that these pods leave and come back after the pod; it was tried."""
+    node = nodes.view
+    text = f"Delete {_names(node, uids)}, let this pod start, then let {_return_text(nodes, pod, uids)}"
+    return Fix("move-pods", text, _cost(node, "move-pods", uids), Remove(uids, back=True))
+
+
+def _return_text(nodes: Alternatives, pod: Pod, uids: tuple[str, ...]) -> str:
+    if len(uids) > 1:
+        return "them come back: they will fit on this node"
+    (uid,) = uids
+    copy = nodes.node.copy()
+    there = copy.view.pods[uid].spec
+    copy.remove(uid)
+    copy.try_run(pod)
+    copy.try_run(there)
+    cpus, topology = copy.view.owned_by(uid), nodes.view.topology
+    numa = [node for node, own in topology.numa_nodes.items() if own & cpus]
+    where = f"on NUMA {format_bits(sum(1 << one for one in numa))}" if cpus and min(numa) >= 0 else "on this node"
+    return f"{there.metadata.name} come back: it will fit {where}"
+
+
+def _names(node: NodeView, uids: tuple[str, ...]) -> str:
+    names = [f"{m.namespace or 'default'}/{m.name}" for m in (node.pods[uid].spec.metadata for uid in uids)]
+    if len(names) > _MOST_NAMED:
+        return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more pods"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _cost(node: NodeView, code: str, uids: tuple[str, ...]) -> float:
+    cpus = sum(node.pods[uid].cpus for uid in uids)
+    critical = sum(is_critical(node.pods[uid].spec) for uid in uids)
+    return round(COSTS[code] + _ANOTHER_POD * (len(uids) - 1) + min(0.4, cpus / 1000) + 5 * critical, 3)
+
+
+def empty_node(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield the fix of another node with the same machine and configuration and no pods."""
+    node = nodes.view
+    if node.pods and nodes.admits_empty(needs, node.config, node.machine):
+        yield Fix("empty-node", "Run it on an empty node like this one", COSTS["empty-node"], EmptyNode())

@@ -1,0 +1,91 @@
+"""The search for fixes of a refused pod: which classes are searched, and how what is found is ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.bench import PodNeeds
+from podslice.advise.explain.fixes.changes import ChangeMachine, EditPod, Reconfigure, Remove
+from podslice.advise.explain.fixes.commands import in_full
+from podslice.advise.explain.fixes.edits import is_valid
+from podslice.advise.explain.fixes.fix import Fix
+from podslice.advise.explain.fixes.losses import losses
+from podslice.advise.explain.fixes.node_fixes import configurations, hugepages, releases, repacking
+from podslice.advise.explain.fixes.other_pods import empty_node, pod_moves
+from podslice.advise.explain.fixes.pod_fixes import PodFixes
+from podslice.advise.explain.fixes.reservations import reservations
+from podslice.api.pod.spec import Pod
+
+
+class Found(NamedTuple):
+    """Fixes, the best first, and the reason why there may be more; empty where everything was searched."""
+
+    fixes: list[Fix]
+    unsearched: str = ""
+
+
+def search_fixes(nodes: Alternatives, pod: Pod) -> Found:
+    """Search every class of fixes (docs/explain.md) for a refused pod with its defaults.
+
+    First come fixes that give up no guarantee: those in the pod's own request, in the node's configuration, and those
+    that interrupt other pods. A pod that the API server refuses gets only edits as fixes. Raises `GivenUpError`.
+    """
+    edits = PodFixes(nodes, pod)
+    found = edits.find()
+    needs = nodes.needs(pod)
+    if is_valid(pod, nodes.view.gates) and not edits.wrong_annotations:
+        found += _outside(nodes, needs)
+    found = [replace(fix, losses=losses(fix.change, needs, nodes.view)) for fix in found]
+    return Found([_in_full(nodes, pod, fix) for fix in _distinct(found)])
+
+
+def _outside(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield fixes that leave the pod as it is."""
+    yield from pod_moves(nodes, needs)
+    yield from empty_node(nodes, needs)
+    repacked = list(repacking(nodes, needs))
+    yield from repacked
+    # Draining alone helps: a change that also drains gives up more for the same result.
+    may_drain = not repacked
+    yield from configurations(nodes, needs, may_drain=may_drain)
+    yield from hugepages(nodes, needs, may_drain=may_drain)
+    yield from reservations(nodes, needs, may_drain=may_drain)
+    if may_drain:
+        yield from releases(nodes, needs)
+
+
+def _distinct(found: Iterable[Fix]) -> Iterator[Fix]:
+    """Yield the fixes in order, each change once. A change that only adds to one that does alone is left out."""
+    taken: list[tuple[bool, frozenset[object]]] = []
+    for fix in sorted(found, key=lambda one: (bool(one.losses), one.cost, len(one.edits), one.text)):
+        parts = _parts(fix)
+        if not any(fewer <= parts for _, fewer in taken):
+            taken.append((bool(fix.losses), parts))
+            yield fix
+
+
+def _parts(fix: Fix) -> frozenset[object]:
+    """Return the single changes that a fix consists of."""
+    change = fix.change
+    if isinstance(change, Remove):
+        # Whether a pod comes back later makes no other change of its deletion.
+        return frozenset(("delete", uid) for uid in change.uids)
+    drained = ["drain"] if getattr(change, "drained", False) else []
+    if isinstance(change, EditPod | Reconfigure):
+        return frozenset([*fix.edits, *drained])
+    return frozenset([(fix.code, fix.text), *drained])
+
+
+def _in_full(nodes: Alternatives, pod: Pod, fix: Fix) -> Fix:
+    view, change = nodes.view, fix.change
+    stale: tuple[str, ...] = ()
+    # A kubelet that restarts with its pods was tried on the state files as they are.
+    if isinstance(change, Reconfigure | ChangeMachine) and change.drained and fix.code != "repack":
+        config = change.config if isinstance(change, Reconfigure) else view.config
+        machine = change.machine if isinstance(change, ChangeMachine) else view.machine
+        stale = nodes.stale_files(config, machine)
+    return in_full(fix, pod, view, stale)
