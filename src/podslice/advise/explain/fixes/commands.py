@@ -147,9 +147,9 @@ def _restart(
         yield f"# on {name}: install a kubelet of Kubernetes {change.release}"
     if isinstance(change, ChangeMachine):
         yield from _allocate_pages(node.machine, change.machine)
-    for edit in fix.edits if isinstance(change, Reconfigure) else ():
-        setting = _reserved_memory(change.config) if edit.path == "reservedMemory" and edit.after else _setting(edit)
-        yield f"# on {name}, in {_CONFIG_FILE}: {setting}"
+    if isinstance(change, Reconfigure):
+        for edit in fix.edits:
+            yield f"# on {name}, in {_CONFIG_FILE}: {_config_setting(edit, change.config)}"
     # A drained node whose configuration stays is only filled again.
     if not (isinstance(change, Reconfigure) and change.config == node.config):
         if stale:
@@ -161,7 +161,9 @@ def _restart(
         yield f"kubectl uncordon {name}"
 
 
-def _reserved_memory(config: KubeletConfig) -> str:
+def _config_setting(edit: Edit, config: KubeletConfig) -> str:
+    if edit.path != "reservedMemory" or not edit.after:
+        return _setting(edit)
     parts = (
         f"{{numaNode: {one.numa_node}, limits: {{{', '.join(f'{k}: {v}' for k, v in one.limits.items())}}}}}"
         for one in config.reserved_memory
