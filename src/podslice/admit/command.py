@@ -27,6 +27,7 @@ from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.draw.command import picture_form, write_picture
 from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.kubelet_differs import kubelet_differs
 from podslice.evidence.provenance import provenance_lines
 from podslice.evidence.said import check_status
 from podslice.node.decision import RESERVED_GIVEN, ContainerDecision, Decision
@@ -106,7 +107,8 @@ def admit(
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
     there, decisions, contradictions = set(node.pods), list[Decision](), list[Contradiction]()
-    for pod in allocate_claims(claims, read.pods, answers, node.rules.gates):
+    pods, start = list(allocate_claims(claims, read.pods, answers, node.rules.gates)), node.copy()
+    for pod in pods:
         decisions.append(_decide(node, pod))
         # A pod that runs there already is asked about as one more such pod, which has no status.
         if pod.metadata.uid not in there:
@@ -131,7 +133,8 @@ def admit(
             print_answers(answers)
             echo("")
         if decisions or claims is None:
-            print_admissions(node, decisions, resizes, wide=output == "wide", show_map=show_map)
+            differs = kubelet_differs(start, pods)
+            print_admissions(node, decisions, resizes, wide=output == "wide", show_map=show_map, differs=differs)
     elif output == "nrt":
         from podslice.node_objects.write_nrt import node_topology
 
@@ -188,9 +191,16 @@ def _report(
 
 
 def print_admissions(
-    node: Node, decisions: list[Decision], resizes: list[Resized], *, wide: bool, show_map: bool
+    node: Node,
+    decisions: list[Decision],
+    resizes: list[Resized],
+    *,
+    wide: bool,
+    show_map: bool,
+    differs: str = "",
 ) -> None:
-    """Print the decisions as a table, the reasons of refusals, and with `show_map` the map of the node."""
+    """Print the decisions as a table, the reasons of refusals, a sentence on where a kubelet `differs`, and with
+    `show_map` the map of the node."""
     from podslice.render.prose import wrap_lines
     from podslice.render.table import print_table
 
@@ -213,6 +223,8 @@ def print_admissions(
                 echo(wrap_lines(f"  {decision.why}", prose_width()))
         for title, text in _notes(decision, node):
             echo(wrap_lines(f"\n{name} {style(title, fg='yellow')}: {text}", prose_width()))
+    if differs:
+        echo(wrap_lines(f"\n{differs}", prose_width()))
     _print_resizes(resizes)
     if memory:
         echo("\n" + _memory_table(node))

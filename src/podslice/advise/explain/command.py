@@ -26,6 +26,7 @@ from podslice.cli.provenance import print_provenance
 from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.evidence.contradiction import Contradiction, doubt_node
+from podslice.evidence.kubelet_differs import kubelet_differs
 from podslice.evidence.said import check_status
 from podslice.node.node import Node
 from podslice.render.ansi import echo
@@ -88,6 +89,7 @@ def explain(
     from podslice.advise.explain.explain import explain_each
     from podslice.advise.explain.page import ShownExplanation, ShownResize, answer_page
     from podslice.cli.progress import progress
+    from podslice.render.prose import wrap_lines
 
     claims = ClaimAnswers(claim_paths, slice_paths) if claim_paths or slice_paths else None
     if not files and not resize_paths and claims is None:
@@ -127,6 +129,8 @@ def explain(
             # Only a page draws the views; without one they would keep every node of the run alive.
             kept = one if out is not None else one._replace(before=node.view, after=node.view)
             shown.append((kept, contradiction))
+    if output in ("table", "wide") and (differs := kubelet_differs(node, pods)):
+        echo(f"\n{wrap_lines(differs, prose_width())}")
     results = _explain_resizes(node, pods, resizes, fixes=searched)
     all_granted = all_granted and all(one.explanation.granted for one in results)
     results = [one for one in results if not (only_refused and one.explanation.granted)]
