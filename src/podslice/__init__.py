@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from podslice.advise.advice import defragment, explain, explain_all, explain_resize, inspect, lint, whatif
     from podslice.advise.defrag.plan import ContainerMove, Move, Plan
     from podslice.advise.defrag.restarts import RestartPlan, RestartStep
-    from podslice.advise.explain.candidates import Candidate, Cell
+    from podslice.advise.explain.candidates import Candidate
+    from podslice.advise.explain.cause import Cause, Causes, Holder
+    from podslice.advise.explain.columns import Cell
     from podslice.advise.explain.explain import Explanation
     from podslice.advise.explain.fixes.changes import (
         ChangeMachine,
@@ -193,6 +195,8 @@ __all__ = [
     "Cache",
     "CacheClass",
     "Candidate",
+    "Cause",
+    "Causes",
     "Cell",
     "Cgroup",
     "ChangeMachine",
@@ -235,6 +239,7 @@ __all__ = [
     "ExtendedResourceRequest",
     "Finding",
     "Fix",
+    "Holder",
     "Holding",
     "Hotplug",
     "HugePages",
@@ -381,7 +386,10 @@ _ON_USE = {
     "CPUTopology": "podslice.machine.model",
     "Cache": "podslice.machine.model",
     "Candidate": "podslice.advise.explain.candidates",
-    "Cell": "podslice.advise.explain.candidates",
+    "Cell": "podslice.advise.explain.columns",
+    "Cause": "podslice.advise.explain.cause",
+    "Causes": "podslice.advise.explain.cause",
+    "Holder": "podslice.advise.explain.cause",
     "Cgroup": "podslice.advise.inspect.page",
     "ChangePolicy": "podslice.advise.explain.fixes.changes",
     "ChangeRelease": "podslice.advise.explain.fixes.changes",

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, MemoryReservation, Node, Pod
-from podslice.advise.explain.candidates import Candidate, Cell
+from podslice.advise.explain.candidates import Candidate
 from podslice.advise.explain.codes import REFUSALS
+from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.explain import Explanation, explain
 from podslice.advise.explain.table import to_text
 from podslice.advise.explain.verdict import refusal_code

@@ -20,6 +20,7 @@ CAUSES = {
     "unhealthy-counted": "the kubelet counts unhealthy devices when it looks for the fewest NUMA nodes",
     "narrowest": "the policy takes the fewest NUMA nodes that could hold the resource, and another one needs more",
     "no-common-nodes": "no set of NUMA nodes that the policy takes has enough of every resource, even if empty",
+    "own-containers": "earlier containers of the same pod have taken what this one needs",
     "held-elsewhere": "what an earlier container of the pod leaves to this one is on other NUMA nodes",
     "whole-cores": "full-pcpus-only gives whole cores",
     "pod-budget": "the pod's exclusive containers leave nothing of its budget for the others",

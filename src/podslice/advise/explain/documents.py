@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.admit.documents import ClaimAnswer
+from podslice.advise.explain.cause import Causes
 from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import AffectedPod, Edit, Fix
 from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
@@ -34,11 +35,14 @@ class ShownFix(msgspec.Struct, frozen=True):
 
 
 class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
-    """Everything about one decision, its story in sentences, and the changes that would make a refused pod fit;
+    """Everything about one decision: of a refused pod what keeps it out, in sentences (`why`, the binding cause first)
+    and as values (`causes`), its story in sentences, and the changes that would make a refused pod fit;
     `unsearched` is the reason why there are none, or not all, though some change might help. `said` is the pod's status
     as the kubelet wrote it, null without one; `reason` and `message` are what is expected of it. `contradiction` is how
     the two differ, null where they do not."""
 
+    why: tuple[str, ...] = ()
+    causes: Causes = Causes()
     story: tuple[str, ...]
     fixes: tuple[ShownFix, ...]
     unsearched: str = ""
@@ -80,6 +84,8 @@ def pod_document(explanation: Explanation, contradiction: Contradiction | None =
     facts = msgspec.structs.asdict(explanation.trace)
     return ExplainedPod(
         **facts,
+        why=explanation.why,
+        causes=explanation.causes,
         story=explanation.story,
         fixes=fixes,
         unsearched=explanation.unsearched,

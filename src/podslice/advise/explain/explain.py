@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
+from podslice.advise.explain.cause import Causes
+from podslice.advise.explain.cause_words import sentences
+from podslice.advise.explain.causes import CauseFinder, Refused
 from podslice.advise.explain.fixes.alternatives import Alternatives, GivenUpError
 from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.explain.fixes.fix import Fix
@@ -36,13 +40,16 @@ _DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 class Explanation(msgspec.Struct, frozen=True):
     """The answer for one pod. `story` are sentences; `fixes`, best first, all admit the pod when applied. `unsearched`
     is the reason why there are none, or not all, though some change might help; empty where all were searched. `said`
-    is the pod's status as the kubelet wrote it, None without one."""
+    is the pod's status as the kubelet wrote it, None without one. `causes` are what keeps a refused pod out; `why` are
+    they in sentences, the binding one first."""
 
     trace: Trace
     story: tuple[str, ...]
     fixes: tuple[Fix, ...]
     unsearched: str = ""
     said: KubeletStatus | None = None
+    causes: Causes = Causes()
+    why: tuple[str, ...] = ()
 
 
 def _idle_sentences(view: NodeView) -> Iterator[str]:
@@ -71,16 +78,19 @@ class Explainer:
         # Replicas of one Deployment differ only in name and UID: the first one's explanation serves all.
         known = self._known.get(key)
         if known is None:
-            decision, said = self._trace(pod), status_said(pod)
+            decision, causes = self._decide(pod)
+            why, said = sentences(causes, decision.code), status_said(pod)
             try:
                 found = search_fixes(self._nodes, pod) if fixes and not decision.admitted else Found([])
             except GivenUpError:
-                return _for_pod(Explanation(decision, tuple(story(decision)), (), _GIVEN_UP, said), pod)
-            *sentences, ending = story(decision)
+                given_up = Explanation(decision, tuple(story(decision)), (), _GIVEN_UP, said, causes, why)
+                return _for_pod(given_up, pod)
+            *beginning, ending = story(decision)
             idle = () if decision.admitted else _idle_sentences(self._nodes.view)
             unsearched = found.unsearched if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
-            known = Explanation(decision, (*sentences, *idle, ending), tuple(found.fixes), unsearched, said)
+            whole = (*beginning, *idle, ending)
+            known = Explanation(decision, whole, tuple(found.fixes), unsearched, said, causes, why)
             if not decision.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()
@@ -107,7 +117,8 @@ class Explainer:
         """Return a key that is equal for pods that differ in name and UID only."""
         return msgspec.json.encode(replace(pod, metadata=replace(pod.metadata, name="", uid="")), enc_hook=str)
 
-    def _trace(self, pod: Pod) -> Trace:
+    def _decide(self, pod: Pod) -> tuple[Trace, Causes]:
+        """Return the trace of a pod's admission, and the causes of its refusal."""
         node = self._nodes.recorder if self._clean else self._nodes.node.copy()
         admission = node.view.admission(pod)
         with node.recording() as record:
@@ -119,7 +130,14 @@ class Explainer:
         # crash does not.
         if refusal is None or refusal.kind == _DEFECT:
             self._nodes.forget_recorder()
-        return trace(node.view, admission, record, refusal)
+        decision = trace(node.view, admission, record, refusal)
+        if refusal is None or refusal.kind == _DEFECT:
+            return decision, Causes()
+        return decision, self._finder.find(pod, admission, Refused(record, refusal))
+
+    @cached_property
+    def _finder(self) -> CauseFinder:
+        return CauseFinder(self._nodes.node.copy(), self._nodes.view)
 
 
 class Explained(NamedTuple):
@@ -170,4 +188,5 @@ def _for_pod(known: Explanation, pod: Pod) -> Explanation:
         replace(fix, change=EditPod(_with_name_of(fix.change.pod, pod))) if isinstance(fix.change, EditPod) else fix
         for fix in known.fixes
     )
-    return Explanation(decision, tuple(story(decision)), fixes, known.unsearched, known.said)
+    opening = next(iter(story(decision)))
+    return replace(known, trace=decision, story=(opening, *known.story[1:]), fixes=fixes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from podslice.advise.explain.candidates import Cell
 from podslice.advise.explain.codes import REFUSALS
+from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.story import cell_text
 from podslice.advise.explain.trace import Trace
 from podslice.node.view import NodeView

@@ -106,6 +106,7 @@ def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
     return h.article[
         h.h2[f"{trace.namespace}/{trace.name} ", h.span(".yes" if trace.admitted else ".no")[verdict]],
         h.p(".problem")[contradiction_line(contradiction)] if contradiction is not None else None,
+        (h.p[sentence] for sentence in explanation.why),
         h.p[f"The kubelet said (status in the file): {said}"] if said is not None else None,
         h.details(open=not trace.admitted)[
             h.summary["The story"],

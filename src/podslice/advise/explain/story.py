@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.explain.candidates import Candidate, Cell
-from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
+from podslice.advise.explain.candidates import Candidate
+from podslice.advise.explain.codes import ELIGIBILITY
+from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
 from podslice.node.decision import RESERVED_GIVEN
 from podslice.values.cpuset import CPUSet
@@ -78,10 +79,18 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
     yield f"Merged under {step.policy}: no set of NUMA nodes is preferred by all."
     # Sets that single-numa-node never takes need no reason of their own.
     killed = [row for row in step.candidates if row.verdict not in ("fits", "wide-single")]
+    killed.sort(key=_distance)
     for row in killed[:_MOST_ROWS]:
         yield f"  NUMA {row.nodes}: {'; '.join(_killer(row))}."
     if len(killed) > _MOST_ROWS:
         yield f"  … and {len(killed) - _MOST_ROWS} more sets (the table has them)."
+
+
+def _distance(row: Candidate) -> tuple[bool, int, float, int]:
+    """Return how far a set is from being taken; the sets that decide are the nearest."""
+    shortage = sum(max(0, cell.need - cell.free) / cell.need for cell in row.cells if cell.need)
+    hopeless = any(cell.verdict in ("small", "bare", "apart", "pool") for cell in row.cells)
+    return hopeless, len(row.killers), shortage, len(row.nodes)
 
 
 def _pool_empty(step: MergeStep, answer: Answer) -> bool:
@@ -155,5 +164,4 @@ def _picks(trace: Trace) -> Iterator[str]:
 def _ending(trace: Trace) -> Iterator[str]:
     if trace.failed:
         yield f"Allocation failed in {trace.failed}."
-    why = f"{trace.reason} ({trace.code}): {REFUSALS[trace.code]}"
-    yield f"Refused with {why}. The kubelet's message would be: {trace.message}"
+    yield f"Refused with {trace.reason} ({trace.code}). The kubelet's message would be: {trace.message}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.explain.candidates import MOST_CANDIDATES, Candidate, Cell
+from podslice.advise.explain.candidates import MOST_CANDIDATES, Candidate
 from podslice.advise.explain.codes import CANDIDATES
+from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.fixes.losses import LOSSES
@@ -39,7 +40,8 @@ def to_text(
     refused = not explanation.trace.admitted
     story = list(_story(explanation))
     said = [] if explanation.said is None else [f"The kubelet said (status in the file): {explanation.said}"]
-    parts = [wrap_lines("\n".join([story[0], story.pop(), *said] if refused else [story[0], *said, *story[1:]]), width)]
+    head = [story[0], *explanation.why, story.pop(), *said] if refused else [story[0], *said, *story[1:]]
+    parts = [wrap_lines("\n".join(head), width)]
     if contradiction is not None:
         parts.insert(0, style(wrap_lines(contradiction_line(contradiction), width), fg="yellow"))
     if refused:

@@ -7,7 +7,7 @@ that is not recorded pays nothing. A record holds raw facts only; `advise.explai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,8 @@ class HintRound(msgspec.Struct):
     """One round of hints: for a container, or for the pod as a whole (`container` None), and what is free to it then.
 
     `memory` is the ledger as it was; the Memory Manager replaces the records of nodes and never changes them. `held`
-    names the providers of which the pod holds something already.
+    names the providers of which the pod holds something already. `reusable`, `reuse` and `reusable_devices` are
+    what its init containers leave to this one: CPUs, bytes by exact set of NUMA nodes, and ids by resource.
     """
 
     container: str | None
@@ -36,6 +37,9 @@ class HintRound(msgspec.Struct):
     hints: dict[str, ProviderHints]
     devices: dict[str, dict[str, dict[str, list[str]]]]
     held: frozenset[str] = frozenset()
+    reusable: Bits = 0
+    reuse: Mapping[Bits, Mapping[str, int]] = {}
+    reusable_devices: Mapping[str, frozenset[str]] = {}
 
 
 class Allocation(msgspec.Struct):
@@ -51,10 +55,12 @@ class Allocation(msgspec.Struct):
 
 class Record(msgspec.Struct):
     """The hints and allocations of one pod's admission, in order; `before` is the node as the pod found it, `merger`
-    merged the hints, None where the policy takes none."""
+    merged the hints, None where the policy takes none. `failed` is what was free when an allocation failed, None where
+    none did."""
 
     before: HintRound
     merger: Merger | None = None
+    failed: HintRound | None = None
     steps: list[HintRound] = []
     allocations: list[Allocation] = []
 
@@ -97,7 +103,7 @@ class _Listener:
         try:
             self._inner.allocate(pod, container, affinity)
         except Exception as error:
-            allocation.error = str(error)
+            self._note_failure(allocation, error, pod.uid)
             raise
         if self.name == "cpu":
             allocation.cpus = self._manager.cpu.exclusive_cpus(pod.uid, container.name)
@@ -108,12 +114,18 @@ class _Listener:
         try:
             self._inner.allocate_pod(pod, affinity)
         except Exception as error:
-            allocation.error = str(error)
+            self._note_failure(allocation, error, pod.uid)
             raise
         if self.name == "cpu":
             allocation.pod_cpus = self._manager.cpu.state.pod_cpus.get(pod.uid, 0)
             for name, cpus in self._manager.cpu.state.assignments.get(pod.uid, {}).items():
                 self._record.allocations.append(Allocation("cpu", name, affinity, cpus=cpus))
+
+    def _note_failure(self, allocation: Allocation, error: Exception, uid: str) -> None:
+        """Record the reason of a failed allocation, and what was free when it failed."""
+        allocation.error = str(error)
+        self._record.failed = _step(self._manager, allocation.container, uid)
+        self._record.failed.devices = self._manager.device.assignments()
 
 
 def _step(manager: ContainerManager, container: str | None, uid: str = "") -> HintRound:
@@ -123,8 +135,14 @@ def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Hi
     if manager.device.holds_devices(uid):
         held.add("device")
     # What init containers of the pod leave to those after them is free to it.
-    free = cpu.assignable | cpu.state.reusable.get(uid, 0)
-    return HintRound(container, free, dict(manager.memory.machine_state), {}, {}, frozenset(held))
+    reusable = cpu.state.reusable.get(uid, 0)
+    memory = dict(manager.memory.machine_state)
+    step = HintRound(container, cpu.assignable | reusable, memory, {}, {}, frozenset(held), reusable)
+    pod = manager.context.active.get(uid)
+    if pod is not None and pod.containers[0].init:
+        step.reuse = manager.memory.left_by_init(pod, container)
+        step.reusable_devices = manager.device.left_by_init(uid)
+    return step
 
 
 @contextmanager

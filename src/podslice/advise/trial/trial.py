@@ -12,6 +12,7 @@ from itertools import combinations
 import msgspec
 
 from podslice.advise.trial.record import Record, recording
+from podslice.advise.trial.relax import Relaxation, relaxed
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
@@ -157,6 +158,12 @@ class Trial:
     def try_resize(self, pod: Pod) -> bool:
         """Resize a pod of the node; return whether that is granted at once. Raises `InputError`."""
         return self.resize(pod).outcome in ("Allocated", "Unchanged")
+
+    @contextmanager
+    def relaxing(self, relaxation: Relaxation) -> Iterator[None]:
+        """Relax constraints inside the block; afterwards the node is as it was before."""
+        with self.rollback(), relaxed(self._kubelet.manager, relaxation):
+            yield
 
     def recording(self) -> AbstractContextManager[Record]:
         """Record what happens inside the block; use one block for one pod."""

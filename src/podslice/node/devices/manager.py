@@ -479,6 +479,11 @@ class DeviceManager:
             for uid, named in self.state.records.items()
         }
 
+    def left_by_init(self, uid: str) -> dict[str, frozenset[str]]:
+        """Return the ids of the devices that a pod's init containers leave to those after them, by resource."""
+        left = self.state.reusable.get(uid, {})
+        return {resource: frozenset(self.state.pools[resource].names(devices)) for resource, devices in left.items()}
+
     def holds_devices(self, uid: str) -> bool:
         """Whether the pod has records, with which it passes the general predicates (memory-device 2.14)."""
         return uid in self.state.records

@@ -362,6 +362,14 @@ class MemoryManager:
             else _NOTHING
         )
 
+    def left_by_init(self, pod: AdmissionPod, container: str | None) -> Mapping[Bits, Amounts]:
+        """Return the bytes that plain init containers leave, by mask, to a container, or to the pod as a whole
+        (None)."""
+        one = next((one for one in pod.containers if one.name == container), None)
+        if one is None:
+            return self.state.reusable.get(pod.uid, _NOTHING)
+        return self._reusable(pod, one, self.state.assignments.get(pod.uid, {}))
+
     def _note_reusable(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
         table = self.rules.reuse.update(self.state.reusable.get(uid, {}), container, blocks)
         if table is not None:
