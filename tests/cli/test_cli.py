@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from podslice.cli.main import COMMANDS
 from tests.read_documents import read_document
 from tests.shell import ROOT, Answer, podslice_process
 from tests.shell import podslice as run
@@ -78,6 +80,22 @@ def test_help_and_version() -> None:
     for command in ("admit", "topology", "replay", "version"):
         text = run(command, "--help").stdout
         assert "Example" in text
+
+
+def test_the_help_lists_commands_by_where_they_are_used() -> None:
+    """Every command stands once, under the place where it is used: any machine, a node, a cluster, scripts."""
+    text = run("--help").stdout
+    parts = re.split(
+        r"^(Anywhere, no cluster needed|On a node|For clusters|For scripts and developers):$", text, flags=re.M
+    )
+    named = {
+        heading: re.findall(r"^  ([a-z]+) +[A-Z]", part, re.M)
+        for heading, part in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    assert sorted(name for names in named.values() for name in names) == sorted(COMMANDS)
+    assert {"why", "explain", "whatif"} <= set(named["Anywhere, no cluster needed"])
+    assert {"agent", "capture", "state"} <= set(named["On a node"])
+    assert set(named["For scripts and developers"]) == {"replay", "schema", "man", "version"}
 
 
 @pytest.mark.slow

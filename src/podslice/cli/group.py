@@ -58,10 +58,12 @@ def _with_shown_paths(error: InputError) -> InputError:
 
 
 class LazyCommand(NamedTuple):
-    """A command imported when it is called: its module, which has it under the command's name, and one line of help."""
+    """A command imported when it is called: its module, which has it under the command's name, one line of help, and
+    the heading under which the help lists it."""
 
     module: str
     help: str
+    heading: str = "Commands"
 
 
 def top_group(commands: Mapping[str, LazyCommand], *, epilog: str) -> Callable[[Callable[..., Any]], click.Group]:
@@ -93,7 +95,11 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[CommandGroup]:
             return complete_files(command)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-            with formatter.section("Commands"):
-                formatter.write_dl([(name, commands[name].help) for name in sorted(commands)])
+            # In the order of definition: commands that are used together stand together.
+            width = max(map(len, commands))
+            for heading in dict.fromkeys(command.heading for command in commands.values()):
+                with formatter.section(heading):
+                    rows = [(name, one.help) for name, one in commands.items() if one.heading == heading]
+                    formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
     return LazyGroup

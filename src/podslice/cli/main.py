@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from podslice.cli.closed_pipe import tolerate_closed_pipes
 from podslice.cli.completion import register
 from podslice.cli.group import LazyCommand, top_group
 from podslice.cli.output import print_error, use_colours
@@ -14,35 +15,52 @@ from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 from podslice.values.errors import PodsliceError
 
+_ANYWHERE = "Anywhere, no cluster needed"
+_NODE = "On a node"
+_CLUSTER = "For clusters"
+_DEVELOPERS = "For scripts and developers"
+
 COMMANDS = {
-    "admit": LazyCommand("podslice.admit.command", "Decide where pods land on a node, and show it."),
-    "agent": LazyCommand("podslice.agent.command", "Run the node agent."),
-    "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files."),
-    "capture": LazyCommand("podslice.host.bundle.command", "Write what is known on a node into one file."),
-    "cluster": LazyCommand("podslice.cluster.command", "Give kube-scheduler the exact model of every node."),
-    "defrag": LazyCommand("podslice.advise.defrag.command", "Plan the fewest moves that make room for a pod."),
-    "draw": LazyCommand("podslice.draw.command", "Draw a node: terminal, SVG or HTML; watch it live."),
-    "explain": LazyCommand("podslice.advise.explain.command", "Say why a pod is refused, and what would make it fit."),
-    "fleet": LazyCommand("podslice.fleet.commands", "Simulate and compare whole clusters."),
-    "guards": LazyCommand("podslice.guards.command", "Show what the agent changed in the kernel, and restore it."),
+    "why": LazyCommand(
+        "podslice.advise.why.command", "Say why a pod was refused, waits, or runs where it does.", _ANYWHERE
+    ),
+    "explain": LazyCommand(
+        "podslice.advise.explain.command", "Say why a pod is refused, and what would make it fit.", _ANYWHERE
+    ),
+    "admit": LazyCommand("podslice.admit.command", "Decide where pods land on a node, and show it.", _ANYWHERE),
+    "draw": LazyCommand("podslice.draw.command", "Draw a node: terminal, SVG, PNG or HTML; watch it live.", _ANYWHERE),
+    "serve": LazyCommand("podslice.serve.command", "Show a node on a local page and try pods there.", _ANYWHERE),
     "inspect": LazyCommand(
-        "podslice.advise.inspect.command", "Show what Kubernetes makes of a pod's resources, on one page."
+        "podslice.advise.inspect.command", "Show what Kubernetes makes of a pod's resources, on one page.", _ANYWHERE
     ),
-    "lint": LazyCommand("podslice.advise.lint.command", "Warn about pods and kubelet configurations before they hurt."),
-    "man": LazyCommand("podslice.cli.man", "Print manual pages."),
-    "probe": LazyCommand("podslice.isolation.command", "Measure how late a thread wakes on its CPUs."),
-    "replay": LazyCommand("podslice.replay.command", "Run recorded decisions of Kubernetes and compare."),
-    "reserve": LazyCommand("podslice.advise.reserve.command", "Advise what a node should keep for its system."),
-    "schema": LazyCommand("podslice.cli.schema", "Print the JSON Schema of a kind of document."),
-    "serve": LazyCommand("podslice.serve.command", "Show a node on a local page and try pods there."),
-    "state": LazyCommand("podslice.state_files.commands.state", "Show, verify, convert and repair state files."),
-    "status": LazyCommand("podslice.status.command", "Show what the agent on this node does."),
-    "topology": LazyCommand("podslice.topology.command", "Show a machine as the kubelet sees it."),
-    "version": LazyCommand("podslice.cli.version", "Print the version."),
+    "lint": LazyCommand(
+        "podslice.advise.lint.command", "Warn about pods and kubelet configurations before they hurt.", _ANYWHERE
+    ),
     "whatif": LazyCommand(
-        "podslice.advise.whatif.command", "Compare kubelet configurations and machines for the same pods."
+        "podslice.advise.whatif.command", "Compare kubelet configurations and machines for the same pods.", _ANYWHERE
     ),
-    "why": LazyCommand("podslice.advise.why.command", "Say why a pod was refused, waits, or runs where it does."),
+    "reserve": LazyCommand(
+        "podslice.advise.reserve.command", "Advise what a node should keep for its system.", _ANYWHERE
+    ),
+    "defrag": LazyCommand(
+        "podslice.advise.defrag.command", "Plan the fewest moves that make room for a pod.", _ANYWHERE
+    ),
+    "topology": LazyCommand("podslice.topology.command", "Show a machine as the kubelet sees it.", _ANYWHERE),
+    "capture": LazyCommand("podslice.host.bundle.command", "Write what is known on a node into one file.", _NODE),
+    "state": LazyCommand("podslice.state_files.commands.state", "Show, verify, convert and repair state files.", _NODE),
+    "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files.", _NODE),
+    "probe": LazyCommand("podslice.isolation.command", "Measure how late a thread wakes on its CPUs.", _NODE),
+    "agent": LazyCommand("podslice.agent.command", "Run the node agent.", _NODE),
+    "status": LazyCommand("podslice.status.command", "Show what the agent on this node does.", _NODE),
+    "guards": LazyCommand(
+        "podslice.guards.command", "Show what the agent changed in the kernel, and restore it.", _NODE
+    ),
+    "cluster": LazyCommand("podslice.cluster.command", "Give kube-scheduler the exact model of every node.", _CLUSTER),
+    "fleet": LazyCommand("podslice.fleet.commands", "Simulate and compare whole clusters.", _CLUSTER),
+    "replay": LazyCommand("podslice.replay.command", "Run recorded decisions of Kubernetes and compare.", _DEVELOPERS),
+    "schema": LazyCommand("podslice.cli.schema", "Print the JSON Schema of a kind of document.", _DEVELOPERS),
+    "man": LazyCommand("podslice.cli.man", "Print manual pages.", _DEVELOPERS),
+    "version": LazyCommand("podslice.cli.version", "Print the version.", _DEVELOPERS),
 }
 
 
@@ -53,7 +71,7 @@ COMMANDS = {
 @click.option("--version", "ask_version", is_flag=True, help="Print the version and exit.")
 @click.pass_context
 def cli(ctx: click.Context, *, ask_version: bool) -> None:
-    """podslice takes the kubelet's CPU, memory, device and topology decisions, and shows why.
+    """Make the kubelet's CPU, memory, device and topology decisions without a cluster, and show why.
 
     \b
     Examples:
@@ -77,6 +95,11 @@ def main() -> None:
 def run_command(command: click.Command, name: str) -> None:
     """Run a command under the name it is called by. Our errors become one line and exit code 2. Without a terminal, or
     with NO_COLOR set, output has no colours."""
+    with tolerate_closed_pipes():
+        _run(command, name)
+
+
+def _run(command: click.Command, name: str) -> None:
     variable = f"_{name.replace(' ', '_').upper()}_COMPLETE"
     if variable in os.environ:
         register()
@@ -98,8 +121,6 @@ def run_command(command: click.Command, name: str) -> None:
         sys.exit(INTERRUPTED)
     except PodsliceError as error:
         _fail(error)
-    except BrokenPipeError:
-        _give_up_output(141)  # 128 + SIGPIPE, as a shell reports it
     except OSError as error:
         what = error.filename or "the output cannot be written"
         print_error(f"{what}: {error.strerror or error}")
@@ -124,7 +145,7 @@ def _plain(message: str) -> str:
 
 
 def _give_up_output(code: int) -> None:
-    """Leave without writing what is still buffered for a reader that is gone."""
-    # The interpreter flushes standard output when it exits, and would report the closed pipe a second time.
+    """Leave without writing what is still buffered."""
+    # The interpreter flushes standard output when it exits, and would report the full disk a second time.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from podslice.api.pod.spec import Pod
+from podslice.cli.closed_pipe import is_unread
 from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
     print_warnings,
@@ -244,7 +245,7 @@ def _watch(options: dict[str, Any], interval: float) -> None:
         def show(text: str) -> None:
             live.update(Text.from_ansi(to_terminal(text)), refresh=True)
 
-        follow(lambda: current_text(options), lambda: stamps(directory), show, lambda: time.sleep(interval))
+        follow(lambda: current_text(options), lambda: stamps(directory), show, lambda: time.sleep(interval), is_unread)
 
 
 def current_text(options: dict[str, Any]) -> str:
@@ -275,10 +276,11 @@ def follow(
     stamp: Callable[[], object],
     show: Callable[[str], None],
     wait: Callable[[], None],
+    is_over: Callable[[], bool],
 ) -> None:
-    """Show what `make` returns, again whenever `stamp` changes; `wait` paces it and ends it by raising."""
+    """Show what `make` returns, again whenever `stamp` changes, until `is_over`; `wait` paces it."""
     last: object = None
-    while True:
+    while not is_over():
         now = stamp()
         if now != last:
             last = now

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import click
 import msgspec
 
+from podslice.cli.closed_pipe import is_unread
 from podslice.cli.output import OUTPUT, emit, prose_width, socket_option, use_colours
 from podslice.render.ansi import echo, style
 from podslice.status.agent_socket import read_status
@@ -36,7 +37,7 @@ def status(*, socket: str, watch: bool, show_map: bool, output: str) -> None:
     if not watch:
         show_status(read_status(socket), output, show_map=show_map)
         return
-    while True:
+    while not is_unread():
         if output in ("table", "wide"):
             # Clearing is for terminals; in a pipe an empty line separates the pictures.
             click.clear() if use_colours() else echo("")

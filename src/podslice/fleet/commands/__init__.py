@@ -7,13 +7,13 @@ import click
 from podslice.cli.group import LazyCommand, lazy_group
 
 COMMANDS = {
-    "import": LazyCommand("podslice.fleet.commands.import_", "Make a scenario of a live cluster."),
     "init": LazyCommand("podslice.fleet.commands.init", "Write a scenario that runs as it is."),
-    "compare": LazyCommand("podslice.fleet.commands.compare", "Compare the configurations of runs."),
-    "plan": LazyCommand("podslice.fleet.commands.plan", "Find the least number of nodes."),
+    "import": LazyCommand("podslice.fleet.commands.import_", "Make a scenario of a live cluster."),
+    "run": LazyCommand("podslice.fleet.commands.run", "Simulate the configurations of a scenario."),
     "report": LazyCommand("podslice.fleet.commands.report", "Write a page about a run."),
     "show": LazyCommand("podslice.fleet.commands.show", "Show a node of a run as it was at the end."),
-    "run": LazyCommand("podslice.fleet.commands.run", "Simulate the configurations of a scenario."),
+    "compare": LazyCommand("podslice.fleet.commands.compare", "Compare the configurations of runs."),
+    "plan": LazyCommand("podslice.fleet.commands.plan", "Find the least number of nodes."),
     "trace": LazyCommand("podslice.fleet.commands.trace", "Look at, convert, cut and check traces of clusters."),
     "validate": LazyCommand("podslice.fleet.commands.validate", "Compare the engine with published results."),
 }
