@@ -10,7 +10,7 @@ import pytest
 
 from podslice.advise.explain.fixes.losses import LOST_WITH_OPTION
 from podslice.advise.explain.fixes.node_fixes import option_configs
-from podslice.advise.whatif.compare import COMPARED_OPTIONS, OPTION_SETS
+from podslice.advise.whatif.variants import COMPARED_OPTIONS, option_sets
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy_options import EXCLUSIVE_PAIRS
 from podslice.node.checkpoints import names
@@ -57,7 +57,7 @@ def test_options_are_spelled_where_they_mean_something() -> None:
         "config/carriers/openshift.py",  # which a performance profile sets
         "advise/explain/fixes/losses.py",  # what is lost with one
         "advise/reserve/options.py",  # which keeps shared pods off what is reserved
-        "advise/whatif/compare.py",  # which choose CPUs
+        "advise/whatif/variants.py",  # which choose CPUs
         "evidence/owners.py",  # which say how owners' CPUs must lie
         "evidence/state_check.py",
     }
@@ -76,7 +76,7 @@ def test_whatif_compares_what_can_be_switched_on() -> None:
     """`whatif` leaves out the options that need the alpha gate, and the one that takes CPUs from other pods."""
     alpha = {name for name, maturity in DEFAULT.cpu_options.items() if maturity == "Alpha"}
     assert set(COMPARED_OPTIONS) == set(CPU_POLICY_OPTIONS) - alpha - {"strict-cpu-reservation"}
-    assert OPTION_SETS == (
+    assert option_sets() == (
         (),
         ("full-pcpus-only",),
         ("distribute-cpus-across-numa",),

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
     from podslice.advise.trial.trial import Moved
-    from podslice.advise.whatif.compare import AfterChange, ClassCPUs, Outcome, PodVerdict, Scenario
+    from podslice.advise.whatif.compare import AfterChange, ClassCPUs, Costs, Outcome, PodVerdict, Scenario
     from podslice.advise.whatif.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.api.manifests.loaded import LoadedPod
     from podslice.api.manifests.manifest import load_pods
@@ -217,6 +217,7 @@ __all__ = [
     "ContainerView",
     "Core",
     "CoreType",
+    "Costs",
     "Count",
     "Decided",
     "Decision",
@@ -478,6 +479,7 @@ _ON_USE = {
     "PodVerdict": "podslice.advise.whatif.compare",
     "AfterChange": "podslice.advise.whatif.compare",
     "ClassCPUs": "podslice.advise.whatif.compare",
+    "Costs": "podslice.advise.whatif.compare",
     "PodsliceError": "podslice.values.errors",
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.values.quantity",

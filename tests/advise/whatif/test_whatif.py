@@ -10,10 +10,14 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.advise.whatif.compare import CRITERIA, Outcome, Scenario, evaluate, rank, variants
-from podslice.advise.whatif.table import best_text
+from podslice.advise.whatif.compare import Costs, Outcome, Scenario, evaluate
+from podslice.advise.whatif.objective import CRITERIA, PREFERENCES, cost, rank
+from podslice.advise.whatif.recommendation import best_text
+from podslice.advise.whatif.table import matrix
+from podslice.advise.whatif.variants import option_sets, recommended_variants, variants
 from podslice.api.pod.spec import pod_from_dict
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.quirks import PROFILE_RELEASES
 from tests.conftest import make_pod
 from tests.read_documents import read_document
 from tests.render.test_pictures import Validator
@@ -37,7 +41,8 @@ def test_numbers_by_hand() -> None:
     ]
     outcome = evaluate(scenario(topology_manager_policy="single-numa-node"), pods)
     assert (outcome.admitted, outcome.refused, outcome.exclusive_cpus) == (3, {"TopologyAffinityError": 1}, 11)
-    assert (outcome.stranded_cpus, outcome.cross_numa_pods) == (4, 0)
+    # Of the four CPUs left, the pod that shares uses a half.
+    assert (outcome.stranded_cpus, outcome.cross_numa_pods) == (3, 0)
     assert [verdict.reason for verdict in outcome.pods] == ["", "", "TopologyAffinityError", ""]
     assert outcome.shared_cores == 1
     spread = evaluate(scenario(topology_manager_policy="best-effort"), [make_pod("w", ("c", "12"))])
@@ -96,18 +101,109 @@ def test_what_is_as_good_as_now_is_not_recommended() -> None:
 
 
 def test_ranking_names_the_winners_with_numbers() -> None:
-    """Each criterion lists exactly the scenarios that reach its best value; the first criterion decides first."""
+    """Each criterion lists exactly the scenarios that reach its best value; the weighed costs decide the order."""
     outcomes = [
-        Outcome("many", admitted=5, cross_numa_pods=2, stranded_cpus=1),
-        Outcome("aligned", admitted=4, stranded_cpus=1),
-        Outcome("both", admitted=5, cross_numa_pods=1, stranded_cpus=3),
+        Outcome("many", admitted=5, cross_numa_pods=2, stranded_cpus=1, costs=Costs(across_numa=8, stranded=1)),
+        Outcome("aligned", admitted=4, stranded_cpus=1, costs=Costs(refused=4, stranded=1)),
+        Outcome("both", admitted=5, cross_numa_pods=1, stranded_cpus=3, costs=Costs(across_numa=4, stranded=3)),
     ]
     ranking = rank(outcomes)
     assert [outcome.scenario for outcome in ranking.outcomes] == ["both", "many", "aligned"]
+    assert [outcome.scenario for outcome in rank(outcomes, "alignment").outcomes] == ["aligned", "both", "many"]
+    assert cost(outcomes[1], PREFERENCES["balanced"]) == 4 * 20 + 1
     assert set(ranking.best) == set(CRITERIA) - {"granted"}
-    assert ranking.best["admitted"] == (5, ("both", "many")) or ranking.best["admitted"] == (5, ("many", "both"))
+    assert set(ranking.best["admitted"][1]) == {"many", "both"}
     assert ranking.best["cross_numa_pods"] == (0, ("aligned",))
     assert set(ranking.best["stranded_cpus"][1]) == {"many", "aligned"}
+
+
+def test_pods_that_own_nothing_are_not_placed() -> None:
+    """Without a static policy no pod is aligned: what floats costs, and no criterion about places praises it."""
+    pods = [make_pod("a", ("c", "5")), make_pod("b", ("c", "500m"))]
+    floating = evaluate(Scenario("floating", MACHINE, KubeletConfig(eviction_hard={})), pods)
+    assert (floating.admitted, floating.unplaced_pods, floating.costs.not_placed) == (2, 2, 5)
+    assert (floating.cross_numa_pods, floating.stranded_cpus) == (0, 0)
+    placed = evaluate(scenario("placed"), pods)
+    assert (placed.unplaced_pods, placed.costs.not_placed) == (1, 0)
+    ranking = rank([floating, placed])
+    assert ranking.outcomes[0].scenario == "placed"
+    assert ranking.best["cross_numa_pods"] == (0, ("placed",))
+    table = matrix([floating, placed], wide=True).text.splitlines()
+    assert table[1].split()[4:6] == ["-", "-"]
+
+
+def test_spread_over_caches_counts() -> None:
+    """A container in more L3 caches than it needs is across caches; one that is larger than a cache is not."""
+    on_one_cache = [make_pod("a", ("c", "3")), make_pod("b", ("c", "2")), make_pod("d", ("c", "4"))]
+    plain = evaluate(scenario(), on_one_cache)
+    aligned = evaluate(scenario(cpu_manager_policy_options={"prefer-align-cpus-by-uncorecache": "true"}), on_one_cache)
+    assert (plain.cross_cache_pods, plain.costs.across_caches) == (1, 4)
+    assert aligned.cross_cache_pods == 0
+    assert evaluate(scenario(), [make_pod("w", ("c", "6"))]).cross_cache_pods == 0
+
+
+def test_containers_on_different_numa_nodes() -> None:
+    """Containers of one pod on two NUMA nodes are apart if one node could hold them, and not if none could."""
+    strict = scenario(topology_manager_policy="single-numa-node")
+    apart = evaluate(strict, [make_pod("first", ("c", "4")), make_pod("two", ("c", "4"), ("d", "3"))])
+    assert [(one.apart, one.cross_numa) for one in apart.pods] == [(False, False), (True, False)]
+    assert (apart.apart_pods, apart.costs.apart) == (1, 7)
+    large = evaluate(strict, [make_pod("large", ("c", "7"), ("d", "7"))])
+    assert (large.admitted, large.apart_pods) == (1, 0)
+
+
+def test_a_pod_larger_than_a_numa_node_does_not_cost() -> None:
+    """It is across NUMA nodes, which is said, but no configuration can do better."""
+    outcome = evaluate(scenario(), [make_pod("w", ("c", "12"))])
+    assert (outcome.cross_numa_pods, outcome.costs.across_numa) == (1, 0)
+
+
+def test_a_missing_reservation_is_proposed_and_used() -> None:
+    """Where nothing is reserved the variants have the reservation that `reserve` advises, so that they start."""
+    bare = Scenario("bare", MACHINE, KubeletConfig())
+    tried = recommended_variants(bare)
+    ranking = rank(evaluate(one, [make_pod("a", ("c", "3"))]) for one in tried)
+    first = ranking.outcomes[0]
+    assert (first.problem, first.unplaced_pods, first.is_present) == ("", 0, False)
+    assert first.sets["reservedSystemCPUs"]
+    text = best_text(ranking)
+    assert "Nothing is reserved for the system now" in text
+    assert f"    reservedSystemCPUs: {first.sets['reservedSystemCPUs']}" in text
+    assert all("reserved" not in note for one in recommended_variants(scenario()) for note in one.notes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "stage", "gates"),
+    [
+        ("podslice-1.31", "", {}),
+        ("podslice-1.33", "is alpha in Kubernetes 1.33: set", {"CPUManagerPolicyAlphaOptions": True}),
+        ("podslice-1.34", "is beta in Kubernetes 1.34: its", {}),
+        ("podslice", "", {}),
+    ],
+)
+def test_options_are_those_of_the_release(profile: str, stage: str, gates: dict[str, bool]) -> None:
+    """An option that a release lacks is not tried; one that is not stable comes with its stage and its gate."""
+    option = "prefer-align-cpus-by-uncorecache"
+    tried = recommended_variants(scenario(), profile=profile)
+    using = [one for one in tried if option in one.config.cpu_manager_policy_options]
+    assert bool(using) == (option in option_sets(PROFILE_RELEASES[profile])[-1])
+    assert all(not evaluate(one, [], profile=profile).problem for one in tried)
+    for one in using:
+        assert {name: one.config.feature_gates.get(name) for name in gates} == gates
+        assert [note for note in one.notes if f"option {option} {stage}" in note] or not stage
+
+
+def test_equal_rows_are_one_group() -> None:
+    """Scenarios with the same result share a row, which names how many they are; the present one has its own."""
+    ranking = rank(evaluate(one, [make_pod("a", ("c", "2"))]) for one in variants(scenario()))
+    assert ranking.groups[0].first.is_present
+    assert ranking.groups[0].others == ()
+    assert sum(1 + len(group.others) for group in ranking.groups) == 42
+    assert len(ranking.groups) < 8
+    table = matrix(ranking.outcomes, groups=ranking.groups)
+    assert f"and {len(ranking.groups[1].others)} more" in table.text
+    assert "The same in all: refused none" in table.left_out
+    assert "REFUSED" not in table.text
 
 
 @pytest.fixture
@@ -150,7 +246,7 @@ def test_ties_keep_guarantees() -> None:
     assert (first.scenario, first.losses) == ("single-numa-node/container", ("full-cores",))
     present = next(outcome for outcome in ranking.outcomes if outcome.is_present)
     assert (present.admitted, first.admitted) == (0, 2)
-    assert "it gives up: cores may have CPUs of several owners" in best_text(ranking)
+    assert "gives up a guarantee: cores may have CPUs of several owners" in best_text(ranking)
 
 
 @pytest.mark.slow

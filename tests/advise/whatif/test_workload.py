@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from podslice import InputError
-from podslice.advise.whatif.compare import Scenario, evaluate, populate, rank
-from podslice.advise.whatif.table import comparison_page, matrix
+from podslice.advise.whatif.compare import Scenario, evaluate, populate
+from podslice.advise.whatif.objective import rank
+from podslice.advise.whatif.page import comparison_page
+from podslice.advise.whatif.table import matrix
 from podslice.advise.whatif.workload import Admit, Counts, Leave, Resize, Step, carry_out, count_outcomes, resize_to
 from podslice.advise.whatif.workload_file import load_workload
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
@@ -81,8 +83,8 @@ def test_policies_compared() -> None:
     ranking = rank(outcomes)
     assert ranking.outcomes[0].scenario == "generous"
     assert ranking.best["granted"] == (3, ("generous",))
-    assert "3 granted, 0 deferred, 0 infeasible" in matrix(outcomes)
-    assert "RESIZES" in matrix(outcomes).splitlines()[0]
+    assert "3 granted, 0 deferred, 0 infeasible" in matrix(outcomes).text
+    assert "RESIZES" in matrix(outcomes).text.splitlines()[0]
     assert "Most resizes" not in comparison_page(outcomes, ranking, 2, recommend=False)
     shown = populate(scenario("generous", ALLOW), [])
     assert shown is not None
@@ -92,7 +94,7 @@ def test_policies_compared() -> None:
 def test_without_resizes() -> None:
     """Without resizes the tables have no column about them."""
     outcome = evaluate(Scenario("s", MACHINE, node().rules.config), [one("4")])
-    assert "RESIZES" not in matrix([outcome])
+    assert "RESIZES" not in matrix([outcome]).text
     assert "granted" not in rank([outcome]).best
 
 

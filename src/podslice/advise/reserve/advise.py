@@ -191,6 +191,12 @@ def _move_notes(config: KubeletConfig, placed: PlacedReservation) -> Iterator[st
         )
 
 
+def advised_config(config: KubeletConfig, advice: ReservationAdvice) -> KubeletConfig:
+    """Return the configuration with the lines of the advice; without them the Memory Manager stays off."""
+    fields = {"memory_manager_policy": "None", "reserved_memory": (), **_fields(advice.lines)}
+    return msgspec.structs.replace(config, **fields)
+
+
 def _try_start(
     machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, lines: dict[str, Any], profile: str
 ) -> tuple[dict[str, Any], KubeletConfig, tuple[str, ...]]:

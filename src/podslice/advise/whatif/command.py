@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, evaluate, populate, rank, variants
+from podslice.advise.whatif.compare import Outcome, Scenario, evaluate, populate
 from podslice.advise.whatif.documents import comparison_document
+from podslice.advise.whatif.objective import DEFAULT_PREFERENCE, PREFERENCES, Group, Recommendation, rank
+from podslice.advise.whatif.variants import recommended_variants
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
@@ -90,7 +92,12 @@ _MOST_ROWS = 12
 @predicates_option
 @running_options
 @click.option(
-    "--recommend", is_flag=True, help="Try every policy, scope and set of options, and rank them by each criterion."
+    "--recommend", is_flag=True, help="Try every policy, scope and set of options of the release, and name the best."
+)
+@click.option(
+    "--prefer",
+    type=click.Choice(list(PREFERENCES)),
+    help=f"What weighs most in a recommendation (docs/whatif.md).  [default: {DEFAULT_PREFERENCE}]",
 )
 @click.option(
     "--out",
@@ -112,15 +119,17 @@ def whatif(
     devices_path: str | None,
     profile: str,
     recommend: bool,
+    prefer: str | None,
     out: Path | None,
     output: str,
     **options: Any,
 ) -> None:
     """Admit the pods of FILE... in order under every combination of --machine, --config and --policy, and compare:
-    admitted, refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by
-    owners, fragmentation of each NUMA node. --pods and --state name the pods that run there before. With --resize and
-    --workload pods are resized in place after that: how many resizes are granted, deferred or infeasible. With
-    --machine-then CPUs, memory or NUMA nodes leave or join while the pods run, with the consequences for each pod.
+    admitted, refused by reason, pods that own nothing, pods across NUMA nodes or caches, CPUs stranded (of no use to
+    more such pods), cores shared by owners, fragmentation of each NUMA node. --pods and --state name the pods that run
+    there before. With --resize and --workload pods are resized in place after that: how many resizes are granted,
+    deferred or infeasible. With --machine-then CPUs, memory or NUMA nodes leave or join while the pods run, with the
+    consequences for each pod.
 
     \b
     Examples:
@@ -131,7 +140,7 @@ def whatif(
 
     Exit codes: 0 done, 2 bad input.
     """
-    from podslice.advise.whatif.table import comparison_page
+    from podslice.advise.whatif.page import comparison_page
     from podslice.render.picture import picture_of
 
     check_page_name(out)
@@ -166,7 +175,7 @@ def whatif(
                 variant, name=_variant_label(scenario.name, variant.name, several=len(scenarios) > 1)
             )
             for scenario in scenarios
-            for variant in variants(scenario)
+            for variant in recommended_variants(scenario, profile=profile)
         ]
     outcomes = (evaluate(scenario, pods, profile=profile) for scenario in scenarios)
     report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
@@ -176,7 +185,7 @@ def whatif(
         named = any(options[name] for name in ("machines", "captures", "sources"))
         unnamed = describe_missing_options(configured=bool(configs or overrides), machine=named)
         print_warnings((f"--state: {unnamed}",) if unnamed else ())
-    ranking = rank(report)
+    ranking = rank(report, prefer or DEFAULT_PREFERENCE)
     shown = list(ranking.outcomes) if recommend else report
     if out is not None:
         chosen = (
@@ -316,40 +325,51 @@ def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[_NamedNode]:
 # Output
 
 
-def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
-    """Return the best outcomes, and the present configuration wherever it ranks."""
-    return ranked[:_MOST_ROWS] + [outcome for outcome in ranked[_MOST_ROWS:] if outcome.is_present]
+def _best_and_present(groups: Sequence[Group]) -> list[Group]:
+    """Return the best groups, and the present configuration wherever it ranks."""
+    return [*groups[:_MOST_ROWS], *(group for group in groups[_MOST_ROWS:] if group.first.is_present)]
 
 
 def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommend: bool, wide: bool) -> None:
+    from podslice.advise.whatif.recommendation import best_text, winners_text
     from podslice.advise.whatif.table import (
         bars,
-        best_text,
         classes_text,
         consequences_text,
         displaced_text,
+        groups_text,
         matrix,
         resizes_text,
         verdicts,
     )
     from podslice.render.prose import plural
 
+    width = prose_width()
     echo(f"{plural(pods, 'pod')}\n")
-    some = shown if wide or not recommend else _best_and_present(shown)
-    echo(matrix(some))
-    if len(shown) > len(some):
-        echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
-    if wide and (displaced := displaced_text(some)):
-        echo("\n" + wrap_lines(displaced, prose_width()))
+    if recommend:
+        echo(wrap_lines(best_text(ranking), width) + "\n")
+    groups = ranking.groups if recommend else ()
+    some = groups if wide else _best_and_present(groups)
+    table = matrix(shown, groups=some, wide=wide)
+    echo(table.text)
+    if len(groups) > len(some):
+        echo(f"… {len(groups) - len(some)} more (-o wide shows them)")
+    if table.left_out:
+        echo(wrap_lines(table.left_out, width))
+    listed = [group.first for group in some] if recommend else shown
+    if wide and (alike := groups_text(some)):
+        echo("\n" + wrap_lines(alike, width))
+    if wide and (displaced := displaced_text(listed)):
+        echo("\n" + wrap_lines(displaced, width))
     if not recommend:
         echo("\n" + bars(shown, pods))
-    if classes := classes_text(some):
+    if classes := classes_text(listed):
         echo("\n" + classes)
-    if consequences := consequences_text(some):
+    if consequences := consequences_text(listed):
         echo("\n" + consequences)
     if wide and not recommend:
         echo("\n" + verdicts(shown))
         if resized := resizes_text(shown):
             echo("\n" + resized)
-    if recommend or len(shown) > 1:
-        echo("\n" + best_text(ranking))
+    if len(shown) > 1 and not recommend:
+        echo("\n" + wrap_lines(f"{best_text(ranking, recommend=False)}\n{winners_text(ranking)}", width))

@@ -1,4 +1,4 @@
-"""Comparing kubelet configurations and machines for the same pods, in numbers.
+"""Compare kubelet configurations and machines for the same pods, in numbers.
 
 Every scenario is a node of its own that really admits the pods, in the order given. Nothing is estimated: CPUs left
 over are counted by filling the node up with more of the same pods.
@@ -6,50 +6,39 @@ over are counted by filling the node up with more of the same pods.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from podslice.advise.explain.fixes.losses import config_losses, strength
 from podslice.advise.explain.fixes.node_fixes import config_differences
+from podslice.advise.whatif.filling import admit_or_name, count_stranded
+from podslice.advise.whatif.placement import NOWHERE, Placement, Ruler, requested_cpus, shared_core_cpus
 from podslice.advise.whatif.workload import ResizeAnswer, Step, carry_out, count_outcomes
 from podslice.api.pod.spec import Pod
-from podslice.api.server.defaults import default_pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
-from podslice.config.policy_options import EXCLUSIVE_PAIRS, POLICIES, SCOPES
 from podslice.config.validation import validate
 from podslice.machine.delta import ConsequenceKind
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import CPUTopology, Machine
 from podslice.node.decision import Decision
-from podslice.node.node import Node
+from podslice.node.node import Node, with_default_uid
 from podslice.node.view import NodeView
-from podslice.values.cpuset import Bits, CPUSet
+from podslice.values.cpuset import Bits
 from podslice.values.errors import StartError, UpstreamDefectError
 from podslice.values.quirks import PROFILE_RELEASES
 
 replace = msgspec.structs.replace
-# Bound for pods that own so few CPUs, or so little of a full node, that filling it would take very long.
-_MOST_FILLING = 4096
-COMPARED_OPTIONS = ("full-pcpus-only", "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache")
-"""The CPU Manager options that decide which CPUs a container gets and need no gate for alpha features."""
-OPTION_SETS: tuple[tuple[str, ...], ...] = tuple(
-    options
-    for size in range(len(COMPARED_OPTIONS) + 1)
-    for options in combinations(COMPARED_OPTIONS, size)
-    if not any(set(pair) <= set(options) for pair in EXCLUSIVE_PAIRS)
-)
-"""The sets of these options that `variants` tries, fewer options first."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
     """A machine with a kubelet configuration, under a name. `present`: the configuration to which it is an alternative.
     `running` are pods that are on the node before, owners in the state files `files` (by name) if there are any.
-    `predicates` and `policy` are as of `Node`. `steps` come after the pods that are compared; then the machine becomes
-    each of `then`, while everything runs."""
+    `predicates` and `policy` are as of `Node`. `notes` are sentences about the configuration. `steps` come after the
+    pods that are compared; then the machine becomes each of `then`, while everything runs."""
 
     name: str
     machine: Machine
@@ -62,6 +51,7 @@ class Scenario(msgspec.Struct, frozen=True):
     policy: PodslicePolicy = NO_POLICY
     steps: tuple[Step, ...] = ()
     then: tuple[Machine, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class AfterChange(msgspec.Struct, frozen=True):
@@ -77,12 +67,39 @@ class AfterChange(msgspec.Struct, frozen=True):
 
 
 class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
-    """The verdict about one pod: upstream's `reason` (empty: admitted), and whether a container of it is spread over
-    NUMA nodes."""
+    """The verdict about one pod: upstream's `reason` (empty: admitted), whether it is `placed` (it owns what it could),
+    whether a container of it is spread over NUMA nodes, or over more caches than it needs, and whether its containers
+    lie `apart`, on different NUMA nodes without need."""
 
     pod: str
     reason: str
     cross_numa: bool
+    placed: bool = False
+    cross_cache: bool = False
+    apart: bool = False
+
+
+class Costs(msgspec.Struct, frozen=True, rename="camel"):
+    """The disadvantages of a scenario, each in CPUs, so that they can be weighed against each other.
+
+    - `refused`: CPUs requested by pods that are refused, running ones included
+    - `not_placed`: CPUs that admitted pods would own under a static CPU Manager and do not
+    - `across_numa`: CPUs of pods spread over more NUMA nodes than they need on an empty node
+    - `apart`: CPUs of pods whose containers lie on different NUMA nodes although fewer would hold the pod
+    - `across_caches`: CPUs of pods spread over more L3 or shared L2 caches than they need
+    - `shared_cores`: owned CPUs on cores of which another pod, or the shared pool, has a thread
+    - `stranded`: CPUs that are of no use to any further pod of the mix
+    - `resizes`: resizes that are not granted, each as one CPU.
+    """
+
+    refused: int = 0
+    not_placed: int = 0
+    across_numa: int = 0
+    apart: int = 0
+    across_caches: int = 0
+    shared_cores: int = 0
+    stranded: int = 0
+    resizes: int = 0
 
 
 class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,17 +115,20 @@ class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     """The result of a scenario for the pods.
 
-    `problem` is the reason why a kubelet would not start; then nothing else counts. `exclusive_cpus` are owned by
-    containers and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores`
-    counts cores whose threads belong to different pods, or to a pod and the shared pool. `displaced` are pods that run
-    on the node now and are refused in this scenario. `fragmentation` has a score for each NUMA node with free CPUs: 0
-    when they all lie in wholly free L3 groups, 1 when each is a lone thread. Of the `resizes` of the scenario's steps,
+    `problem` is the reason why a kubelet would not start; then nothing else counts. `unplaced_pods` are admitted and
+    own nothing, or not all the CPUs that they could own; none of them counts as aligned. `cross_numa_pods` and
+    `cross_cache_pods` are spread, `apart_pods` have containers on different NUMA nodes without need. `exclusive_cpus`
+    are owned by containers and pods. `stranded_cpus` are of no use to any further pod of the mix. `shared_cores` counts
+    cores whose threads belong to different pods, or to a pod and the shared pool. `displaced` are pods that run on the
+    node now and are refused in this scenario. `fragmentation` has a score for each NUMA node with free CPUs: 0 when
+    they all lie in wholly free L3 groups, 1 when each is a lone thread. Of the `resizes` of the scenario's steps,
     `granted` were granted in the end, `deferred` still wait, and `infeasible` can never be granted. `consequences` are
     those of a changed machine, which the numbers of CPUs include. `classes` are those of the scenario's policy with the
-    pods on the node.
+    pods on the node. `costs` are the terms of the objective of a recommendation.
 
-    For an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
-    guarantees that it gives up (`losses`, the words of `explain.fixes.losses`). `strength` orders Topology Manager
+    For an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, the fields
+    that it `sets` by their YAML names, its `notes`, and the guarantees that it gives up (`losses`,
+    the words of `explain.fixes.losses`). `strength` orders Topology Manager
     policies from none (0) to single-numa-node (3).
     """
 
@@ -133,6 +153,12 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     resizes: tuple[ResizeAnswer, ...] = ()
     consequences: tuple[AfterChange, ...] = ()
     classes: tuple[ClassCPUs, ...] = ()
+    unplaced_pods: int = 0
+    cross_cache_pods: int = 0
+    apart_pods: int = 0
+    costs: Costs = Costs()
+    sets: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
 
     @property
     def mean_fragmentation(self) -> float:
@@ -155,6 +181,18 @@ def _beside_present(scenario: Scenario) -> dict[str, Any]:
         "is_present": not changes,
         "changes": len(changes),
         "losses": config_losses(scenario.present, scenario.config),
+        "sets": _changed_fields(scenario.present, scenario.config),
+        "notes": scenario.notes,
+    }
+
+
+def _changed_fields(before: KubeletConfig, after: KubeletConfig) -> dict[str, Any]:
+    """Return the fields of a configuration that differ from another one, as they stand in YAML."""
+    names = zip(after.__struct_fields__, after.__struct_encode_fields__, strict=True)
+    return {
+        encoded: msgspec.to_builtins(getattr(after, name))
+        for name, encoded in names
+        if getattr(before, name) != getattr(after, name)
     }
 
 
@@ -162,36 +200,61 @@ def _measure(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
     node, displaced, problem = _start(scenario, profile)
     if node is None:
         return Outcome(scenario.name, problem=problem)
-    verdicts = [_verdict(node, pod) for pod in pods]
+    ruler = Ruler(node.view)
+    results = [_judge(ruler, pod, admit_or_name(node, pod)) for pod in pods]
     done = carry_out(node, scenario.steps)
     consequences = tuple(_change_machine(node, scenario.then))
     counts = count_outcomes(done.resizes)
-    verdicts += [_verdict_of(node, pod, answer) for pod, answer in done.admissions]
-    refused: dict[str, int] = {}
-    for verdict in verdicts:
-        if verdict.reason:
-            refused[verdict.reason] = refused.get(verdict.reason, 0) + 1
+    results += [_judge(ruler, pod, answer) for pod, answer in done.admissions]
     view = node.view
     owners = _owners(view)
     outcome = Outcome(
         scenario.name,
-        admitted=len(verdicts) - sum(refused.values()),
-        refused=refused,
         exclusive_cpus=sum(cpus.bit_count() for cpus in owners),
-        cross_numa_pods=sum(verdict.cross_numa for verdict in verdicts),
         shared_cores=_count_shared_cores(view.topology, owners),
         fragmentation=_fragmentation(view.topology, view.assignable) if view.pins_cpus else {},
-        pods=tuple(verdicts),
-        displaced=displaced,
+        displaced=tuple(_name_verdict(one.namespace, one.name, one.reason) for one in displaced),
         resizes=done.resizes,
         granted=counts.granted,
         deferred=counts.deferred,
         infeasible=counts.infeasible,
         consequences=consequences,
         classes=tuple(_classes(view)),
+        **_pods_in_numbers(results),
     )
-    mix = [*pods, *(pod for pod, _ in done.admissions)]
-    return replace(outcome, stranded_cpus=_count_stranded(node, mix) if view.pins_cpus else 0)
+    asked = [*pods, *(pod for pod, _ in done.admissions)]
+    lost = {one.uid for one in displaced}
+    refused = [pod for pod, result in zip(asked, results, strict=True) if result.verdict.reason]
+    refused += [pod for pod in scenario.running if with_default_uid(pod).metadata.uid in lost]
+    places = [result.place for result in results]
+    # Last: it fills the node.
+    stranded = count_stranded(node, asked)
+    costs = Costs(
+        sum(requested_cpus(view, pod) for pod in refused),
+        sum(place.floating_cpus for place in places),
+        sum(max(1, place.owned_cpus) for place in places if place.needless_nodes),
+        sum(max(1, place.owned_cpus) for place in places if place.apart),
+        sum(place.owned_cpus for place in places if place.cross_cache),
+        shared_core_cpus(view, owners).bit_count(),
+        stranded,
+        counts.deferred + counts.infeasible,
+    )
+    return replace(outcome, stranded_cpus=stranded, costs=costs)
+
+
+def _pods_in_numbers(results: Sequence[_Result]) -> dict[str, Any]:
+    """Return the fields of an outcome about the compared pods."""
+    verdicts = [result.verdict for result in results]
+    refused = Counter(verdict.reason for verdict in verdicts if verdict.reason)
+    return {
+        "admitted": len(verdicts) - refused.total(),
+        "refused": dict(refused),
+        "cross_numa_pods": sum(verdict.cross_numa for verdict in verdicts),
+        "cross_cache_pods": sum(verdict.cross_cache for verdict in verdicts),
+        "apart_pods": sum(verdict.apart for verdict in verdicts),
+        "unplaced_pods": sum(not verdict.placed for verdict in verdicts if not verdict.reason),
+        "pods": tuple(verdicts),
+    }
 
 
 def populate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
@@ -200,7 +263,7 @@ def populate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslic
     node, _, _ = _start(scenario, profile)
     if node is not None:
         for pod in pods:
-            _verdict(node, pod)
+            admit_or_name(node, pod)
         carry_out(node, scenario.steps)
         list(_change_machine(node, scenario.then))
     return node
@@ -216,12 +279,12 @@ def _change_machine(node: Node, machines: Iterable[Machine]) -> Iterator[AfterCh
             yield AfterChange(one.kind, pod, one.container, str(one.lost), str(one.cpus), one.text)
 
 
-def _start(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerdict, ...], str]:
+def _start(scenario: Scenario, profile: str) -> tuple[Node | None, list[Decision], str]:
     """Return the scenario's node with the pods that run on it, and those of them that it refuses; or the reason why
     there is none."""
     problems = validate(scenario.config, PROFILE_RELEASES[profile])
     if problems:
-        return None, (), "; ".join(map(str, problems))
+        return None, [], "; ".join(map(str, problems))
     try:
         node = Node(
             scenario.machine,
@@ -234,42 +297,35 @@ def _start(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerd
         )
         refused = node.settle(scenario.running, restored=bool(scenario.files))
     except StartError as error:
-        return None, (), error.message
+        return None, [], error.message
     except UpstreamDefectError as defect:
-        return None, (), defect.name
-    return node, tuple(PodVerdict(f"{one.namespace}/{one.name}", one.reason, False) for one in refused), ""
+        return None, [], defect.name
+    return node, refused, ""
 
 
-def _verdict(node: Node, pod: Pod) -> PodVerdict:
-    try:
-        return _verdict_of(node, pod, node.admit(pod))
-    except UpstreamDefectError as defect:
-        return _verdict_of(node, pod, defect.name)
+class _Result(NamedTuple):
+    verdict: PodVerdict
+    place: Placement
 
 
-def _verdict_of(node: Node, pod: Pod, decision: Decision | str) -> PodVerdict:
-    name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
-    if isinstance(decision, str):
-        return PodVerdict(name, decision, False)
-    return PodVerdict(name, decision.reason, decision.admitted and _is_spread(node, decision))
+def _judge(ruler: Ruler, pod: Pod, answer: Decision | str) -> _Result:
+    """Return the verdict about a pod and its place. `answer`: the decision, or the name of the defect that it meets."""
+    metadata = pod.metadata
+    if isinstance(answer, str) or not answer.admitted:
+        reason = answer if isinstance(answer, str) else answer.reason
+        return _Result(_name_verdict(metadata.namespace, metadata.name, reason), NOWHERE)
+    place = ruler.measure(pod, answer)
+    verdict = _name_verdict(metadata.namespace, metadata.name, "")
+    return _Result(
+        replace(
+            verdict, cross_numa=place.cross_numa, placed=place.placed, cross_cache=place.cross_cache, apart=place.apart
+        ),
+        place,
+    )
 
 
-def _is_spread(node: Node, decision: Decision) -> bool:
-    """Whether a container's CPUs, memory and devices lie on several NUMA nodes."""
-    for container in decision.containers:
-        nodes = container.numa_nodes if container.isolation != "host" else CPUSet()
-        together = {*nodes, *container.memory_nodes, *_device_nodes(node, container.devices)}
-        if len(together) > 1:
-            return True
-    return False
-
-
-def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
-    for resource in node.view.devices.resources:
-        for device in resource.devices:
-            # A device on several NUMA nodes is near each of them; the lowest stands for it.
-            if device.id in held.get(resource.resource, ()) and device.numa:
-                yield min(device.numa)
+def _name_verdict(namespace: str, name: str, reason: str) -> PodVerdict:
+    return PodVerdict(f"{namespace or 'default'}/{name}", reason, False)
 
 
 def _owners(view: NodeView) -> list[Bits]:
@@ -309,103 +365,3 @@ def _fragmentation(topology: CPUTopology, free: Bits) -> dict[int, float]:
 def _in_whole(units: Iterable[Bits], node: Bits, free: Bits) -> int:
     """Count free CPUs in units whose part on this node is wholly free."""
     return sum((unit & node).bit_count() for unit in units if unit & node and unit & node & ~free == 0)
-
-
-def _count_stranded(node: Node, pods: Sequence[Pod]) -> int:
-    """Fill the node with copies of the mix's pods that own CPUs, small ones first, until none fits; return how many
-    CPUs are left."""
-    view = node.view
-    sizes = [view.admission(default_pod(pod, view.gates)).cpus for pod in pods]
-    shapes = [pod for size, pod in sorted(zip(sizes, pods, strict=True), key=lambda pair: pair[0]) if size]
-    number = 0
-    for shape in shapes:
-        while number < _MOST_FILLING:
-            # The limit is for all shapes together.
-            number += 1
-            uid = f"filling-{number}"
-            copy = replace(shape, metadata=replace(shape.metadata, name=uid, uid=uid))
-            if _verdict(node, copy).reason:
-                break
-    return node.view.assignable.bit_count()
-
-
-# Recommendations
-
-
-class Recommendation(msgspec.Struct, frozen=True):
-    """All outcomes, best first, and for each criterion the best value and the scenarios that reach it."""
-
-    outcomes: tuple[Outcome, ...]
-    best: dict[str, tuple[float, tuple[str, ...]]]
-
-
-CRITERIA = {
-    "admitted": "most pods admitted",
-    "granted": "most resizes granted",
-    "cross_numa_pods": "fewest pods across NUMA nodes",
-    "shared_cores": "fewest cores shared by owners",
-    "stranded_cpus": "fewest stranded CPUs",
-    "mean_fragmentation": "least fragmentation",
-}
-"""The criteria of the comparison, the most important first; resizes count where there are any."""
-_MORE_IS_BETTER = 2
-"""How many of the first criteria are better when larger; of the others smaller is better."""
-
-
-def variants(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario as it is, then its machine under every other Topology Manager policy and scope, with every set
-    of `OPTION_SETS`, fewer options first."""
-    present = scenario.config
-    enabled = [name for name, value in present.cpu_manager_policy_options.items() if value.lower() == "true"]
-    as_is = _variant_name(present, enabled)
-    if present.cpu_manager_policy != "static":
-        as_is += f" (CPU manager {present.cpu_manager_policy})"
-    scenario = replace(scenario, present=present)
-    yield replace(scenario, name=f"as it is: {as_is}")
-    base = replace(present, cpu_manager_policy="static")
-    for options in OPTION_SETS:
-        for policy in POLICIES:
-            for scope in SCOPES if policy != "none" else (base.topology_manager_scope,):
-                config = replace(
-                    base,
-                    topology_manager_policy=policy,
-                    topology_manager_scope=scope,
-                    cpu_manager_policy_options=dict.fromkeys(options, "true"),
-                )
-                name = _variant_name(config, options)
-                # The present configuration comes first, under a name of its own.
-                if name != as_is:
-                    yield replace(scenario, name=name, config=config)
-
-
-def _variant_name(config: KubeletConfig, options: Iterable[str]) -> str:
-    policy = config.topology_manager_policy
-    return " +".join((policy if policy == "none" else f"{policy}/{config.topology_manager_scope}", *sorted(options)))
-
-
-def rank(outcomes: Iterable[Outcome]) -> Recommendation:
-    """Order the outcomes by `CRITERIA`, the first one first.
-
-    Among equals the present configuration comes first, then the one that gives up the fewest guarantees, has the
-    strongest policy, changes the least, and else the first of them. Scenarios that do not start come last.
-    """
-    ordered = sorted(outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome), *_preference(outcome)))
-    running = [outcome for outcome in ordered if not outcome.problem]
-    best = {}
-    for place, name in enumerate(CRITERIA):
-        values = [(_merits(outcome)[place], outcome.scenario) for outcome in running]
-        if values and (name != "granted" or any(outcome.resizes for outcome in running)):
-            least = min(values)[0]
-            # Merits of criteria in which more is better are negated.
-            best[name] = abs(least), tuple(scenario for value, scenario in values if value == least)
-    return Recommendation(tuple(ordered), best)
-
-
-def _preference(outcome: Outcome) -> tuple[bool, int, int, int]:
-    return not outcome.is_present, len(outcome.losses), -outcome.strength, outcome.changes
-
-
-def _merits(outcome: Outcome) -> tuple[float, ...]:
-    """Return the values of the criteria such that smaller is better."""
-    values = [float(getattr(outcome, name)) for name in CRITERIA]
-    return (*(-value for value in values[:_MORE_IS_BETTER]), *values[_MORE_IS_BETTER:])

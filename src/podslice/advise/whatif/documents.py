@@ -6,14 +6,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
+from podslice.advise.whatif.compare import Outcome
+from podslice.advise.whatif.objective import CRITERIA, PREFERENCES, Recommendation, Weights, cost
 from podslice.evidence.provenance import Provenance
 
 
 class ComparedScenario(Outcome, frozen=True, rename="camel", kw_only=True):
-    """The result of a scenario for the pods, with the mean of its nodes' fragmentation."""
+    """The result of a scenario for the pods, with the mean of its nodes' fragmentation and its weighed `cost`."""
 
     mean_fragmentation: float
+    cost: int
 
 
 class Winners(msgspec.Struct, frozen=True):
@@ -26,10 +28,12 @@ class Winners(msgspec.Struct, frozen=True):
 
 class Comparison(msgspec.Struct, frozen=True):
     """Scenarios, with --recommend the best first, the winners of each criterion, and what each of the given machines
-    with each of the given configurations rests on."""
+    with each of the given configurations rests on. `prefer` is the preference whose `weights` make the costs."""
 
     scenarios: tuple[ComparedScenario, ...]
     best: dict[str, Winners]
+    prefer: str
+    weights: Weights
     provenance: tuple[Provenance, ...] = ()
 
 
@@ -37,9 +41,14 @@ def comparison_document(
     outcomes: Iterable[Outcome], ranking: Recommendation, provenance: tuple[Provenance, ...] = ()
 ) -> Comparison:
     """Return the outcomes beside the winners of each criterion."""
+    weights = PREFERENCES[ranking.prefer]
     scenarios = tuple(
-        ComparedScenario(**msgspec.structs.asdict(outcome), mean_fragmentation=round(outcome.mean_fragmentation, 3))
+        ComparedScenario(
+            **msgspec.structs.asdict(outcome),
+            mean_fragmentation=round(outcome.mean_fragmentation, 3),
+            cost=cost(outcome, weights),
+        )
         for outcome in outcomes
     )
     best = {name: Winners(CRITERIA[name], value, names) for name, (value, names) in ranking.best.items()}
-    return Comparison(scenarios, best, provenance)
+    return Comparison(scenarios, best, ranking.prefer, weights, provenance)

@@ -1,82 +1,196 @@
-"""Scenarios side by side: a matrix, bars, and the winners, for the terminal and as a page."""
+"""Scenarios side by side for the terminal: a matrix, bars, every pod, resizes and consequences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import htpy as h
-
-from podslice.advise.explain.fixes.losses import LOSSES
-from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
-from podslice.evidence.provenance import Provenance, provenance_lines
+from podslice.advise.whatif.compare import Outcome, PodVerdict
+from podslice.advise.whatif.objective import Group
 from podslice.render.ansi import style
-from podslice.render.picture import Picture
-from podslice.render.prose import fold, plural
+from podslice.render.prose import fold
 from podslice.render.table import format_table, terminal_width
 
 _BAR, _SHORTEST_BAR = 40, 10
-_MOST_NAMES = 4
-HEADINGS = (
-    "SCENARIO",
-    "ADMITTED",
-    "REFUSED",
-    "EXCLUSIVE CPUS",
-    "STRANDED",
-    "CROSS-NUMA",
-    "SHARED CORES",
-    "FRAGMENTATION BY NODE",
+_LEAST_SCENARIO, _LEAST_TEXT, _GAP = 16, 12, 2
+
+
+class Column(NamedTuple):
+    """A column of the matrix: its heading, its cell for an outcome, whether it is a `number`, and its `rank`: of the
+    columns that do not fit, the highest go first."""
+
+    heading: str
+    cell: Callable[[Outcome], str]
+    number: bool
+    rank: int
+
+    @property
+    def least(self) -> int:
+        """The fewest characters that it needs."""
+        return len(self.heading) if self.number else max(_LEAST_TEXT, len(self.heading))
+
+
+def _refused(outcome: Outcome) -> str:
+    refused = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.refused.items())) or "none"
+    return refused + (f"; {len(outcome.displaced)} of those that run" if outcome.displaced else "")
+
+
+def _fragmentation(outcome: Outcome) -> str:
+    return " ".join(f"{node}:{score:.2f}" for node, score in outcome.fragmentation.items()) or "-"
+
+
+def _resizes(outcome: Outcome) -> str:
+    return f"{outcome.granted} granted, {outcome.deferred} deferred, {outcome.infeasible} infeasible"
+
+
+def _admitted(outcome: Outcome) -> str:
+    return str(outcome.admitted)
+
+
+def _unplaced(outcome: Outcome) -> str:
+    return str(outcome.unplaced_pods)
+
+
+def _of_placed(outcome: Outcome, number: int) -> str:
+    """Return a number of placed pods as text: a dash where there are none, since then nothing is aligned."""
+    return "-" if outcome.unplaced_pods == outcome.admitted > 0 else str(number)
+
+
+def _cross_numa(outcome: Outcome) -> str:
+    return _of_placed(outcome, outcome.cross_numa_pods)
+
+
+def _apart(outcome: Outcome) -> str:
+    return _of_placed(outcome, outcome.apart_pods)
+
+
+def _cross_cache(outcome: Outcome) -> str:
+    return _of_placed(outcome, outcome.cross_cache_pods)
+
+
+def _shared_cores(outcome: Outcome) -> str:
+    return str(outcome.shared_cores)
+
+
+def _stranded(outcome: Outcome) -> str:
+    return str(outcome.stranded_cpus)
+
+
+def _exclusive(outcome: Outcome) -> str:
+    return str(outcome.exclusive_cpus)
+
+
+_ADMITTED = Column("ADMITTED", _admitted, number=True, rank=0)
+_REFUSED = Column("REFUSED", _refused, number=False, rank=1)
+_RESIZES = Column("RESIZES", _resizes, number=False, rank=2)
+COLUMNS = (
+    _ADMITTED,
+    _REFUSED,
+    Column("NOT PLACED", _unplaced, number=True, rank=3),
+    Column("CROSS-NUMA", _cross_numa, number=True, rank=4),
+    Column("SPLIT PODS", _apart, number=True, rank=7),
+    Column("CROSS-CACHE", _cross_cache, number=True, rank=6),
+    Column("STRANDED", _stranded, number=True, rank=5),
+    Column("SHARED CORES", _shared_cores, number=True, rank=8),
+    Column("EXCLUSIVE CPUS", _exclusive, number=True, rank=9),
+    Column("FRAGMENTATION BY NODE", _fragmentation, number=False, rank=10),
 )
 
 
-RESIZES = "RESIZES"
+class Matrix(NamedTuple):
+    """A table of scenarios, and a sentence about the columns that it leaves out (empty: none)."""
+
+    text: str
+    left_out: str
 
 
-def headings(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Return `HEADINGS`, and one more about resizes where there were any."""
-    return (*HEADINGS, RESIZES) if any(outcome.resizes for outcome in outcomes) else HEADINGS
+def columns_of(outcomes: Sequence[Outcome]) -> tuple[Column, ...]:
+    """Return the columns, with one more about resizes where there were any."""
+    return (*COLUMNS, _RESIZES) if any(outcome.resizes for outcome in outcomes) else COLUMNS
 
 
-def matrix(outcomes: Sequence[Outcome]) -> str:
-    """Return one row for each scenario."""
-    names = headings(outcomes)
-    return format_table(names, [row(outcome)[: len(names)] for outcome in outcomes], right=(1, 3, 4, 5, 6), bold=True)
-
-
-def row(outcome: Outcome) -> list[str]:
-    """Return the cells of a scenario under `HEADINGS`, and about its resizes."""
-    if outcome.problem:
-        return [outcome.scenario, "-", f"does not start: {outcome.problem}", "-", "-", "-", "-", "-", "-"]
-    refused = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.refused.items())) or "none"
-    if outcome.displaced:
-        refused += f"; {len(outcome.displaced)} of those that run"
-    scores = " ".join(f"{node}:{score:.2f}" for node, score in outcome.fragmentation.items()) or "-"
-    return [
-        outcome.scenario,
-        str(outcome.admitted),
-        refused,
-        str(outcome.exclusive_cpus),
-        str(outcome.stranded_cpus),
-        str(outcome.cross_numa_pods),
-        str(outcome.shared_cores),
-        scores,
-        f"{outcome.granted} granted, {outcome.deferred} deferred, {outcome.infeasible} infeasible",
+def matrix(outcomes: Sequence[Outcome], *, groups: Sequence[Group] = (), wide: bool = False) -> Matrix:
+    """Return one row for each scenario, or for each group of equal ones. Columns with the same value in all rows, and
+    those for which the terminal is too narrow, are left out unless it is `wide`."""
+    shown = [group.first for group in groups] or list(outcomes)
+    names = [_group_name(group) for group in groups] or [outcome.scenario for outcome in outcomes]
+    running = [outcome for outcome in shown if not outcome.problem]
+    columns = list(columns_of(shown))
+    alike = [
+        one
+        for one in columns
+        if one is not _ADMITTED and len({one.cell(outcome) for outcome in running}) == 1 < len(running)
     ]
+    # A problem stands in the column of refusals.
+    if len(running) < len(shown):
+        alike = [one for one in alike if one is not _REFUSED]
+    narrow: list[Column] = []
+    if wide:
+        alike = []
+    else:
+        columns = [one for one in columns if one not in alike]
+        columns, narrow = _fitting(columns)
+    headings = ("SCENARIO", *(one.heading for one in columns))
+    rows = [[name, *_cells(outcome, columns)] for name, outcome in zip(names, shown, strict=True)]
+    right = [place for place, one in enumerate(columns, 1) if one.number]
+    notes = []
+    if alike:
+        values = ", ".join(f"{_in_words(one)} {one.cell(running[0])}" for one in alike)
+        notes.append(f"The same in all: {values}.")
+    if narrow:
+        notes.append(f"Too narrow for: {', '.join(_in_words(one) for one in narrow)} (-o wide).")
+    return Matrix(format_table(headings, rows, right=right, bold=True), " ".join(notes))
+
+
+def _fitting(columns: list[Column]) -> tuple[list[Column], list[Column]]:
+    """Return the columns that fit beside the scenarios' names, and the others."""
+    width, left = terminal_width(), list[Column]()
+    while width is not None and len(columns) > 2:
+        if _LEAST_SCENARIO + sum(one.least + _GAP for one in columns) <= width:
+            break
+        last = max(columns, key=_rank)
+        columns = [one for one in columns if one is not last]
+        left.insert(0, last)
+    return columns, left
+
+
+def _rank(column: Column) -> int:
+    return column.rank
+
+
+def _in_words(column: Column) -> str:
+    return column.heading.lower().replace("numa", "NUMA").replace("cpus", "CPUs")
+
+
+def _group_name(group: Group) -> str:
+    return group.first.scenario + (f" and {len(group.others)} more" if group.others else "")
+
+
+def _cells(outcome: Outcome, columns: Sequence[Column]) -> list[str]:
+    if outcome.problem:
+        return [f"does not start: {outcome.problem}" if one is _REFUSED else "-" for one in columns]
+    return [one.cell(outcome) for one in columns]
+
+
+def row(outcome: Outcome, columns: Sequence[Column]) -> list[str]:
+    """Return the cells of a scenario, its name first."""
+    return [outcome.scenario, *_cells(outcome, columns)]
 
 
 def bars(outcomes: Sequence[Outcome], pods: int) -> str:
     """Return admitted pods as bars, with those across NUMA nodes lighter."""
     width = max((len(outcome.scenario) for outcome in outcomes), default=0)
-    label = max((len(_bar_label(outcome, pods)) for outcome in outcomes), default=0)
+    label = max((len(bar_label(outcome, pods)) for outcome in outcomes), default=0)
     columns = terminal_width() or width + label + _BAR + 4
     length = min(_BAR, columns - width - label - 4)
     lines = []
     for outcome in outcomes:
         if length >= _SHORTEST_BAR:
-            lines.append(f"{outcome.scenario:<{width}}  {_bar(outcome, pods, length)}  {_bar_label(outcome, pods)}")
+            lines.append(f"{outcome.scenario:<{width}}  {_bar(outcome, pods, length)}  {bar_label(outcome, pods)}")
         else:
             bar = _bar(outcome, pods, max(1, min(_BAR, columns - 2)))
             # Too narrow for a bar beside the text: below it.
-            lines += [*fold(f"{outcome.scenario}: {_bar_label(outcome, pods)}", columns, indent=2), f"  {bar}"]
+            lines += [*fold(f"{outcome.scenario}: {bar_label(outcome, pods)}", columns, indent=2), f"  {bar}"]
     return "\n".join(lines)
 
 
@@ -88,7 +202,8 @@ def _bar(outcome: Outcome, pods: int, whole: int) -> str:
     return bar + "·" * (whole - full - light)
 
 
-def _bar_label(outcome: Outcome, pods: int) -> str:
+def bar_label(outcome: Outcome, pods: int) -> str:
+    """Return the text beside a scenario's bar."""
     if outcome.problem:
         return "does not start"
     across = f", {outcome.cross_numa_pods} across NUMA nodes" if outcome.cross_numa_pods else ""
@@ -106,14 +221,26 @@ def verdicts(outcomes: Sequence[Outcome]) -> str:
     rows = [
         [
             name,
-            *(
-                outcome.pods[i].reason or ("across NUMA nodes" if outcome.pods[i].cross_numa else "admitted")
-                for outcome in running
-            ),
+            *(outcome.pods[i].reason or _place_words(outcome.pods[i]) for outcome in running),
         ]
         for i, name in enumerate(names)
     ]
     return format_table(("POD", *(outcome.scenario for outcome in running)), rows, bold=True)
+
+
+def _place_words(verdict: PodVerdict) -> str:
+    if verdict.cross_numa:
+        return "across NUMA nodes"
+    if verdict.apart:
+        return "containers on different NUMA nodes"
+    if verdict.cross_cache:
+        return "across caches"
+    return "admitted" if verdict.placed else "admitted, owns nothing"
+
+
+def groups_text(groups: Sequence[Group]) -> str:
+    """Return the names of scenarios with equal results, a line for each group that has several."""
+    return "\n".join(f"Same result as {one.first.scenario}: {', '.join(one.others)}" for one in groups if one.others)
 
 
 def resizes_text(outcomes: Sequence[Outcome]) -> str:
@@ -159,118 +286,3 @@ def displaced_text(outcomes: Sequence[Outcome]) -> str:
         for outcome in outcomes
         for verdict in outcome.displaced
     )
-
-
-def best_text(ranking: Recommendation) -> str:
-    """Return the overall winner and the winners of each criterion, with numbers."""
-    if not ranking.best:
-        return "No scenario starts."
-    first = ranking.outcomes[0]
-    lines = [style(f"Recommended: {first.scenario}", bold=True)]
-    if first.losses:
-        lines.append(f"  it gives up: {'; '.join(LOSSES[name] for name in first.losses)}")
-    for name, (value, scenarios) in ranking.best.items():
-        lines.append(f"  {CRITERIA[name]}: {value:g} ({_names(scenarios, ranking)})")
-    return "\n".join(lines)
-
-
-def _names(scenarios: Sequence[str], ranking: Recommendation) -> str:
-    if len(scenarios) == len(ranking.outcomes) > 1:
-        return "all alike"
-    more = f" and {len(scenarios) - _MOST_NAMES} more" if len(scenarios) > _MOST_NAMES else ""
-    return ", ".join(scenarios[:_MOST_NAMES]) + more
-
-
-def comparison_page(
-    outcomes: Sequence[Outcome],
-    ranking: Recommendation,
-    pods: int,
-    *,
-    recommend: bool,
-    pictures: Sequence[tuple[str, Picture]] = (),
-    provenance: Sequence[Provenance] = (),
-) -> str:
-    """Return a self-contained page: what it rests on, bar chart, matrix, winners, and pictures of some scenarios under
-    their names."""
-    from podslice.render.html import basis_lines, page, section
-
-    names = headings(outcomes)
-    winners = [
-        h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios, ranking)})"]
-        for name, (value, scenarios) in ranking.best.items()
-    ]
-    best = ranking.outcomes[0].scenario if ranking.best else "none, no scenario starts"
-    if ranking.best and ranking.outcomes[0].losses:
-        best += f" (it gives up: {'; '.join(LOSSES[name] for name in ranking.outcomes[0].losses)})"
-    body = [
-        h.h1[f"{plural(pods, 'pod')}, {plural(len(outcomes), 'scenario')}"],
-        (basis_lines(provenance_lines(one)) for one in provenance),
-        h.p[h.strong["Recommended: "], best] if recommend or len(outcomes) > 1 else None,
-        h.ul[winners],
-        h.div(".scroll")[_chart(outcomes, pods)],
-        h.h2["Numbers"],
-        h.div(".scroll")[
-            h.table[
-                h.thead[
-                    h.tr[
-                        (
-                            h.th(scope="col")[name.capitalize().replace("cpu", "CPU").replace("numa", "NUMA")]
-                            for name in names
-                        )
-                    ]
-                ],
-                h.tbody[
-                    (h.tr[(h.td[cell] for cell in row(outcome)[: len(headings(outcomes))])] for outcome in outcomes)
-                ],
-            ]
-        ],
-        [section(name, picture, f"w{i}-") for i, (name, picture) in enumerate(pictures)],
-    ]
-    return page("What if", body)
-
-
-def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
-    """Draw bars of admitted pods: aligned, across NUMA nodes, refused; each with a colour and a text."""
-    label = min(560.0, 20 + 6.9 * max((len(outcome.scenario) for outcome in outcomes), default=10))
-    whole = 560.0
-    text_width = 6.9 * max((len(_bar_label(outcome, pods)) for outcome in outcomes), default=10)
-    width, height = label + whole + 20 + text_width, 34 + 24 * len(outcomes)
-    rect, text, group = h.Element("rect"), h.Element("text"), h.Element("g")
-    bars_drawn = []
-    for place, outcome in enumerate(outcomes):
-        y = 30 + place * 24
-        aligned = outcome.admitted - outcome.cross_numa_pods
-        parts = ((aligned, "#0072b2"), (outcome.cross_numa_pods, "#e69f00"), (sum(outcome.refused.values()), "#8c959f"))
-        x = label
-        drawn = []
-        for amount, fill in parts:
-            size = whole * amount / pods if pods else 0
-            if size:
-                drawn.append(rect(x=f"{x:.6g}", y=str(y), width=f"{size:.6g}", height="16", fill=fill))
-            x += size
-        numbers = _bar_label(outcome, pods)
-        bars_drawn.append(
-            group[
-                h.Element("title")[f"{outcome.scenario}: {numbers}"],
-                text(x="4", y=str(y + 12))[outcome.scenario],
-                drawn,
-                text(x=f"{label + whole + 8:.6g}", y=str(y + 12))[numbers],
-            ]
-        )
-    legend = [
-        (
-            rect(x=f"{label + i * 210:.6g}", y="4", width="12", height="12", fill=fill),
-            text(x=f"{label + 17 + i * 210:.6g}", y="14")[name],
-        )
-        for i, (name, fill) in enumerate(
-            (("admitted", "#0072b2"), ("admitted across NUMA nodes", "#e69f00"), ("refused", "#8c959f"))
-        )
-    ]
-    return h.Element("svg")(
-        {"viewBox": f"0 0 {width:.6g} {height}", "xmlns": "http://www.w3.org/2000/svg"},
-        width=f"{width:.6g}",
-        height=str(height),
-        role="img",
-        aria_label="Admitted pods by scenario",
-        style="font-size:12px;fill:currentColor",
-    )[legend, bars_drawn]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.advise.whatif.compare import Scenario, variants
+from podslice.advise.whatif.compare import Scenario
+from podslice.advise.whatif.variants import variants
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode, NodeEvent
