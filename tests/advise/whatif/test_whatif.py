@@ -148,6 +148,8 @@ def test_containers_on_different_numa_nodes() -> None:
     apart = evaluate(strict, [make_pod("first", ("c", "4")), make_pod("two", ("c", "4"), ("d", "3"))])
     assert [(one.apart, one.cross_numa) for one in apart.pods] == [(False, False), (True, False)]
     assert (apart.apart_pods, apart.costs.apart) == (1, 7)
+    shares = evaluate(strict, [make_pod("half", ("c", "4"), ("d", "500m"))])
+    assert (shares.costs.across_numa, shares.apart_pods) == (0, 0)
     large = evaluate(strict, [make_pod("large", ("c", "7"), ("d", "7"))])
     assert (large.admitted, large.apart_pods) == (1, 0)
 

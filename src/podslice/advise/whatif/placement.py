@@ -104,7 +104,7 @@ class Ruler:
 
     def _needed_nodes(self, held: Mapping[str, int]) -> int:
         """Return the fewest NUMA nodes that have so much while nothing else is on the node."""
-        return max(fewest(amount, self._sizes[name]) for name, amount in held.items())
+        return max(1, *(fewest(amount, self._sizes[name]) for name, amount in held.items()))
 
     def _is_split(self, cpus: Bits) -> bool:
         for masks, sizes in self._caches:

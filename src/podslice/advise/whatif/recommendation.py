@@ -160,8 +160,9 @@ def _never_placed(ranking: Recommendation) -> str:
     if not idle:
         return ""
     some = ", ".join(idle[:_MOST_NAMES]) + (" …" if len(idle) > _MOST_NAMES else "")
-    owns, needs = ("owns", "is") if len(idle) == 1 else ("own", "are")
+    one = len(idle) == 1
     return (
-        f"{plural(len(idle), 'pod')} {owns} nothing under any configuration ({some}): only Guaranteed pods with whole "
-        f"CPUs own CPUs, and {'this one' if len(idle) == 1 else 'these'} {needs} none (podslice lint says why)."
+        f"{plural(len(idle), 'pod')} {'owns' if one else 'own'} nothing under any configuration ({some}): only Guaranteed "
+        f"pods with whole CPUs get CPUs of their own, and {'this one is' if one else 'these are'} not "
+        "(podslice lint says why)."
     )

@@ -53,7 +53,7 @@ def _unplaced(outcome: Outcome) -> str:
 
 def _of_placed(outcome: Outcome, number: int) -> str:
     """Return a number of placed pods as text: a dash where there are none, since then nothing is aligned."""
-    return "-" if outcome.unplaced_pods == outcome.admitted > 0 else str(number)
+    return "-" if outcome.unplaced_pods == outcome.admitted > 0 == outcome.exclusive_cpus else str(number)
 
 
 def _cross_numa(outcome: Outcome) -> str:
