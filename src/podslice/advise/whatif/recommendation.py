@@ -161,8 +161,8 @@ def _never_placed(ranking: Recommendation) -> str:
         return ""
     some = ", ".join(idle[:_MOST_NAMES]) + (" …" if len(idle) > _MOST_NAMES else "")
     one = len(idle) == 1
+    who, are = ("owns", "this one is") if one else ("own", "these are")
     return (
-        f"{plural(len(idle), 'pod')} {'owns' if one else 'own'} nothing under any configuration ({some}): only Guaranteed "
-        f"pods with whole CPUs get CPUs of their own, and {'this one is' if one else 'these are'} not "
-        "(podslice lint says why)."
+        f"{plural(len(idle), 'pod')} {who} nothing under any configuration ({some}): only Guaranteed pods with whole "
+        f"CPUs get CPUs of their own, and {are} not (podslice lint says why)."
     )
