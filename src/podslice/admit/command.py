@@ -149,7 +149,6 @@ def _decide(node: Node, pod: Any) -> Decision:
     try:
         return node.admit(pod)
     except UpstreamDefectError as defect:
-        verb = "hang" if defect.hangs else "crash"
         return Decision(
             name=pod.metadata.name,
             namespace=pod.metadata.namespace,
@@ -157,8 +156,8 @@ def _decide(node: Node, pod: Any) -> Decision:
             qos="",
             admitted=False,
             reason=UPSTREAM_DEFECT,
-            message=f"a v1.36.2 kubelet would {verb} here",
-            why=f"{defect} (docs/deviations.md)",
+            message=defect.consequence,
+            why=defect.because,
         )
 
 
@@ -289,7 +288,8 @@ def _rows(decision: Decision, view: NodeView, *, wide: bool, memory: bool, devic
     if not decision.admitted:
         # A refused pod has one row, with a dash under every heading of a container.
         columns = 5 + memory + devices + 3 * wide
-        return [[pod, "-", style("refused", fg="red"), decision.qos, *["-"] * columns]]
+        verdict = "no answer" if decision.reason == UPSTREAM_DEFECT else "refused"
+        return [[pod, "-", style(verdict, fg="red"), decision.qos, *["-"] * columns]]
     verdict = style("admitted", fg="green")
     rows = []
     for index, container in enumerate(decision.containers):

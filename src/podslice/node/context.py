@@ -16,7 +16,6 @@ from podslice.api.pod.eligibility import AdmissionPod
 from podslice.node.plugins.api import CPUEffects, Remedy
 from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits
-from podslice.values.errors import UpstreamDefectError
 from podslice.values.quirks import Quirks
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import DEFAULT
@@ -28,8 +27,6 @@ EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
 _ALLOCATIONS = "resource_manager_allocations_total"
 _MOST_REMEMBERED = 64  # more pods than this count as "any pod"
 _FEW_NODES = 8  # searches on machines with no more NUMA nodes are always exact
-_MOST_LISTED = 28
-"""NUMA nodes whose sets upstream lists within minutes: 2**28."""
 _TOGETHER: Mapping[tuple[str, str], Mapping[str, Bits]] = MappingProxyType({})
 _MANAGERS = ("device", "cpu", "memory")
 T = TypeVar("T")
@@ -75,8 +72,9 @@ class NodeContext:
     `leftovers` names by manager the pods whose containers it may have to drop, None for any pod; a manager that has
     nothing to drop is not in it.
 
-    `ended_early` names the searches of the latest admission that were cut short (docs/merge.md); `search_budget` limits
-    what its searches may cost; without one every search has its own.
+    `listed`: the number of NUMA nodes whose sets a kubelet lists in the latest admission, by resource, where there are
+    many. `ended_early` names the searches of the latest admission that were cut short (docs/merge.md);
+    `search_budget` limits what its searches may cost; without one every search has its own.
     """
 
     __slots__ = (
@@ -84,6 +82,7 @@ class NodeContext:
         "ended_early",
         "gates",
         "leftovers",
+        "listed",
         "memory_stays",
         "metrics",
         "parts",
@@ -123,6 +122,7 @@ class NodeContext:
         self.metrics: defaultdict[Series, int] = defaultdict(int)
         """Values of counters and gauges."""
         self.search_budget: SearchBudget | None = None
+        self.listed: dict[str, int] = {}
         self.ended_early: tuple[str, ...] = ()
         self.plugin_notes: tuple[PluginNote, ...] = ()
         """Breaches of contract by plugins in the latest admission, and remedies that they offer."""
@@ -202,19 +202,14 @@ class NodeContext:
         """Reset what belongs to one admission."""
         self.ended_early = self.unaligned = self.plugin_notes = self.released = ()
         self.parts = _TOGETHER
-        self.search_budget = SearchBudget() if self._searches_take_any_time else SearchBudget(exact_nodes=_FEW_NODES)
+        self.listed = {}
+        endless = self.quirks.searches_take_any_time
+        self.search_budget = SearchBudget() if endless else SearchBudget(exact_nodes=_FEW_NODES)
 
-    @property
-    def _searches_take_any_time(self) -> bool:
-        """Whether no search is ended for the time that it takes."""
-        return self.quirks.searches_take_any_time
-
-    def check_listing(self, what: str, nodes: int) -> None:
-        """Raise `UpstreamDefectError` where upstream lists all sets of so many NUMA nodes and does not come to an end.
-        `what`: the resource that it makes hints for."""
-        if self._searches_take_any_time and nodes > _MOST_LISTED:
-            problem = f"hints for {what} list 2^{nodes} sets of NUMA nodes"
-            raise UpstreamDefectError("searches_take_any_time", problem, hangs=True)
+    def note_listing(self, what: str, nodes: int) -> None:
+        """Note that a kubelet lists all sets of so many NUMA nodes for the hints of a resource."""
+        if nodes > _FEW_NODES:
+            self.listed[what] = nodes
 
     def end_early(self, search: str) -> None:
         """Note that a search was cut short: its result is valid, but a better one may exist."""

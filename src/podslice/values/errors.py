@@ -181,13 +181,31 @@ class AdmissionError(PodsliceError):
 
 
 class UpstreamDefectError(PodsliceError):
-    """Raised where Kubernetes v1.36.2 crashes, or never answers (`hangs`). `name` is the row in docs/deviations.md."""
+    """Raised where Kubernetes v1.36.2 crashes, or never answers (`hangs`). `name` is the row in docs/deviations.md,
+    `remedy` what would end it, empty where nothing is known that does."""
 
-    def __init__(self, name: str, detail: str = "", *, hangs: bool = False) -> None:
+    def __init__(self, name: str, detail: str = "", *, hangs: bool = False, remedy: str = "") -> None:
         self.hangs = hangs
         self.name = name
         self.detail = detail
+        self.remedy = remedy
         super().__init__(f"{name}: {detail}" if detail else name)
+
+    @property
+    def consequence(self) -> str:
+        """What becomes of the pod, as a sentence without a full stop."""
+        return "the kubelet never answers, and the pod stays Pending" if self.hangs else "the kubelet crashes"
+
+    @property
+    def because(self) -> str:
+        """Why, with the name of the defect, and what would end it."""
+        remedy = f". What would end it: {self.remedy}" if self.remedy else ""
+        return f"{f'{self.detail} ' if self.detail else ''}(upstream defect {self.name}){remedy}"
+
+    @property
+    def sentence(self) -> str:
+        """What becomes of the pod, why, and what would end it."""
+        return f"{self.consequence}: {self.because}"
 
 
 MOST_HINTS = 50

@@ -173,6 +173,33 @@ def test_upstream_defect_is_named() -> None:
     answer = explain_pod(node, pod, fixes=True)
     assert (answer.trace.admitted, answer.trace.code) == (False, "upstream-defect")
     assert "Leave out hugepages-2Mi of container c" in [fix.text for fix in answer.fixes]
+    assert answer.story[0].endswith("would get no answer.")
+    assert answer.story[-1].startswith("The kubelet crashes: ")
+
+
+def test_a_search_without_end_merges_nothing() -> None:
+    """A kubelet that never answers has neither merged nor refused: the story says that and what would end it."""
+    gpus = [{"resource": "x.io/gpu", "devices": [{"id": "g", "numa": list(range(30))}]}]
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="best-effort",
+        topology_manager_policy_options={"max-allowable-numa-nodes": "64"},
+    )
+    machine = from_synthetic("numa:30(memory=1GiB) core:2 pu:1")
+    node = Node(machine, config, profile="kubelet-1.36", devices=inventory_from_data(gpus))
+    limits = {"cpu": "1", "memory": "1Mi", "x.io/gpu": "1"}
+    pod = pod_from_dict(
+        {
+            "metadata": {"name": "x", "uid": "x"},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+        }
+    )
+    text = " ".join(explain_pod(node, pod).story)
+    assert "never answers, and the pod stays Pending" in text
+    assert "What would end it: topologyManagerPolicy none" in text
+    assert "Merged under" not in text
+    assert "The kubelet's message" not in text
 
 
 @pytest.mark.parametrize("seed", range(300, 320))

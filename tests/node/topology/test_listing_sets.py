@@ -38,6 +38,14 @@ def tray(profile: str, near: tuple[int, ...] | None = None, **config: Any) -> No
     )
 
 
+def ends(node: Node, one: Pod) -> str:
+    """Return what would end the kubelet's search."""
+    with pytest.raises(UpstreamDefectError) as caught:
+        node.admit(one)
+    assert caught.value.hangs
+    return caught.value.remedy
+
+
 def hangs(node: Node, one: Pod) -> str:
     """Return what a v1.36.2 kubelet does not come to the end of."""
     with pytest.raises(UpstreamDefectError) as caught:
@@ -92,3 +100,45 @@ def test_many_nodes_with_cpus() -> None:
     machine = from_synthetic("numa:29(memory=16GiB) core:16 pu:1")
     assert hangs(Node(machine, config, profile="kubelet-1.36"), pod()) == "hints for cpu list 2^29 sets of NUMA nodes"
     assert Node(machine, config).admit(pod()).admitted
+
+
+def machine_of(nodes: int, policy: str, *, profile: str = "kubelet-1.36") -> Node:
+    """Return a node with CPUs and memory on so many NUMA nodes, under both static policies."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy=policy,
+        topology_manager_policy_options={"max-allowable-numa-nodes": "64"},
+        memory_manager_policy="Static",
+        reserved_memory=(MemoryReservation(0, {"memory": "100Mi"}),),
+    )
+    return Node(from_synthetic(f"numa:{nodes}(memory=16GiB) core:16 pu:1"), config, profile=profile)
+
+
+def test_merging_what_was_listed() -> None:
+    """Lists that are written within minutes may take a day to merge: every combination of their sets is tried."""
+    assert machine_of(16, "restricted").admit(pod()).admitted
+    detail = hangs(machine_of(24, "restricted"), pod())
+    assert detail == "the hints for cpu, memory are merged in at least 2^46 combinations"
+    assert machine_of(24, "restricted", profile="podslice").admit(pod()).admitted
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "none"])
+def test_policies_that_end_the_merge(policy: str) -> None:
+    """The two policies that the remedy names admit the pod."""
+    assert policy in ends(machine_of(24, "restricted"), pod())
+    assert machine_of(24, policy).admit(pod()).admitted
+
+
+def test_what_would_end_the_listing() -> None:
+    """A device plugin that names no more NUMA nodes than the remedy says ends it; where others list as many, no plugin
+    does, and only the policy is named."""
+    text = ends(tray("kubelet-1.36", ALL), pod(gpu="1"))
+    assert text.startswith("a device plugin that names at most 28 NUMA nodes for nvidia.com/gpu, or topologyManager")
+    assert tray("kubelet-1.36", ALL[:28]).admit(pod(gpu="1")).admitted
+    reserved = (MemoryReservation(0, {"memory": "100Mi"}),)
+    both = tray("kubelet-1.36", ALL, memory_manager_policy="Static", reserved_memory=reserved)
+    assert ends(both, pod(gpu="1")) == "topologyManagerPolicy none, under which no hints are made"
+    assert hangs(both, pod(gpu="1")) == (
+        "hints for nvidia.com/gpu list 2^34 sets and hints for memory list 2^34 sets of NUMA nodes"
+    )

@@ -68,7 +68,7 @@ REFUSALS = {
     "cpus-filtered": "plugins exclude it from CPUs that are free",
     "plugin-broken": "a plugin of the CPU Manager broke its contract",
     "invalid-annotation": "an annotation under podslice.io, which the policy reads, is wrong",
-    "upstream-defect": "a v1.36.2 kubelet would hang or crash",
+    "upstream-defect": "the kubelet never answers, or crashes",
     "allocation-failed": "a manager could not allocate on the NUMA nodes that were chosen",
     "other": "see upstream's message",
 }

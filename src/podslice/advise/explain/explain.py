@@ -125,7 +125,7 @@ class Explainer:
             try:
                 refusal = node.admit(pod)
             except UpstreamDefectError as defect:
-                refusal = Refusal(_DEFECT, {"defect": str(defect)})
+                refusal = Refusal(_DEFECT, {"defect": defect.sentence, "name": defect.name})
         # A refusal leaves the recorder as it was (`undoes_refusals`), so it serves the next pod; an admission or a
         # crash does not.
         if refusal is None or refusal.kind == _DEFECT:

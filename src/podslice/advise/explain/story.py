@@ -11,6 +11,7 @@ from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Tra
 from podslice.node.decision import RESERVED_GIVEN
 from podslice.values.cpuset import CPUSet
 from podslice.values.quantity import BINARY_SI, Quantity
+from podslice.values.reasons import UPSTREAM_DEFECT
 
 _MOST_ROWS = 4
 _MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device Manager"}
@@ -46,8 +47,10 @@ def amount_texts(resource: str, need: int, free: int) -> tuple[str, str]:
 
 
 def _opening(trace: Trace) -> str:
-    verdict = "admitted" if trace.admitted else "refused"
-    return f"{trace.namespace}/{trace.name} is {trace.qos} and would be {verdict}."
+    verdict = "be admitted" if trace.admitted else "be refused"
+    if trace.reason == UPSTREAM_DEFECT:
+        verdict = "get no answer"
+    return f"{trace.namespace}/{trace.name} is {trace.qos} and would {verdict}."
 
 
 def _container(facts: ContainerFacts) -> str:
@@ -164,4 +167,7 @@ def _picks(trace: Trace) -> Iterator[str]:
 def _ending(trace: Trace) -> Iterator[str]:
     if trace.failed:
         yield f"Allocation failed in {trace.failed}."
+    if trace.reason == UPSTREAM_DEFECT:
+        yield f"{trace.message[:1].upper()}{trace.message[1:]}."
+        return
     yield f"Refused with {trace.reason} ({trace.code}). The kubelet's message would be: {trace.message}"

@@ -20,6 +20,7 @@ from podslice.api.pod.spec import ResourceList, ResourceRequirements
 from podslice.node.checkpoints.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
 from podslice.node.cpu.pod_level import POD_POOL_EMPTY
 from podslice.node.refusal import POD_POOL_CODES
+from podslice.node.topology.endless import DEFECT as ENDLESS
 from podslice.node.topology.hint import NO_AFFINITY, Hint
 from podslice.node.topology.hintset import HintSet
 from podslice.node.topology.merge import Merged, Merger
@@ -122,7 +123,11 @@ class Trace(msgspec.Struct, frozen=True, rename="camel"):
 
 def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | None) -> Trace:
     """Return the trace of an admission that was recorded on a node; `node` is as it was afterwards."""
-    steps = tuple(_merge_step(node, pod, step, record.merger) for step in record.steps)
+    rounds = record.steps
+    if refusal is not None and refusal.facts.get("name") == ENDLESS:
+        # Of these hints nothing was merged: the kubelet never came to the end of them.
+        rounds = rounds[:-1]
+    steps = tuple(_merge_step(node, pod, step, record.merger) for step in rounds)
     if not steps:
         steps = (_step_without_merge(node, pod, record.before),)
     failed = next((f"{t.provider}: {t.error}" for t in record.allocations if t.error), "")

@@ -120,8 +120,7 @@ def _place(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
     try:
         decision = node.admit(complete_claims(pod)[0])
     except UpstreamDefectError as defect:
-        verb = "hangs" if defect.hangs else "crashes"
-        return Placement(False, UPSTREAM_DEFECT, f"v1.36.2 {verb}: {defect}"), _NO_OWNERS
+        return Placement(False, UPSTREAM_DEFECT, defect.sentence), _NO_OWNERS
     if not decision.admitted:
         return Placement(False, decision.reason, decision.message), _NO_OWNERS
     # The next page begins on an empty node as well.

@@ -8,6 +8,7 @@ from podslice.advise.inspect.page import Amounts, Cgroup, Count, Page, Value
 from podslice.advise.inspect.stages import DEFAULTING, GATE, LIMIT_RANGE
 from podslice.render.columns import Span, Table, paint, paragraph
 from podslice.values.quantity import BINARY_SI, Quantity
+from podslice.values.reasons import UPSTREAM_DEFECT
 
 _MARKS = {DEFAULTING: "*", LIMIT_RANGE: "+", GATE: "x"}
 _LEGEND = {
@@ -61,6 +62,8 @@ def _head(page: Page, width: int, *, coloured: bool) -> Iterator[str]:
 def _placement(page: Page) -> tuple[Span, ...]:
     placement = page.placement
     assert placement is not None
+    if placement.reason == UPSTREAM_DEFECT:
+        return "Kubelet: ", (placement.message.removeprefix("the kubelet "), "red")
     if not placement.admitted:
         return "Kubelet: ", ("refuses it", "bold red"), f", {placement.reason}: {placement.message}"
     cpus = ", ".join(f"{name} {text}" for name, text in placement.cpus.items())

@@ -28,8 +28,8 @@ def _empty_node_refusal(subject: PodSubject) -> Iterator[Problem]:
     try:
         decision = node.admit(subject.written)
     except UpstreamDefectError as defect:
-        verb = "hang" if defect.hangs else "crash"
-        yield Problem("spec", f"a v1.36.2 kubelet would {verb} on this pod: {defect}", "see docs/deviations.md")
+        remedy = defect.remedy or "see docs/deviations.md"
+        yield Problem("spec", f"{defect.consequence}: {defect.detail} (upstream defect {defect.name})", remedy)
         return
     if not decision.admitted:
         # The admission above has used its node up.

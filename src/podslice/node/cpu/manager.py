@@ -233,7 +233,7 @@ class CPUManager:
         gone = reusable & self.state.offline
         if gone:
             reusable, count = reusable & ~gone, count - gone.bit_count()
-        self.context.check_listing("cpu", len(self.rules.topology.numa_nodes))
+        self.context.note_listing("cpu", len(self.rules.topology.numa_nodes))
         if self.rules.picker.uneven:
             empty = self.rules.picker.ownable(self.rules.reserved, self.rules.reserved_physical)
             return cpu_hints_of_cores(self.topology, available, reusable, count, empty)

@@ -205,12 +205,12 @@ class DeviceManager:
             if held & ~pool.known:
                 self._crash_if_upstream(resource, held & ~pool.known)
                 return None
-            self.context.check_listing(resource, len(pool.coverage.nodes))
+            self.context.note_listing(resource, len(pool.coverage.nodes))
             return pool.coverage.hints(held, count, search_budget=search_budget) or []
         free = self.state.free(resource)
         if (free | reusable).bit_count() < count:
             return []
-        self.context.check_listing(resource, len(pool.coverage.nodes))
+        self.context.note_listing(resource, len(pool.coverage.nodes))
         if reusable & ~pool.known:
             self._crash_if_upstream(resource, reusable & ~pool.known)
         # Upstream requires every reusable device on the mask, and one that reports an empty topology is on none.

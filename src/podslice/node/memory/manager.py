@@ -243,7 +243,7 @@ class MemoryManager:
 
     def _find_hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
         if request:
-            self.context.check_listing("memory", len(self.state.machine_state))
+            self.context.note_listing("memory", len(self.state.machine_state))
         return memory_hints(
             self.state.machine_state,
             request,
