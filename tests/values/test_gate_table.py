@@ -214,3 +214,27 @@ def test_state_verify_takes_the_gates_of_the_version(
     assert (result.returncode == 2) is bool(message), result.stderr
     assert message in result.stderr
     assert ("are not known here" in result.stderr) is (version == "1.30")
+
+
+REMOVED = "remove it: Kubernetes 1.{} is the last to have it"
+ALWAYS_ON = ", and its feature is always on since"
+
+
+@pytest.mark.parametrize(
+    ("name", "minor", "hint"),
+    [
+        ("KubeletPodResources", 36, REMOVED.format(29) + ALWAYS_ON),
+        ("MemoryManager", 36, REMOVED.format(35) + ALWAYS_ON),
+        ("TopologyManager", 31, REMOVED.format(28) + ALWAYS_ON),
+        ("HPAContainerMetrics", 34, REMOVED.format(31) + ALWAYS_ON),
+        ("DRAControlPlaneController", 33, REMOVED.format(31) + " and its feature is gone"),
+        ("PodLevelResourceManagers", 34, "Kubernetes 1.36 has it"),
+        ("CPUmanagerPolicyOptions", 36, "did you mean CPUManagerPolicyOptions?"),
+        ("PodLevelResourcesManagers", 36, "did you mean PodLevelResourceManagers?"),
+        ("CPUManagerPolicyGammaOptions", 36, "remove it"),
+        ("MyOwnGate", 36, "remove it"),
+    ],
+)  # fmt: skip
+def test_hint_for_an_unknown_gate(name: str, minor: int, hint: str) -> None:
+    """A gate of another release is named as such, and only a typing error brings another gate."""
+    assert unknown_gate_hint(name, minor) == hint

@@ -6,7 +6,7 @@ The releases' modules say what changes from one to the next. One line per gate: 
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import NamedTuple
 
@@ -67,14 +67,44 @@ def is_gate(name: str) -> bool:
     return any(name in gate_states(minor) for minor in RELEASES)
 
 
+_REMOVED_BEFORE = {
+    "DevicePlugins": 27,
+    "DownwardAPIHugePages": 28,
+    "EphemeralContainers": 26,
+    "HugePageStorageMediumSize": 24,
+    "KubeletCredentialProviders": 28,
+    "KubeletPodResources": 29,
+    "KubeletPodResourcesGetAllocatable": 29,
+    "LocalStorageCapacityIsolation": 26,
+    "RotateKubeletClientCertificate": 21,
+    "SeccompDefault": 28,
+    "TopologyManager": 28,
+}
+"""The last release with gates of the kubelet that became part of it before the oldest release in the table, as the
+Kubernetes documentation lists them."""
+
+
 def unknown_gate_hint(name: str, minor: int = DEFAULT.minor) -> str:
-    """Return what to do about a gate that 1.`minor` does not have: the version that adds or removed it, or the nearest
-    name."""
+    """Return what to do about a gate that 1.`minor` does not have: the version that adds or removed it, or a name that
+    differs by a typing error. Another gate is never proposed for one that exists elsewhere."""
     having = [version for version in RELEASES if name in gate_states(version)]
     if having and having[0] > minor:
         return f"Kubernetes 1.{having[0]} has it"
-    close = get_close_matches(name, gate_states(minor), 1, 0.7)
+    if having or name in _REMOVED_BEFORE:
+        last = having[-1] if having else _REMOVED_BEFORE[name]
+        is_part = not having or gate_states(last)[name].default
+        since = ", and its feature is always on since" if is_part else " and its feature is gone"
+        return f"remove it: Kubernetes 1.{last} is the last to have it{since}"
+    close = [one for one in get_close_matches(name, gate_states(minor), 3, 0.8) if _is_misspelt(name, one)]
     return f"did you mean {close[0]}?" if close else "remove it"
+
+
+def _is_misspelt(written: str, name: str) -> bool:
+    """Whether two names differ in case, or by at most a letter that is wrong or two that are missing or too many."""
+    if written.casefold() == name.casefold():
+        return True
+    common = sum(block.size for block in SequenceMatcher(None, written, name, autojunk=False).get_matching_blocks())
+    return len(written) + len(name) - 2 * common <= 2
 
 
 def gate_warnings(overrides: dict[str, bool], minor: int = DEFAULT.minor) -> list[str]:

@@ -622,13 +622,13 @@ NODE_CASES = [
         "PS406",
         node(profile="kubelet-1.36", feature_gates={"PodLevelResourcesFixKubeletQOSClass": True}),
         node(feature_gates={"PodLevelResourcesFixKubeletQOSClass": True}),
-        "featureGates",
+        "featureGates[PodLevelResourcesFixKubeletQOSClass]",
         "unrecognized feature gate: PodLevelResourcesFixKubeletQOSClass",
         "error",
     ),
     NodeCase(
         "PS406",
-        node(feature_gates={"DisableCPUQuotaWithExclusiveCPUs": True}),
+        node(feature_gates={"DisableCPUQuotaWithExclusiveCPUs": False}),
         node(feature_gates={"PodLevelResources": True}),
         "featureGates[DisableCPUQuotaWithExclusiveCPUs]",
         "deprecated feature gate",
@@ -694,7 +694,7 @@ NODE_CASES = [
         "PS417",
         node(topology_manager_policy_options={"max-allowable-numa-nodes": "12"}),
         node(topology_manager_policy="restricted", topology_manager_policy_options={"max-allowable-numa-nodes": "12"}),
-        "topologyManagerPolicyOptions",
+        "topologyManagerPolicyOptions[max-allowable-numa-nodes]",
         "topologyManagerPolicy is none",
         "warning",
     ),
@@ -1036,3 +1036,34 @@ def test_many_cpus_that_are_meant(limits: Stanza, machine: str | None, ids: set[
     subject = None if machine is None else node(machine, cpu_manager_policy="none", reserved_system_cpus="")
     found = lint_pod(PodSubject(pod_from_dict(pod({"limits": limits})), subject), {"PS306"})
     assert {one.id for one in found} == ids
+
+
+def test_gates_of_other_releases_are_named_one_by_one() -> None:
+    """Each gate that a release does not have is a finding of its own; one that goes later says when."""
+    gates = {
+        "KubeletPodResources": True,
+        "MemoryManager": True,
+        "PodLevelResourceManagers": True,
+        "SidecarContainers": False,
+    }
+    newer = {one.path: one for one in lint_kubelet(node(feature_gates=gates), {"PS406"})}
+    errors = [path for path, one in newer.items() if one.severity == "error"]
+    assert errors == [
+        "featureGates[KubeletPodResources]",
+        "featureGates[MemoryManager]",
+        "featureGates[SidecarContainers]",
+    ]
+    assert "feature is locked to true" in newer["featureGates[SidecarContainers]"].message
+    older = {one.path: one for one in lint_kubelet(node(profile="kubelet-1.34", feature_gates=gates), {"PS406"})}
+    assert older["featureGates[PodLevelResourceManagers]"].fix == "Kubernetes 1.36 has it"
+    assert older["featureGates[MemoryManager]"].severity == "info"
+    assert "Kubernetes 1.36 has it no longer" in older["featureGates[MemoryManager]"].message
+
+
+def test_severity_of_settings_without_effect() -> None:
+    """What only this machine leaves nothing to do is a note, since a pool shares its configuration."""
+    machine = "pack:2 numa:1(memory=8GiB) core:4 pu:1"
+    (found,) = lint_kubelet(node(machine, **FULL), {"PS417"})
+    assert (found.severity, found.path) == ("info", "cpuManagerPolicyOptions[full-pcpus-only]")
+    (found,) = lint_kubelet(node(machine, topology_manager_scope="pod"), {"PS417"})
+    assert found.severity == "warning"

@@ -13,11 +13,13 @@ from podslice.config.policy_options import (
     refuse_options_of_none_policy,
     refuse_sockets_on_one_node,
 )
+from podslice.config.without_effect import settings_without_effect
 from podslice.values.cpuset import CPUSetError, format_bits, parse_bits, union
 from podslice.values.errors import StartError
 from podslice.values.gate_table import gate_states
 from podslice.values.golang import quote
 from podslice.values.quantity import ZERO, Quantity, QuantityError
+from podslice.values.releases.table import RELEASES
 
 _STAGE_FIELDS = {
     "reservedSystemCPUs": "reservedSystemCPUs",
@@ -33,6 +35,7 @@ _STAGE_FIELDS = {
 _KIND_FIELDS = {"other-platform": "memoryManagerPolicy"}
 """Fields of errors that are about another one than the rest of their stage."""
 _GOING = {"": ("GA", INFO), "DEPRECATED": ("deprecated", WARNING)}
+_OFTEN_WRITTEN_OUT = ("cpuManagerReconcilePeriod", "cpuCFSQuotaPeriod")
 _STAGE_FIXES = {
     "reservedSystemCPUs": "name CPUs that are online on this machine",
     "cpuManager": "correct the CPU manager's policy, options or reservation as the message says",
@@ -67,19 +70,25 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
 
 
 def _gate_problems(subject: NodeSubject) -> Iterator[Problem]:
-    if subject.gate_error:
-        yield Problem(
-            "featureGates",
-            f"the kubelet refuses to start: {subject.gate_error}",
-            subject.gate_error.hint or "set the gates to agree, or drop one",
-        )
-    states = gate_states()
+    alone = [(name, error) for name in subject.config.feature_gates if (error := subject.refusal_of_gate(name))]
+    for name, error in alone:
+        yield Problem(f"featureGates[{name}]", f"the kubelet refuses to start: {error}", error.hint or "remove it")
+    # What is left is about several gates at once: one needs another.
+    if subject.gate_error and not alone:
+        fix = subject.gate_error.hint or "set the gates to agree, or drop one"
+        yield Problem("featureGates", f"the kubelet refuses to start: {subject.gate_error}", fix)
+    minor = subject.release.minor
+    states = gate_states(minor)
     # Gates that the kubelet accepts today: those that it will drop are worth a word.
     for name in subject.config.feature_gates:
-        if name in states and states[name].stage in _GOING:
+        if name in states and states[name].stage in _GOING and name not in dict(alone):
             word, severity = _GOING[states[name].stage]
-            message = f"{name} is a {word} feature gate: it will be removed in a future release"
-            yield Problem(f"featureGates[{name}]", message, "remove it", severity)
+            # A gate that is as it would be without the setting is not relied upon.
+            if subject.config.feature_gates[name] == states[name].default:
+                severity = INFO
+            gone = next((later for later in RELEASES if later > minor and name not in gate_states(later)), None)
+            end = f"Kubernetes 1.{gone} has it no longer" if gone else "it will be removed in a future release"
+            yield Problem(f"featureGates[{name}]", f"{name} is a {word} feature gate: {end}", "remove it", severity)
 
 
 def _option_problems(subject: NodeSubject) -> Iterator[Problem]:
@@ -186,20 +195,12 @@ def _alignment_without_managers(subject: NodeSubject) -> Iterator[Problem]:
         )
 
 
-def _options_without_effect(subject: NodeSubject) -> Iterator[Problem]:
-    config = subject.config
-    if not config.aligns:
-        settings = {
-            "topologyManagerScope": config.topology_manager_scope == "pod",
-            "topologyManagerPolicyOptions": bool(config.topology_manager_policy_options),
-            "cpuManagerPolicyOptions[align-by-socket]": subject.options.align_by_socket,
-        }
-        for field in (field for field, is_set in settings.items() if is_set):
-            message = f"{field} has no effect, because topologyManagerPolicy is none: nothing is aligned"
-            yield Problem(field, message, "set topologyManagerPolicy, or remove it")
-    if config.reserved_memory and config.memory_manager_policy == "None":
-        message = "reservedMemory has no effect, because memoryManagerPolicy is None: no memory is bound to NUMA nodes"
-        yield Problem("reservedMemory", message, "set memoryManagerPolicy: Static, or remove it")
+def _settings_without_effect(subject: NodeSubject) -> Iterator[Problem]:
+    topology = None if subject.view is None else subject.view.topology
+    for one in settings_without_effect(subject.config, subject.gates, topology):
+        # The common file of a pool does no harm, nor do periods that are often written out.
+        is_harmless = one.by_machine or one.field.startswith("featureGates") or one.field in _OFTEN_WRITTEN_OUT
+        yield Problem(one.field, one.sentence, one.fix, INFO if is_harmless else WARNING)
 
 
 def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
@@ -402,8 +403,15 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         WARNING,
         "A setting has no effect beside the others",
         "Scope and options of the Topology Manager, and align-by-socket, count only where the Topology Manager has a "
-        "policy; reservedMemory only with the static Memory Manager. The kubelet starts and says nothing.",
-        _options_without_effect,
+        "policy; reservedMemory only with the static Memory Manager; cgroups of reservations only where "
+        "enforceNodeAllocatable names them. single-numa-node leaves prefer-closest-numa-nodes and "
+        "distribute-cpus-across-numa nothing to do. The kubelet starts and says nothing. It is a note for gates, and "
+        "for options that have no effect on this machine only: full-pcpus-only without SMT, "
+        "distribute-cpus-across-numa on one NUMA node, prefer-closest-numa-nodes on two, "
+        "prefer-align-cpus-by-uncorecache where no NUMA node has several L3 caches, max-allowable-numa-nodes on 8 "
+        "and fewer.",
+        _settings_without_effect,
         CONFIG,
+        others=(INFO,),
     ),
 )

@@ -25,7 +25,7 @@ from podslice.node.view import NodeView
 from podslice.reading.yaml import DuplicateKey
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.errors import InputError, StartError
-from podslice.values.gates import FeatureGates, GateError, later_gates
+from podslice.values.gates import FeatureGates, GateError, check_gates, gates_of, later_gates
 from podslice.values.quantity import Quantity
 from podslice.values.quirks import PROFILE_RELEASES, PROFILES
 from podslice.values.releases.release import Release
@@ -85,6 +85,16 @@ class NodeSubject:
         """The reason why the feature gates are refused."""
         try:
             self._gates()
+        except GateError as error:
+            return error
+        return None
+
+    def refusal_of_gate(self, name: str) -> GateError | None:
+        """Return the reason why one gate is refused by itself: unknown to the release, or locked."""
+        minor, fixes = self.release.minor, later_gates(PROFILES[self.profile])
+        known = {one for one, gate in gates_of(minor).items() if gate and (not gate.later or one in fixes)}
+        try:
+            check_gates({name: self.config.feature_gates[name]}, minor, besides=known)
         except GateError as error:
             return error
         return None
