@@ -50,14 +50,14 @@ def test_table(tmp_path: Path) -> None:
     path.write_text(POD)
     result = run(str(path))
     assert result.returncode == 1
-    assert f"{path}:14: warning PS305 memory-unit" in result.stdout
+    assert f"{path}:14: error PS305 memory-unit" in result.stdout
     for part in (
         "Deployment/shop/web spec.template.spec.containers[0].resources.limits[memory]",
         "512 bytes",
         "fix: did",
     ):
         assert part in result.stdout
-    assert "\n1 pod: 1 warning\n" in result.stdout
+    assert "\n1 pod: 1 error\n" in result.stdout
     assert "\x1b" not in result.stdout
 
 
@@ -103,10 +103,9 @@ def test_sarif(tmp_path: Path) -> None:
         assert rule["fullDescription"]["text"]
         assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
     results = only["results"]
-    assert [result["ruleId"] for result in results] == ["PS305", "PS403"]
+    assert [(result["ruleId"], result["level"]) for result in results] == [("PS305", "error"), ("PS403", "warning")]
     for result in results:
         assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-        assert result["level"] == "warning"
         assert result["message"]["text"]
     regions = [result["locations"][0]["physicalLocation"] for result in results]
     assert regions[0]["artifactLocation"]["uri"] == f"file://{tmp_path}/a%20pod.yaml"
@@ -144,7 +143,9 @@ def test_select_ignore_and_fail_on() -> None:
     assert run("-", "--ignore", "PS3", stdin=POD).returncode == 0
     assert run("-", "--select", "memory-unit", stdin=POD).returncode == 1
     assert run("-", "--select", "PS101,PS102", stdin=POD).returncode == 0
-    assert run("-", "--fail-on", "error", stdin=POD).returncode == 0
+    requests = POD.replace("limits:", "requests:")
+    assert run("-", stdin=requests).returncode == 0
+    assert run("-", "--fail-on", "warning", stdin=requests).returncode == 1
     assert run("-", "--fail-on", "never", stdin=POD).returncode == 0
     wrong = run("-", "--select", "memory-units", stdin=POD)
     assert (wrong.returncode, wrong.stderr) == (

@@ -452,7 +452,7 @@ CASES = [
         pod({"limits": amounts("1", "512Mi")}),
         "spec.containers[0].resources.limits[memory]",
         "512 is 512 bytes",
-        "warning",
+        "error",
     ),
     Case(
         "PS305",
@@ -460,6 +460,14 @@ CASES = [
         pod({"limits": amounts("1", "400M")}),
         "spec.containers[0].resources.limits[memory]",
         "fraction of a byte",
+        "error",
+    ),
+    Case(
+        "PS305",
+        pod({"requests": amounts("1", "512")}),
+        pod({"requests": amounts("1", "512Mi")}),
+        "spec.containers[0].resources.requests[memory]",
+        "512 is 512 bytes",
         "warning",
     ),
     Case(
@@ -504,7 +512,7 @@ CASES = [
         "spec.initContainers[0].resources.requests[cpu]",
         "on the empty node no other takes all of them over: 1 CPU idle until the pod ends",
         "info",
-        node("pack:1 core:8 pu:2(indexes=pu)", reserved_system_cpus="0"),
+        node("pack:1 core:8 pu:2(indexes=pu)", reserved_system_cpus="0", profile="kubelet-1.36"),
     ),
 ]
 

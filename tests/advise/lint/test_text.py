@@ -54,7 +54,7 @@ def run(tmp_path: Path, text: str, *arguments: str) -> tuple[int, str]:
 )  # fmt: skip
 def test_duplicate_key(tmp_path: Path, text: str, line: int, says: str) -> None:
     """The place of the second value is named, the rest of the file is read, and the exit code is 1."""
-    code, output = run(tmp_path, text)
+    code, output = run(tmp_path, text, "--fail-on", "warning")
     assert code == 1
     assert f"file.yaml:{line}: warning PS003 duplicate-key\n  {says}" in output
 

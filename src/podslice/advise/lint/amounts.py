@@ -130,15 +130,17 @@ def _memory_units(subject: PodSubject) -> Iterator[Problem]:
             for name in _BYTES:
                 amount = amounts.get(name, ZERO)
                 path = f"{field}.{kind}[{name}]"
+                # Under such a limit the kernel kills the container before its program runs.
+                severity = ERROR if (kind, name) == ("limits", "memory") else WARNING
                 if amount.nano % 10**9:
                     meant = str(amount).removesuffix("m")
                     message = f"{amount} {name} is a fraction of a byte (m stands for thousandths)"
-                    yield Problem(path, message, f"did you mean {meant}Mi?")
+                    yield Problem(path, message, f"did you mean {meant}Mi?", severity)
                 elif name == "memory" and ZERO < amount < _MEBI:
                     # 512, 512k and 512Ki most likely meant 512Mi.
                     number = str(amount).rstrip("kKi")
                     message = f"{amount} is {amount.value()} bytes, less than any process needs"
-                    yield Problem(path, message, f"did you mean {number}Mi?")
+                    yield Problem(path, message, f"did you mean {number}Mi?", severity)
 
 
 def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
@@ -215,8 +217,10 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "memory-unit",
         WARNING,
         "A memory amount without a useful unit",
-        "Memory counts in bytes: 512 is 512 bytes, and 400m is 0.4 bytes because m means thousandths. Write Mi or Gi.",
+        "Memory counts in bytes: 512 is 512 bytes, and 400m is 0.4 bytes because m means thousandths. Write Mi or Gi. "
+        "It is an error for a memory limit, under which no container starts.",
         _memory_units,
+        others=(ERROR,),
     ),
     Rule(
         "PS306",

@@ -104,7 +104,7 @@ class _Result(NamedTuple):
     help="Run only these rules: ids, prefixes of ids, names.",
 )
 @click.option("--ignore", metavar="RULES", multiple=True, shell_complete=complete_rule, help="Leave these rules out.")
-@click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
+@click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="error", show_default=True,
               help="The least severity that makes the exit code 1.")  # fmt: skip
 @click.option("--explain", metavar="RULE", shell_complete=complete_rule, help="Print what a rule means, and stop.")
 @click.option("--strict", is_flag=True, help="Objects of which no pod can be read are errors, not warnings.")

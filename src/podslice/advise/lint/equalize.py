@@ -119,11 +119,14 @@ def advice(subject: PodSubject, part: Unequal) -> str:
     changes = equal_amounts(subject)
     if changes is None:
         return NONE_HELPS
+    owners = {place.container.name for place in wanting_cpus(subject)}
     fields, effect = [], ""
     for gap in part.gaps:
         amount = changes[part.name][gap.resource]
         if gap.missing and gap.request.is_zero():
-            fields.append(f"{gap.resource} request and limit (say {amount})")
+            # What a container with whole CPUs needs of memory cannot be guessed.
+            example = "" if part.name in owners or not part.name else f" (say {amount})"
+            fields.append(f"an equal {gap.resource} request and limit{example}")
         elif gap.missing or amount != gap.limit:
             fields.append(f"limits.{gap.resource}: {amount}")
         else:

@@ -204,9 +204,9 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "CPUs stay with an init container that has ended",
         "An init container with whole CPUs owns them. Containers after it take them over as far as they own CPUs "
-        "themselves and the picker chooses these; the rest is idle until the pod ends, under every profile "
-        "(kubernetes/kubernetes#112228). A warning where the init container has more CPUs than all others together, an "
-        "information where it happens on the empty node.",
+        "themselves and the picker chooses these; the rest is idle until the pod ends "
+        "(kubernetes/kubernetes#112228). A warning where the init container has more CPUs than all others together; a "
+        "note where a v1.36.2 kubelet picks others on the empty node (--profile kubelet-1.36).",
         _idle_after_init,
         MACHINE,
         others=(INFO,),
