@@ -23,12 +23,12 @@ spec:
     replicas: 2
     template: {{spec: {{parallelism: 3, template: {{spec: {{containers: [{CONTAINER}]}}}}}}}}
 ---
-apiVersion: acid.zalan.do/v1
-kind: postgresql
+apiVersion: example.com/v1
+kind: Database
 metadata: {{name: db}}
 spec: {{numberOfInstances: 2}}
 """
-LINE = "passed over: postgresql db: no pod template is in it"
+LINE = "passed over: Database db: no pod template is in it"
 
 
 @pytest.fixture

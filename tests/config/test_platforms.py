@@ -167,6 +167,10 @@ _SET = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
              "kube_reserved": {"cpu": "80m", "ephemeral-storage": "1Gi"}},
             "Shoot s, spec.kubernetes.kubelet, then Shoot s, spec.provider.workers[0]", id="Gardener"),
         pytest.param(
+            "apiVersion: seedmanagement.gardener.cloud/v1alpha1\nkind: ManagedSeedSet\nmetadata: {name: m}\nspec:\n"
+            "  replicas: 2\n  shootTemplate: {spec: {kubernetes: {kubelet: {maxPods: 7}}}}\n",
+            {"max_pods": 7}, "ManagedSeedSet m, spec.shootTemplate.spec.kubernetes.kubelet", id="ManagedSeedSet"),
+        pytest.param(
             "[settings.kubernetes]\nmax-pods = 40\ncpu-manager-policy = 'static'\ncluster-name = 'x'\n"
             "cpu-manager-policy-options = ['full-pcpus-only']\n[settings.kubernetes.kube-reserved]\ncpu = '100m'\n"
             "[settings.kubernetes.eviction-hard]\n'memory.available' = '5%'\n",

@@ -9,7 +9,8 @@ import msgspec
 
 from podslice.advise.explain.documents import pod_document
 from podslice.advise.explain.explain import Explanation, explain
-from podslice.advise.why.reported import PodEventLine, fields_of, read_events
+from podslice.advise.why.reported import PodEventLine, read_events
+from podslice.api.manifests.fields import part_of
 from podslice.api.pod.names import check_namespace_name, check_pod_name
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.kubectl.agents import AgentPod, Agents
@@ -43,12 +44,12 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
             remedy = f"kubectl get pods -n {namespace} lists them; -n names another namespace"
             raise InputError(f"there is no pod {namespace}/{name}", remedy=remedy) from None
         raise
-    pod, status = pod_from_dict(data), fields_of(data.get("status"))
-    metadata = fields_of(data.get("metadata"))
+    pod, status = pod_from_dict(data), part_of(data, "status")
+    metadata = part_of(data, "metadata")
     # `find_mirrored_uid` takes owner references as undecoded JSON, as watches have them.
     owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
     # The agent knows a static pod by the kubelet's UID, which its mirror pod has in an annotation.
-    uid = find_mirrored_uid(fields_of(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
+    uid = find_mirrored_uid(part_of(metadata, "annotations"), owners, pod.spec.node_name) or pod.metadata.uid
     where = node or pod.spec.node_name
     report, now, problem = _ask_node(agents, pod, uid, where, agents.on(node) if node else None)
     reason, message = _reason_and_message(status)
@@ -76,7 +77,7 @@ def _reason_and_message(status: Mapping[str, Any]) -> tuple[str, str]:
     if status.get("reason") or status.get("message"):
         return str(status.get("reason") or ""), str(status.get("message") or "")
     conditions = status.get("conditions")
-    for condition in map(fields_of, conditions if isinstance(conditions, list) else ()):
+    for condition in map(part_of, conditions if isinstance(conditions, list) else ()):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("reason") or ""), str(condition.get("message") or "")
     return "", ""

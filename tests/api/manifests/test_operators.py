@@ -266,12 +266,12 @@ def test_fields_that_are_not_searched(field: str) -> None:
 
 def test_passed_over_is_named_counted_and_strict() -> None:
     """Operators' objects of which no pod can be read are one line for a file; --strict makes it an error."""
-    databases = [{**thing("acid.zalan.do/v1", "postgresql", spec={"numberOfInstances": 2}), "metadata": {"name": name}}
+    databases = [{**thing("example.com/v1", "Database", spec={"numberOfInstances": 2}), "metadata": {"name": name}}
                  for name in ("a", "b", "c", "d")]  # fmt: skip
     pod = thing("v1", "Pod", spec=POD_SPEC)
-    line = "passed over: 4 postgresql (a, b, c, …): no pod template is in it"
+    line = "passed over: 4 Database (a, b, c, …): no pod template is in it"
     assert read(pod, *databases).notes == (f"f.yaml: {line}",)
-    with pytest.raises(InputError, match=r"f.yaml: passed over: 4 postgresql \(a, b, c, …\)"):
+    with pytest.raises(InputError, match=r"f.yaml: passed over: 4 Database \(a, b, c, …\)"):
         read(pod, *databases, strict=True)
 
 

@@ -198,7 +198,8 @@ def _events(path: str | None, asked: LoadedPod) -> tuple[PodEventLine, ...]:
     """Return the events of the pod. Raises `InputError`."""
     if path is None:
         return ()
-    from podslice.advise.why.reported import fields_of, read_events
+    from podslice.advise.why.reported import read_events
+    from podslice.api.manifests.fields import part_of
     from podslice.reading.files import read_text
     from podslice.reading.lists import flatten_lists
     from podslice.reading.yaml import load_documents
@@ -207,7 +208,7 @@ def _events(path: str | None, asked: LoadedPod) -> tuple[PodEventLine, ...]:
     metadata = asked.pod.metadata
     mine = []
     for event in found:
-        about = fields_of(fields_of(event).get("involvedObject") or fields_of(event).get("regarding"))
+        about = part_of(part_of(event).get("involvedObject") or part_of(event).get("regarding"))
         same = about.get("name") == metadata.name and about.get("namespace", "default") == (
             metadata.namespace or "default"
         )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.api.manifests.fields import part_of
 from podslice.values.reasons import REJECTED
 
 
@@ -57,13 +58,8 @@ class ReportedPod(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-def fields_of(data: Any) -> Mapping[str, Any]:
-    """Return an object's fields; none for any other value."""
-    return data if isinstance(data, dict) else {}
-
-
 def _items(data: Any) -> Iterator[Mapping[str, Any]]:
-    return map(fields_of, data if isinstance(data, list) else ())
+    return map(part_of, data if isinstance(data, list) else ())
 
 
 def _text(data: Any) -> str:
@@ -76,7 +72,7 @@ def _number(data: Any) -> int | None:
 
 def read_reported(data: Mapping[str, Any]) -> ReportedPod:
     """Read a v1 Pod."""
-    metadata, spec, status = (fields_of(data.get(name)) for name in ("metadata", "spec", "status"))
+    metadata, spec, status = (part_of(data, name) for name in ("metadata", "spec", "status"))
     owners = [one for one in _items(metadata.get("ownerReferences")) if one.get("controller")]
     states = [*_items(status.get("initContainerStatuses")), *_items(status.get("containerStatuses"))]
     return ReportedPod(
@@ -89,7 +85,7 @@ def read_reported(data: Mapping[str, Any]) -> ReportedPod:
         message=_text(status.get("message")).removeprefix(REJECTED),
         unscheduled=_unscheduled(status),
         started=_text(status.get("startTime")),
-        ended=max((_text(fields_of(fields_of(one.get("state")).get("terminated")).get("finishedAt")) for one in states),
+        ended=max((_text(part_of(one, "state", "terminated").get("finishedAt")) for one in states),
                   default=""),
         owner=_text(owners[0].get("kind")) if owners else "",
         containers=tuple(map(_container, states)),
@@ -104,9 +100,9 @@ def _unscheduled(status: Mapping[str, Any]) -> str:
 
 
 def _container(data: Mapping[str, Any]) -> ReportedContainer:
-    state = fields_of(data.get("state"))
+    state = part_of(data, "state")
     kind = next((one for one in ("waiting", "terminated", "running") if one in state), "")
-    now, last = fields_of(state.get(kind)), fields_of(fields_of(data.get("lastState")).get("terminated"))
+    now, last = part_of(state, kind), part_of(data, "lastState", "terminated")
     ended = now if kind == "terminated" else last
     return ReportedContainer(
         _text(data.get("name")), kind, _text(now.get("reason")), _text(now.get("message")), _text(last.get("reason")),
@@ -116,11 +112,11 @@ def _container(data: Mapping[str, Any]) -> ReportedContainer:
 
 def read_events(events: Iterable[Any]) -> tuple[PodEventLine, ...]:
     """Return Events as lines, oldest first."""
-    return tuple(sorted(map(_event, filter(None, map(fields_of, events))), key=lambda line: line.last_seen))
+    return tuple(sorted(map(_event, filter(None, map(part_of, events))), key=lambda line: line.last_seen))
 
 
 def _event(event: Mapping[str, Any]) -> PodEventLine:
-    series, source = fields_of(event.get("series")), fields_of(event.get("source"))
+    series, source = part_of(event, "series"), part_of(event, "source")
     # Events of events.k8s.io count in `series`, those of core/v1 beside it.
     count = series.get("count") or event.get("count")
     seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""

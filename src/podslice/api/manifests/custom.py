@@ -14,10 +14,13 @@ from podslice.api.manifests.fields import fill_placeholders
 from podslice.api.manifests.found import FoundPod, Maker, Others, PassedOver, name_roles
 from podslice.api.manifests.objects import ManifestObject, join_path
 from podslice.api.manifests.operators.argo import rollout_pods, workflow_pods
+from podslice.api.manifests.operators.clusters import CLUSTERS, cluster_pods, elastic_pods
 from podslice.api.manifests.operators.flink import flink_pods
 from podslice.api.manifests.operators.kserve import inference_pods
 from podslice.api.manifests.operators.kubevirt import launcher_pods
 from podslice.api.manifests.operators.spark import spark_pods
+from podslice.api.manifests.operators.spark_conf import spark_conf_pods
+from podslice.api.manifests.operators.tekton import KINDS, task_pods
 from podslice.api.manifests.operators.trainjob import runtime_pods, train_pods
 from podslice.api.manifests.shapes import Shape, find_shapes
 from podslice.api.manifests.templates import template_pod
@@ -37,10 +40,14 @@ MAKERS: Mapping[tuple[str, str], Maker] = {
                                             "VirtualMachineInstanceReplicaSet")),
         launcher_pods,
     ),
+    **dict.fromkeys(CLUSTERS, cluster_pods),
+    **dict.fromkeys((("tekton.dev", kind) for kind in KINDS), task_pods),
     ("argoproj.io", "Rollout"): rollout_pods,
+    ("elasticsearch.k8s.elastic.co", "Elasticsearch"): elastic_pods,
     ("flink.apache.org", "FlinkDeployment"): flink_pods,
     ("pool.kubevirt.io", "VirtualMachinePool"): launcher_pods,
     ("serving.kserve.io", "InferenceService"): inference_pods,
+    ("spark.apache.org", "SparkApplication"): spark_conf_pods,
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): spark_pods,
     ("sparkoperator.k8s.io", "SparkApplication"): spark_pods,
     ("sparkoperator.k8s.io", "SparkConnect"): spark_pods,

@@ -30,6 +30,8 @@ _GROUPS_WITHOUT_PODS = frozenset(
     kind.x-k8s.io kustomize.config.k8s.io scheduling.run.ai bus.volcano.sh nodeinfo.volcano.sh topology.volcano.sh
     clone.kubevirt.io scheduling.incubator.k8s.io scheduling.sigs.k8s.io scheduling.x-k8s.io snapshot.kubevirt.io
     reporting.kyverno.io slo.koordinator.sh scheduling.koordinator.sh
+    core.gardener.cloud extensions.gardener.cloud operations.gardener.cloud seedmanagement.gardener.cloud
+    settings.gardener.cloud
     """.split()
 )
 _COPIED = "olm.copiedFrom"
@@ -48,6 +50,7 @@ _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
         "cdi.kubevirt.io": "DataImportCron DataSource DataVolume StorageProfile",
         "jobset.x-k8s.io": "Configuration",
         "keda.sh": "ClusterTriggerAuthentication ScaledObject TriggerAuthentication",
+        "kafka.strimzi.io": "KafkaConnector KafkaRebalance KafkaTopic KafkaUser",
         "kueue.x-k8s.io": "AdmissionCheck ClusterQueue Cohort LocalQueue MultiKueueCluster MultiKueueConfig"
         " ProvisioningRequestConfig ResourceFlavor Topology WorkloadPriorityClass",
         "kubevirt.io": "VirtualMachineInstanceMigration VirtualMachineInstancePreset",
@@ -56,7 +59,14 @@ _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
         "operators.coreos.com": "CatalogSource InstallPlan OLMConfig Operator OperatorCondition OperatorGroup"
         " Subscription",
         "policy.kruise.io": "PodUnavailableBudget",
+        "postgresql.cnpg.io": "Backup ClusterImageCatalog Database DatabaseRole FailoverQuorum ImageCatalog"
+        " Publication ScheduledBackup Subscription",
+        "psmdb.percona.com": "PerconaServerMongoDBBackup PerconaServerMongoDBRestore",
+        "pxc.percona.com": "PerconaXtraDBClusterBackup PerconaXtraDBClusterRestore",
+        "rabbitmq.com": "Binding Exchange Federation OperatorPolicy Permission Policy Queue Shovel User Vhost",
         "sources.knative.dev": "PingSource SinkBinding",
+        "tekton.dev": "StepAction VerificationPolicy",
+        "triggers.tekton.dev": "ClusterInterceptor ClusterTriggerBinding Interceptor Trigger TriggerBinding",
         "serving.knative.dev": "DomainMapping Route",
         "serving.kserve.io": "InferenceGraph TrainedModel",
     }.items()

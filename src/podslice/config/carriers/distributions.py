@@ -135,7 +135,11 @@ def _arguments(held: Held, path: str, given: Any, owner: str) -> Configuration:
 
 # Gardener
 
-_GARDENER = "core.gardener.cloud"
+_SHOOTS = {
+    ("core.gardener.cloud", "Shoot"): "spec",
+    ("seedmanagement.gardener.cloud", "ManagedSeedSet"): "spec.shootTemplate.spec",
+}
+"""Where the specification of a shoot is in an object, by its group and kind."""
 _GARDENER_SIGNALS = {
     "memoryAvailable": "memory.available",
     "imageFSAvailable": "imagefs.available",
@@ -150,15 +154,17 @@ _GARDENER_ASSUMED = ("what else Gardener sets itself, as kubeReserved, is the ku
 def read_gardener(objects: list[Held]) -> Iterator[Configuration]:
     """Yield the configurations of a Gardener shoot: of all workers, or one for each group of workers over it."""
     for held in objects:
-        if held.group != _GARDENER or held.kind != "Shoot":
+        path = _SHOOTS.get((held.group, held.kind))
+        if path is None:
             continue
-        base = list(_gardener_layer(held, "spec.kubernetes.kubelet", held.value("spec.kubernetes.kubelet")))
+        common = f"{path}.kubernetes.kubelet"
+        base = list(_gardener_layer(held, common, held.value(common)))
         groups = [
             (worker.get("name", at), layer)
-            for at, worker in enumerate(held.entries("spec.provider.workers"))
+            for at, worker in enumerate(held.entries(f"{path}.provider.workers"))
             if isinstance(worker, dict) and isinstance(worker.get("kubernetes"), dict)
             for layer in _gardener_layer(
-                held, f"spec.provider.workers[{at}].kubernetes.kubelet", worker["kubernetes"].get("kubelet")
+                held, f"{path}.provider.workers[{at}].kubernetes.kubelet", worker["kubernetes"].get("kubelet")
             )
         ]
         for name, layer in groups:

@@ -47,7 +47,7 @@ def why(*, name: str, where: str, capture: bool, out: Path | None, fixes: bool, 
     answer.
     """
     from podslice.advise.why.command import answer_bundle
-    from podslice.advise.why.reported import fields_of
+    from podslice.api.manifests.fields import part_of
     from podslice.api.manifests.manifest import pods_from_documents
     from podslice.host.bundle.opened import open_bundle
     from podslice.kubectl.why.gather import node_pod, read_pod
@@ -59,7 +59,7 @@ def why(*, name: str, where: str, capture: bool, out: Path | None, fixes: bool, 
     agents = agents_of(options)
     namespace = namespace or agents.cluster.namespace
     data = read_pod(agents.cluster, namespace, short)
-    node = str(fields_of(data.get("spec")).get("nodeName") or where)
+    node = str(part_of(data, "spec").get("nodeName") or where)
     (asked,) = pods_from_documents([node_pod(node, data)], "the API server").pods
     with tempfile.TemporaryDirectory(prefix="podslice-") as folder:
         path = out or Path(folder) / "bundle"

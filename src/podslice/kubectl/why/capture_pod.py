@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.advise.why.reported import fields_of, read_events
+from podslice.advise.why.reported import read_events
+from podslice.api.manifests.fields import part_of
 from podslice.host.bundle.captured import LARGEST_CAPTURE, SCRIPT
 from podslice.interrupts import terminable
 from podslice.kubectl.client import Cluster, list_events
@@ -156,7 +157,7 @@ def _wait(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
     end = time.monotonic() + pod["spec"]["activeDeadlineSeconds"]
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     while True:
-        status = fields_of(cluster.read(path).get("status"))
+        status = part_of(cluster.read(path).get("status"))
         phase = status.get("phase")
         if phase == "Succeeded":
             return
@@ -167,7 +168,7 @@ def _wait(cluster: Cluster, path: str, pod: Mapping[str, Any]) -> None:
                 f"pod {name} failed{f': {said}' if said else ''}{_end_text(container)}",
                 remedy="does --image have sh, tar, cp and base64? is --kubelet the kubelet's folder there?",
             )
-        waiting = fields_of(container.get("waiting"))
+        waiting = part_of(container, "waiting")
         if waiting.get("reason") in _CANNOT_START:
             text = ": ".join(filter(None, (_text(waiting.get("reason")), _text(waiting.get("message")))))
             image = pod["spec"]["containers"][0]["image"]
@@ -191,11 +192,11 @@ def _last_warning(cluster: Cluster, pod: Mapping[str, Any]) -> str:
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     statuses = status.get("containerStatuses")
-    return fields_of(fields_of(statuses[0]).get("state")) if isinstance(statuses, list) and statuses else {}
+    return part_of(statuses[0], "state") if isinstance(statuses, list) and statuses else {}
 
 
 def _end_text(state: Mapping[str, Any]) -> str:
-    ended = fields_of(state.get("terminated"))
+    ended = part_of(state, "terminated")
     if not ended:
         return ""
     return f" (exit code {ended.get('exitCode')}, {_text(ended.get('reason')) or 'no reason'})"

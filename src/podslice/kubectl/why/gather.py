@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.advise.why.reported import fields_of
+from podslice.api.manifests.fields import part_of
 from podslice.api.pod.names import check_namespace_name, check_node_name, check_pod_name
 from podslice.config.policy import API_VERSION as POLICY_VERSION
 from podslice.config.policy import KIND as POLICY_KIND
@@ -230,18 +230,16 @@ def claims_of_node(claims: Json, pods: Any, slices: Any) -> Json | None:
     """Return the allocated claims that pods of the node use, or that hold its devices; None for none. `pods` and
     `slices` are lists of the API; where one could not be had, the other decides."""
     uids = {one["metadata"].get("uid") for one in _items(pods)}
-    pools = {(spec.get("driver"), fields_of(spec.get("pool")).get("name"))
-             for spec in (fields_of(one.get("spec")) for one in _items(slices))}  # fmt: skip
+    pools = {(spec.get("driver"), part_of(spec, "pool").get("name"))
+             for spec in (part_of(one, "spec") for one in _items(slices))}  # fmt: skip
     kept = []
     for one in _items(claims):
         status = one["status"]
-        users, results = status.get("reservedFor"), fields_of(fields_of(status.get("allocation")).get("devices"))
+        users, results = status.get("reservedFor"), part_of(status, "allocation", "devices")
         devices = results.get("results")
         if "allocation" in status and (
-            any(fields_of(user).get("uid") in uids for user in _each(users))
-            or any(
-                (fields_of(device).get("driver"), fields_of(device).get("pool")) in pools for device in _each(devices)
-            )
+            any(part_of(user).get("uid") in uids for user in _each(users))
+            or any((part_of(device).get("driver"), part_of(device).get("pool")) in pools for device in _each(devices))
         ):
             kept.append(one)
     return {**claims, "items": kept} if kept else None
