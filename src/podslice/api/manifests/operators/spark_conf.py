@@ -54,7 +54,7 @@ def _executors(spec: Mapping[str, Any], conf: Mapping[str, Any]) -> tuple[int, s
 
 def _pod_spec(written: Mapping[str, Any], conf: Mapping[str, Any], role: str, *, jvm: bool) -> dict[str, Any]:
     containers = [one for _, one in objects_of(written, "containers")]
-    # Spark takes the container that it is told to, else the first one of the template.
+    # Spark takes the container that this setting names, else the first one of the template.
     chosen = str(conf.get(f"spark.kubernetes.{role}.podTemplateContainerName", ""))
     own = next((one for one in containers if one.get("name") == chosen), containers[0] if containers else {})
     beside = [one for one in containers if one is not own]
