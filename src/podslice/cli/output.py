@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,15 +18,17 @@ import msgspec
 
 from podslice.documents.kinds import KINDS
 from podslice.render.ansi import echo, is_safe, json_text, shown_paths, style, visible
+from podslice.render.legend import legend_lines
 from podslice.render.prose import fold
 from podslice.values.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa: N802 - reads as a constant
-    """Return the `-o` option: the human forms given here, then json and yaml."""
-    return click.option(
+def OUTPUT(*human: str, default: str | None = None, legend: bool = True) -> Callable[[F], F]:  # noqa: N802 - reads as a constant
+    """Return the `-o` option: the human forms given here, then json and yaml; for a table, unless it has
+    no headings, also `--legend`."""
+    option = click.option(
         "-o",
         "--output",
         type=click.Choice([*human, "json", "yaml"]),
@@ -33,6 +36,27 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
         show_default=True,
         help="Form of the output.",
     )
+    return (lambda command: option(legend_option(command))) if legend and "table" in human else option
+
+
+def _legend_at_the_end(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click passes it so
+    if asked:
+        ctx.call_on_close(partial(_print_legend, ctx))
+
+
+def _print_legend(ctx: click.Context) -> None:
+    lines = [] if is_quiet() else legend_lines(ctx, prose_width() or 100)
+    if lines:
+        echo("\n" + "\n".join(lines))
+
+
+legend_option = click.option(
+    "--legend",
+    is_flag=True,
+    expose_value=False,
+    callback=_legend_at_the_end,
+    help="Explain the columns of the tables below them.",
+)
 
 
 def with_options(command: F, *options: Callable[[F], F]) -> F:

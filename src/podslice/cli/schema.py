@@ -7,6 +7,7 @@ import json
 import click
 from click.shell_completion import CompletionItem
 
+from podslice.cli.output import legend_option
 from podslice.documents.kinds import KINDS, find_kind
 from podslice.render.ansi import echo
 
@@ -21,6 +22,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 @click.command()
 @click.argument("kind", required=False, shell_complete=_complete)
+@legend_option
 def schema(kind: str | None) -> None:
     """Print the JSON Schema (draft 2020-12) of KIND, or list the kinds and the commands that print them.
 

@@ -16,7 +16,7 @@ KUBERNETES = "1.36.2"
 
 
 @click.command()
-@OUTPUT("table")
+@OUTPUT("table", legend=False)
 def version(output: str) -> None:
     """Print the version, and the Kubernetes release whose decisions profile kubelet-1.36 takes.
 

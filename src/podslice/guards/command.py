@@ -10,7 +10,7 @@ import click
 
 from podslice.agent.guards.guards import FileGuard
 from podslice.agent.process.exclusive import DirectoryLock
-from podslice.cli.output import quiet_option
+from podslice.cli.output import legend_option, quiet_option
 from podslice.host.boot import boot_id
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore, online_cpus
@@ -26,6 +26,7 @@ from podslice.values.errors import InputError
 @click.option("--cgroup-root", default="/sys/fs/cgroup", show_default=True, metavar="DIR",
               help="cgroup v2 mount: the agent's cgroupRoot.")  # fmt: skip
 @quiet_option
+@legend_option
 def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: str) -> None:
     """Show which files of the kernel the agent's guards have changed; with --restore write back the old values. An
     agent does that when it stops; this is for one that was killed and is not started again.

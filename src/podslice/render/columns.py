@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from podslice.render.ansi import style as styled
 from podslice.render.ansi import visible
+from podslice.render.legend import note_columns
 from podslice.render.table import paragraphs
 
 Span: TypeAlias = str | tuple[str, str]
@@ -67,6 +68,7 @@ class Table:
 
     def lines(self, width: int, *, coloured: bool = False) -> list[str]:
         """Return the table as lines of at most `width` columns, without trailing blanks."""
+        note_columns(self._headings)
         widths = self._widths(width)
         if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
             rows = [

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from podslice.render.ansi import echo, style, visible
+from podslice.render.legend import note_columns
 from podslice.render.prose import fold
 
 _GAP = "  "
@@ -34,9 +35,12 @@ def format_table(
     right: Sequence[int] = (),
     bold: bool = False,
     width: int | None = None,
+    meanings: Mapping[str, str] | None = None,
 ) -> str:
     """Return the table as text of at most `width` columns (None: those of the terminal, or any where there is none).
-    Columns in `right` are right-aligned; styled cells are measured without their colour."""
+    Columns in `right` are right-aligned; styled cells are measured without their colour. `meanings` are for `--legend`,
+    beside those of `legend_texts`."""
+    note_columns(headings, meanings)
     # Made visible first: a control character would otherwise count as no column, or as one where several are printed.
     rows = [[visible(cell) for cell in row] for row in rows]
     width = terminal_width() if width is None else width
@@ -99,9 +103,15 @@ def _pad(cell: str, width: int, *, right: bool) -> str:
     return space + cell if right else cell + space
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    meanings: Mapping[str, str] | None = None,
+) -> None:
     """Print a table; click removes the colours when the output is not a terminal."""
-    echo(format_table(headings, rows, right=right, bold=True))
+    echo(format_table(headings, rows, right=right, bold=True, meanings=meanings))
 
 
 def format_bytes(amount: int) -> str:

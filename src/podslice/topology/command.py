@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import Sources, machine_options, resolve_node
-from podslice.cli.output import emit, print_data, prose_width, use_colours
+from podslice.cli.output import emit, legend_option, print_data, prose_width, use_colours
 from podslice.cli.provenance import machine_origin, provenance_text
 from podslice.evidence.provenance import Provenance
 from podslice.machine.documents import MachineList, MachineSummary, device_inventory
@@ -25,6 +25,7 @@ _CLAIM_DEVICES = ("perNUMANode", "perCPU", "partitions")
 
 @click.command()
 @machine_options
+@legend_option
 @click.option(
     "-o", "--output", type=click.Choice(_FORMS), default="table", show_default=True, help="Form of the output."
 )

@@ -29,7 +29,7 @@ from podslice.cli.node_option import (
     profile_option,
     set_option,
 )
-from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
+from podslice.cli.output import emit, legend_option, print_data, print_error, print_warnings, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, provenance_text
 from podslice.config.carriers.layer import ConfigDocument, Places
 from podslice.config.kubelet import KubeletConfig
@@ -110,6 +110,7 @@ class _Result(NamedTuple):
 @click.option("--strict", is_flag=True, help="Objects of which no pod can be read are errors, not warnings.")
 @click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
 @quiet_option
+@legend_option
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "sarif"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip
 def lint(

@@ -27,7 +27,7 @@ from podslice.cli.node_option import (
     profile_option,
     set_option,
 )
-from podslice.cli.output import emit, print_warnings, prose_width, quiet_option
+from podslice.cli.output import emit, legend_option, print_warnings, prose_width, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, stating
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ReservationRules
@@ -72,6 +72,7 @@ from podslice.values.errors import InputError, StartError
     help="Reserve one core more on every NUMA node with devices, for their interrupts.",
 )
 @quiet_option
+@legend_option
 @click.option(
     "-o",
     "--output",

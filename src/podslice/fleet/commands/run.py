@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from podslice.cli.output import print_warnings, prose_width, quiet_option
+from podslice.cli.output import legend_option, print_warnings, prose_width, quiet_option
 from podslice.fleet.commands.progress import PROGRESS, RunProgress, span_text
 from podslice.fleet.commands.summary_table import print_summary
 from podslice.fleet.scenario.cells import FleetCell, Study
@@ -42,6 +42,7 @@ _PROBE = 500
 @click.option("--dry-run", is_flag=True, help="Print what would be simulated, and how long it takes.")
 @PROGRESS
 @quiet_option
+@legend_option
 def run(
     *,
     file: Path,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from podslice.cli.output import check_page_name, print_warnings, prose_width, write_shown
+from podslice.cli.output import check_page_name, legend_option, print_warnings, prose_width, write_shown
 from podslice.fleet.scenario.node_history import replay_node
 from podslice.fleet.scenario.run import open_study
 from podslice.fleet.scenario.store import RunStore
@@ -20,6 +20,7 @@ from podslice.values.errors import InputError
 @click.option("--cell", "part", default="", metavar="TEXT", help="The first cell with this in its key.")
 @click.option("--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False),
               help="Write a page with the picture.")  # fmt: skip
+@legend_option
 def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None:
     """Show a node of a run as it was at the end: its CPUs and their owners, as `podslice draw` shows a node.
 

@@ -28,7 +28,8 @@ def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = 
         for candidate in (summary.candidates if wide else summary.candidates[:_MOST_ROWS])
     ]
     headings = [f"{BY_NAME[name].heading}{' ' + BY_NAME[name].unit if BY_NAME[name].unit else ''}" for name in names]
-    print_table(["CONFIGURATION", *headings], rows, right=range(1, len(names) + 1))
+    meanings = {heading: BY_NAME[name].meaning for heading, name in zip(headings, names, strict=True)}
+    print_table(["CONFIGURATION", *headings], rows, right=range(1, len(names) + 1), meanings=meanings)
     if len(summary.candidates) > len(rows):
         echo(f"… {len(summary.candidates) - len(rows)} more (-o wide shows them)")
     echo("")

@@ -92,7 +92,7 @@ def describe_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None
 
 @trace.command("check")
 @_trace_options
-@OUTPUT("table")
+@OUTPUT("table", legend=False)
 def check_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None, output: str) -> None:
     """Read a trace to its end and list what is wrong with it, with line and column.
 

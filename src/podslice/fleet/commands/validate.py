@@ -119,7 +119,7 @@ def _print(verdict: FGDVerdict) -> None:
         )
         seeds = str(mine[_SHOWN[0]].seeds)
         rows.append([workload, policy, seeds, *cells, f"{worst.difference:+.2f} at {worst.percent} %", agreement])
-    headings = ["Pods", "Policy", "Seeds", *(f"At {at} %" for at in _SHOWN), "Largest difference", "Verdict"]
+    headings = ["LIST", "POLICY", "SEEDS", *(f"AT {at} %" for at in _SHOWN), "LARGEST DIFFERENCE", "VERDICT"]
     echo(format_table(headings, rows, right=(2, 3, 4), bold=True))
     echo("GPUs allocated in percent, published in brackets.")
     echo(

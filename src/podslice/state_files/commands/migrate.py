@@ -42,7 +42,7 @@ _SAYS = {
     help="How much memory may have moved.",
 )  # fmt: skip
 @click.option("--write", is_flag=True, help=f"Write the files; old ones that no longer count stay as *{SUFFIX}.")
-@OUTPUT("table")
+@OUTPUT("table", legend=False)
 def migrate(directory: Path, before: str, after: str, tolerance: str, output: str, *, write: bool) -> None:
     """Adapt a node's files to a machine that changed over a reboot (docs/hotplug.md).
 

@@ -298,7 +298,7 @@ state.add_command(migrate)
 @click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids.")
 @click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
 @click.option("--out", metavar="FILE", help="Write one converted file here; - is standard output.")
-@OUTPUT("table")
+@OUTPUT("table", legend=False)
 def convert(
     *, path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
 ) -> None:
@@ -332,7 +332,7 @@ def convert(
 )
 @click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
 @click.option("--out", metavar="FILE", help="Write one repaired file here; - is standard output.")
-@OUTPUT("table")
+@OUTPUT("table", legend=False)
 def repair(
     *,
     path: Path,
