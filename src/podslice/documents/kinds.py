@@ -49,6 +49,7 @@ KINDS: dict[str, Kind] = {
     "PodFitList": Kind("podslice.cluster_view.answers", "podslice cluster fit"),
     "PodPlacement": Kind("podslice.kubectl.documents", "kubectl podslice pod"),
     "ReservationAdvice": Kind("podslice.advise.reserve.advise", "podslice reserve"),
+    "RestartReport": Kind("podslice.advise.whatif.restart.documents", "podslice whatif --restart"),
     "StateConversionList": Kind("podslice.state_files.documents", "podslice state convert"),
     "StateFileList": Kind("podslice.state_files.documents", "podslice state show"),
     "StateMigration": Kind("podslice.state_files.documents", "podslice state migrate"),

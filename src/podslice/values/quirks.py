@@ -297,6 +297,13 @@ def profile_for(profile: str, kubernetes: str) -> str:
     return profile
 
 
+def profile_of_release(profile: str, kubernetes: str) -> str:
+    """Return the profile of the same kind for another release: `kubelet-1.34` becomes `kubelet-1.36`. Raises
+    `InputError` for a release that is not known."""
+    kind = profile.partition("-")[0]
+    return profile_for(_WITHOUT, kubernetes) if kind == _WITHOUT else f"{kind}-{parse_release(kubernetes)}"
+
+
 def profile_name(release: Release, quirks: Quirks) -> str:
     """Return the name of a profile; empty where none has these quirks."""
     return next((name for name, own in PROFILES.items() if own == quirks and PROFILE_RELEASES[name] is release), "")

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from podslice.advise.whatif.compare import Outcome, Scenario, evaluate, populate
 from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.objective import DEFAULT_PREFERENCE, PREFERENCES, Group, Recommendation, rank
+from podslice.advise.whatif.restart.command import print_restarts, print_results, restarts
+from podslice.advise.whatif.restart.restart import How
 from podslice.advise.whatif.variants import recommended_variants
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.bundle_option import bundle_option
@@ -28,6 +31,7 @@ from podslice.cli.node_option import (
     load_policy,
     predicates_option,
     profile_option,
+    read_agent_pods,
     read_running,
     resize_option,
     running_options,
@@ -44,6 +48,7 @@ from podslice.node_objects.described import DescribedNode
 from podslice.render.ansi import echo
 from podslice.render.prose import wrap_lines
 from podslice.values.errors import InputError, StartError
+from podslice.values.quirks import PROFILE_RELEASES, profile_of_release
 
 replace = msgspec.structs.replace
 _MOST_PICTURES = 6
@@ -87,6 +92,13 @@ _MOST_ROWS = 12
     metavar="MACHINE",
     help="Then change the machine to this one while all pods run: a file, a snapshot, a text; repeat for more.",
 )
+@click.option("--restart", is_flag=True, help="Say what becomes of each running pod when the kubelet starts again.")
+@click.option("--reboot", is_flag=True, help="The same for a reboot: no container runs, and pods come back in order.")
+@click.option(
+    "--kubernetes-then",
+    metavar="VERSION",
+    help="The release of the kubelet that starts then: an upgrade. With --restart or --reboot.",
+)
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
 @profile_option
 @predicates_option
@@ -118,6 +130,9 @@ def whatif(
     then: tuple[str, ...],
     devices_path: str | None,
     profile: str,
+    restart: bool,
+    reboot: bool,
+    kubernetes_then: str | None,
     recommend: bool,
     prefer: str | None,
     out: Path | None,
@@ -129,7 +144,8 @@ def whatif(
     more such pods), cores shared by owners, fragmentation of each NUMA node. --pods and --state name the pods that run
     there before. With --resize and --workload pods are resized in place after that: how many resizes are granted,
     deferred or infeasible. With --machine-then CPUs, memory or NUMA nodes leave or join while the pods run, with the
-    consequences for each pod.
+    consequences for each pod. With --restart or --reboot the kubelet starts again: each running pod stays, moves or is
+    refused; with several --config the first one is that of now.
 
     \b
     Examples:
@@ -137,19 +153,28 @@ def whatif(
       podslice whatif pods.yaml --replicas --machine epyc-9654-nps4 --config now.yaml --recommend --out report.html
       podslice whatif --workload day.yaml --machine epyc-9654-nps4 --config now.yaml --policy a.yaml --policy b.yaml
       podslice whatif new.yaml --pods running.yaml --machine epyc-9654-nps4 --config now.yaml --config new.yaml
+      podslice whatif --restart --node node7.tar.gz --kubernetes 1.35 --kubernetes-then 1.36
 
-    Exit codes: 0 done, 2 bad input.
+    Exit codes: 0 done, 1 a running pod is refused or gets other CPUs when the kubelet starts again, 2 bad input.
     """
     from podslice.advise.whatif.page import comparison_page
     from podslice.render.picture import picture_of
 
     check_page_name(out)
+    again: How | None = "reboot" if reboot else "restart" if restart else None
+    if again is not None:
+        profile = _starting_profile(profile, policies, options["state_path"])
     asked = read_pods(files, without_ended=True, **options)
     nodes = list(_nodes({name: options[name] for name in ("machines", "captures", "sources")}))
     name = nodes[0].described.machine.name if len(nodes) == 1 else ""
     there = read_running(asked=asked.pods, machine_name=name, **options)
     # Owners in the state files that no pod names are stand-ins with the same resources.
     running = (*there.listed, *there.owners())
+    if again is not None:
+        # FILE names what runs, as --pods does.
+        running = (*running, *(one.pod for one in asked.beside({pod.metadata.uid for pod in running}).pods))
+    elif kubernetes_then:
+        raise InputError("needs a start", path="--kubernetes-then", remedy="add --restart or --reboot")
     read = asked.beside({pod.metadata.uid for pod in running})
     pods = [one.pod for one in read.pods]
     base = msgspec.structs.replace(
@@ -159,6 +184,14 @@ def whatif(
         passed_over=(*there.passed_over, *asked.passed_over),
     )
     scenarios, provenance, warnings = _scenarios(nodes, there, configs, overrides, devices_path, base, options)
+    if again is not None:
+        scenarios = [msgspec.structs.replace(one, running=running, files=there.files) for one in scenarios]
+        print_warnings(
+            (*there.warnings, *asked.warnings, *unknown_devices(asked.pods, scenarios[0].devices), *warnings)
+        )
+        then_profile = profile_of_release(profile, kubernetes_then) if kubernetes_then else profile
+        print_restarts(scenarios, provenance, output, how=again, profiles=(profile, then_profile))
+        return
     steps = tuple(_steps(files, workload_path, resize_paths, options))
     later = tuple(load_named_machine(name, "--machine-then") for name in then)
     scenarios = [
@@ -201,15 +234,30 @@ def whatif(
             shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures, provenance=provenance
         )
         write_shown(out, page)
+    started = restarts(scenarios, how="restart", profiles=(profile, profile)) if there.files and not recommend else ()
     for one in provenance:
         print_provenance(one, output)
     if output in ("table", "wide"):
         _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
+        if changed := [result for result in started if result.changes]:
+            echo("")
+            print_results(changed, wide=output == "wide")
     else:
-        emit(comparison_document(shown, ranking, provenance), output)
+        emit(comparison_document(shown, ranking, provenance, started), output)
     # One configuration that does not start is a result; none that starts is bad input.
     if all(outcome.problem for outcome in report):
         sys.exit(2)
+    if any(result.changes for result in started):
+        sys.exit(1)
+
+
+def _starting_profile(profile: str, policies: tuple[str, ...], state: Path | None) -> str:
+    """Return the profile of the kubelet that starts. Unless the user chose one, or an agent decides on the node, it is
+    that of a kubelet with the defects of its release: those decide what a start does to running pods."""
+    chosen = click.get_current_context().get_parameter_source("profile") is not ParameterSource.DEFAULT
+    if chosen or policies or (state is not None and read_agent_pods(state) is not None):
+        return profile
+    return f"kubelet-{PROFILE_RELEASES[profile]}"
 
 
 def _steps(

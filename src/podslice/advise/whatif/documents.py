@@ -8,6 +8,7 @@ import msgspec
 
 from podslice.advise.whatif.compare import Outcome
 from podslice.advise.whatif.objective import CRITERIA, PREFERENCES, Recommendation, Weights, cost
+from podslice.advise.whatif.restart.restart import RestartResult
 from podslice.evidence.provenance import Provenance
 
 
@@ -28,17 +29,22 @@ class Winners(msgspec.Struct, frozen=True):
 
 class Comparison(msgspec.Struct, frozen=True):
     """Scenarios, with --recommend the best first, the winners of each criterion, and what each of the given machines
-    with each of the given configurations rests on. `prefer` is the preference whose `weights` make the costs."""
+    with each of the given configurations rests on. `restarts`: with state files, what the start of each kubelet does to
+    the pods that run. `prefer` is the preference whose `weights` make the costs."""
 
     scenarios: tuple[ComparedScenario, ...]
     best: dict[str, Winners]
     prefer: str
     weights: Weights
     provenance: tuple[Provenance, ...] = ()
+    restarts: tuple[RestartResult, ...] = ()
 
 
 def comparison_document(
-    outcomes: Iterable[Outcome], ranking: Recommendation, provenance: tuple[Provenance, ...] = ()
+    outcomes: Iterable[Outcome],
+    ranking: Recommendation,
+    provenance: tuple[Provenance, ...] = (),
+    restarts: tuple[RestartResult, ...] = (),
 ) -> Comparison:
     """Return the outcomes beside the winners of each criterion."""
     weights = PREFERENCES[ranking.prefer]
@@ -51,4 +57,4 @@ def comparison_document(
         for outcome in outcomes
     )
     best = {name: Winners(CRITERIA[name], value, names) for name, (value, names) in ranking.best.items()}
-    return Comparison(scenarios, best, ranking.prefer, weights, provenance)
+    return Comparison(scenarios, best, ranking.prefer, weights, provenance, restarts)
