@@ -58,6 +58,7 @@ ELSEWHERE = {
     "DefragmentationResult": "tests/cli/test_defrag_apply.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
     "FleetComparison": "tests/fleet/test_pages.py",
+    "RestartReport": "tests/advise/whatif/test_restart.py",
     "FleetPlan": "tests/fleet/test_pages.py",
     "FleetTables": "tests/fleet/test_runs.py",
     "FleetValidation": "tests/fleet/test_fgd.py",

@@ -42,11 +42,11 @@ def restart_text(result: RestartResult, *, wide: bool = False, named: bool = Fal
 
 def _messages(result: RestartResult) -> Iterator[str]:
     """Yield each message of the kubelet once, with the pods that get it."""
-    told = dict[str, list[str]]()
+    said = dict[str, list[str]]()
     for pod in result.pods:
         if pod.outcome == "refused":
-            told.setdefault(f"{pod.reason}: {pod.message}", []).append(pod.pod)
-    for message, pods in told.items():
+            said.setdefault(f"{pod.reason}: {pod.message}", []).append(pod.pod)
+    for message, pods in said.items():
         more = f" and {len(pods) - _MOST_NAMES} more" if len(pods) > _MOST_NAMES else ""
         yield f"{', '.join(pods[:_MOST_NAMES])}{more}: {message}"
 
