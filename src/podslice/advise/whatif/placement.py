@@ -1,4 +1,4 @@
-"""How good the place is that a pod got: what it owns, and over how many NUMA nodes and caches that is spread."""
+"""Measure the place that a pod got: what it owns, and over how many NUMA nodes and caches that is spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to running pods when the kubelet starts again: after a restart, a reboot, an upgrade, or with another
+"""Forecast what a start of the kubelet does to running pods: after a restart, a reboot, an upgrade, or with another
 configuration.
 
 A starting kubelet admits every running pod again on its state files. Before and after are two nodes on the same files:
