@@ -154,7 +154,7 @@ def test_refused_on_the_empty_node() -> None:
     findings = lint(annotated(resize="soon"), config=STATIC, machine=MACHINE, policy=ELASTIC)
     (refused,) = (one for one in findings if one.id == "PS501")
     assert "InvalidPodsliceAnnotation" in refused.message
-    assert refused.fix == "correct the annotation, or leave it out"
+    assert refused.fix == "leave out the annotation podslice.io/resize"
 
 
 # On the command line

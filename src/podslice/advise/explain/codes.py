@@ -31,17 +31,6 @@ CANDIDATES = {
     "unhinted": "no hint for this set, although enough is free",
 }
 
-ADVICE = {
-    "cpu-class-full": "ask for less, or name more classes",
-    "invalid-annotation": "correct the annotation, or leave it out",
-    "pod-pool-empty": "raise spec.resources, or let an exclusive container ask for less or share",
-    "smt-fraction": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
-    "smt-short": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
-    "smt-sizes": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
-}
-"""Advice for a pod that even the empty node refuses, by code of the refusal; for the others see `OTHER_ADVICE`."""
-OTHER_ADVICE = "podslice explain tries which change makes it fit; or choose another machine or configuration"
-
 REFUSALS = {
     "cpu-short": "the node has too few free CPUs",
     "cpu-too-big": "no set of NUMA nodes the policy takes has that many CPUs even when empty",

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from podslice.advise.explain.codes import ADVICE, OTHER_ADVICE
-from podslice.advise.explain.explain import explain
+import msgspec
+
+from podslice.advise.explain.fixes.edits import POD, places, with_amounts
+from podslice.advise.lint.attempt import admit_on_empty_node, explain_fix
 from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
-from podslice.advise.lint.subject import PodSubject
+from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.api.pod.demand import limits_of, requests_of
 from podslice.api.pod.memory_demand import container_memory, pod_memory
+from podslice.api.pod.spec import Pod
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
-from podslice.node.decision import Decision
+from podslice.node.decision import RESERVED_GIVEN
 from podslice.node.idle_cpus import idle_cpus
 from podslice.node.node import with_default_uid
 from podslice.node.view import NodeView
-from podslice.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
+from podslice.values.cpuset import CPUSet, format_bits, union
 from podslice.values.errors import AdmissionError, UpstreamDefectError
-from podslice.values.quantity import BINARY_SI, Quantity
+from podslice.values.quantity import BINARY_SI, ZERO, Quantity
 
 _CPU = "cpu"
+_MOST_CAUSES = 2
+_NO_LESS = "with {} it {}: what else the pod asks for does not fit one NUMA node then"
 
 
 def _empty_node_refusal(subject: PodSubject) -> Iterator[Problem]:
-    if subject.node is None or subject.node.view is None:
+    if subject.node is None or subject.node.explainer is None:
         return
     node = subject.node.new_node()
     try:
@@ -32,20 +38,14 @@ def _empty_node_refusal(subject: PodSubject) -> Iterator[Problem]:
         yield Problem("spec", f"{defect.consequence}: {defect.detail} (upstream defect {defect.name})", remedy)
         return
     if not decision.admitted:
-        # The admission above has used its node up.
-        code = explain(subject.node.new_node(), with_default_uid(subject.written), fixes=False).trace.code
+        why = subject.node.explainer.explain(with_default_uid(subject.written), fixes=False).why
+        # For a lack of resources upstream's message is complete.
+        cause = " ".join(why[:_MOST_CAUSES]).rstrip(".") or decision.why.rstrip(".")
         yield Problem(
             "spec",
-            f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision, code)}",
-            ADVICE.get(code, OTHER_ADVICE),
+            f"refused on the empty node with {decision.reason}: {decision.message}{'. ' if cause else ''}{cause}",
+            explain_fix(subject),
         )
-
-
-def _why(decision: Decision, code: str) -> str:
-    """Return our explanation of a refusal; empty for a lack of resources, where upstream's message is complete."""
-    if code in (NODE_TOTAL, TOO_MANY_PODS) or not decision.why:
-        return ""
-    return f". {decision.why.rstrip('.')}"
 
 
 def _takes_all(subject: PodSubject) -> Iterator[Problem]:
@@ -92,6 +92,34 @@ def _idle_after_init(subject: PodSubject) -> Iterator[Problem]:
             "ask for a fraction there, such as 900m: the init container then runs in the shared pool",
             WARNING if more else INFO,
         )
+
+
+def _reserved_given(subject: PodSubject) -> Iterator[Problem]:
+    decision = admit_on_empty_node(subject, subject.written)
+    if decision is None or not decision.admitted or subject.node is None or subject.node.view is None:
+        return
+    reserved = CPUSet.from_bits(subject.node.view.reserved)
+    paths = {place.container.name: place.path for place in subject.places}
+    for container in decision.containers:
+        if given := container.exclusive_cpus & reserved:
+            yield Problem(
+                f"{paths[container.name]}.resources.limits[cpu]",
+                f"on the empty node container {container.name} gets CPUs {container.exclusive_cpus}, of which {given} "
+                f"{RESERVED_GIVEN}",
+                _other_reservation(subject, subject.node, subject.node.view),
+            )
+
+
+def _other_reservation(subject: PodSubject, node: NodeSubject, view: NodeView) -> str:
+    """Return the whole cores of the reserved CPUs, where with them the pod gets none of them."""
+    whole = union(core for core in view.topology.cores.values() if core & view.reserved)
+    config = msgspec.structs.replace(node.config, reserved_system_cpus=format_bits(whole))
+    other = NodeSubject(config, node.machine, profile=node.profile, devices=node.devices, policy=node.policy)
+    decision = admit_on_empty_node(PodSubject(subject.written, other, policy=subject.policy), subject.written)
+    gets = union(one.exclusive_cpus.bits for one in decision.containers) if decision is not None else whole
+    if decision is not None and decision.admitted and not gets & whole:
+        return f"set reservedSystemCPUs: {format_bits(whole)}, with which this pod gets none of them"
+    return "no whole cores to reserve were found that help: see average_sizes in docs/deviations.md"
 
 
 def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
@@ -149,14 +177,45 @@ def _too_wide(subject: PodSubject, path: str, owner: str, numbers: tuple[str, in
     effect = f"topologyManagerPolicy {policy} refuses it" if refused else "it spans NUMA nodes"
     if policy == RESTRICTED:
         effect = "it spans NUMA nodes, and restricted refuses it unless the fewest possible have room"
-    # Less of one resource does not help where the devices need more NUMA nodes.
-    also = ", if its devices are on one NUMA node too" if subject.node.devices else ""
     return Problem(
         f"{path}[{name}]" if path != "spec" else path,
         f"{owner} asks for {_show(name, amount)}, the largest NUMA node can give {_show(name, largest)}: {effect}",
-        f"ask for at most {_show(name, largest)}{also}, or split the work over several pods",
+        _narrower(subject, "" if path.startswith("spec.resources") or path == "spec" else owner, numbers),
         ERROR if refused else WARNING if policy == RESTRICTED or subject.admission.managed else INFO,
     )
+
+
+def _narrower(subject: PodSubject, owner: str, numbers: tuple[str, int, int]) -> str:
+    """Return the amount with which the pod or container was seen to get one NUMA node of the empty node."""
+    name, amount, largest = numbers
+    edited = _with_less(subject, owner, name, amount - largest)
+    decision = None if edited is None else admit_on_empty_node(subject, edited)
+    if decision is None or not decision.admitted:
+        return explain_fix(subject) if _is_refused(subject) else _NO_LESS.format(_show(name, largest), "is refused")
+    nodes = {str(node) for one in decision.containers if owner in ("", one.name) and (one.exclusive or one.memory_nodes)
+             for node in (*one.numa_nodes, *one.memory_nodes)}  # fmt: skip
+    if len(nodes) > 1:
+        return _NO_LESS.format(_show(name, largest), "spans NUMA nodes too")
+    return f"ask for at most {_show(name, largest)}"
+
+
+def _is_refused(subject: PodSubject) -> bool:
+    decision = admit_on_empty_node(subject, subject.written)
+    return decision is not None and not decision.admitted
+
+
+def _with_less(subject: PodSubject, owner: str, name: str, excess: int) -> Pod | None:
+    """Return the pod with so much less of a resource: in one container, or with an empty `owner` in the pod's budget,
+    or where it has none in the container that asks for most; None where it has not so much."""
+    asked = {place: requests_of(resources).get(name, ZERO) for place, resources in places(subject.written)
+             if not owner or place == owner}  # fmt: skip
+    where = (
+        POD if POD in asked and not asked[POD].is_zero() else max(asked, key=lambda one: asked[one].nano, default=POD)
+    )
+    limits = {place: limits_of(resources) for place, resources in places(subject.written)}
+    has = asked.get(where, ZERO) if not asked.get(where, ZERO).is_zero() else limits.get(where, {}).get(name, ZERO)
+    less = Quantity.of(has.value() - excess) if name == _CPU else Quantity.of(has.value() - excess, BINARY_SI)
+    return with_amounts(subject.pod, {(where, name): less}) if less.sign() > 0 else None
 
 
 def _show(name: str, amount: int) -> str:
@@ -186,6 +245,17 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "The pod is really admitted on an empty node with this configuration and machine, and refused. No scheduler "
         "setting helps: the pod or the node has to change.",
         _empty_node_refusal,
+        MACHINE,
+    ),
+    Rule(
+        "PS504",
+        "reserved-cpus-given",
+        ERROR,
+        "The kubelet gives reserved CPUs to the pod",
+        "On machines whose cores or sockets differ in size, or have CPUs offline, a v1.36.2 kubelet can hand out CPUs "
+        "that are reserved (average_sizes in docs/deviations.md). The pod runs, but a kubelet that restarts then finds "
+        "its state file wrong and does not start. Seen with --profile kubelet-1.36 on the empty node.",
+        _reserved_given,
         MACHINE,
     ),
     Rule(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from podslice.advise.lint.attempt import admit_on_empty_node, choose_tried, explain_fix, with_cpus
 from podslice.advise.lint.equalize import advice, lost_cpus, unequal_parts, wanting_cpus, whole_cpus
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
-from podslice.advise.lint.subject import PodSubject
+from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.api.pod.demand import BURSTABLE, GUARANTEED
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.spec import ResourceList
+from podslice.values.gate_table import gate_states
 from podslice.values.quantity import ZERO, Quantity
 
 _ONE_CPU = Quantity.of(1)
+_QUOTA_GATE = "DisableCPUQuotaWithExclusiveCPUs"
 
 
 def _equal_integral_cpus(requests: ResourceList, limits: ResourceList) -> int:
@@ -84,12 +89,13 @@ def _fractional_cpus(subject: PodSubject) -> Iterator[Problem]:
         cpus = requests.get("cpu", ZERO)
         # Below one CPU sharing is meant.
         if cpus > _ONE_CPU and cpus.nano % _ONE_CPU.nano:
-            above = -(-cpus.nano // _ONE_CPU.nano)
+            above, name = -(-cpus.nano // _ONE_CPU.nano), "" if owner == "the pod" else owner
+            choices = ((str(count), with_cpus(subject, name, count)) for count in (above - 1, above))
             yield Problem(
                 f"{path}.limits[cpu]",
                 f"{owner} is Guaranteed and asks for {cpus} CPUs, not a whole number, so the static CPU manager "
                 "leaves it in the shared pool",
-                f"ask for {above - 1} or {above} CPUs",
+                f"ask for {found} CPUs" if (found := choose_tried(subject, choices, name)) else explain_fix(subject),
                 _severity(subject, wants_cpus=True),
             )
 
@@ -108,21 +114,24 @@ def _partial_cores(subject: PodSubject) -> Iterator[Problem]:
         return
     admission = subject.admission
     if admission.managed and admission.cpus % threads:
-        yield _partial("spec.resources.requests[cpu]", "the pod", admission.cpus, threads, known)
+        yield _partial(subject, "spec.resources.requests[cpu]", "", admission.cpus, (threads, known))
     for place, container in zip(subject.places, admission.containers, strict=True):
         if not admission.ignored and container.exclusive_cpus % threads:
             path = f"{place.path}.resources.limits[cpu]"
-            yield _partial(path, container.name, container.exclusive_cpus, threads, known)
+            yield _partial(subject, path, container.name, container.exclusive_cpus, (threads, known))
 
 
-def _partial(path: str, owner: str, cpus: int, threads: int, known: str) -> Problem:
+def _partial(subject: PodSubject, path: str, owner: str, cpus: int, cores: tuple[int, str]) -> Problem:
+    threads, known = cores
     below = cpus - cpus % threads
-    choices = f"{below} or {below + threads}" if below else str(threads)
+    counts = [count for count in (below, below + threads) if count]
+    tried = choose_tried(subject, [(str(count), with_cpus(subject, owner, count)) for count in counts], owner)
     return Problem(
         path,
-        f"{owner} asks for {count_cpus(cpus, 'exclusive')}, not a multiple of {threads} threads per core{known}: "
-        "full-pcpus-only refuses the pod with SMTAlignmentError",
-        f"ask for {choices} CPUs",
+        f"{owner or 'the pod'} asks for {count_cpus(cpus, 'exclusive')}, not a multiple of {threads} threads per "
+        f"core{known}: full-pcpus-only refuses the pod with SMTAlignmentError",
+        f"ask for {tried} CPUs" if tried else explain_fix(subject),
+        WARNING if known else ERROR,
     )
 
 
@@ -131,28 +140,55 @@ def _pod_level_ignored(subject: PodSubject) -> Iterator[Problem]:
     if node is None or not node.static_cpus or not subject.admission.ignored or subject.qos != GUARANTEED:
         return
     cpus = integral_cpus(subject.pod_requests.get("cpu"))
-    if cpus:
-        yield Problem(
-            "spec.resources.requests[cpu]",
-            f"the pod's {count_cpus(cpus)} will not be exclusive: without the gate PodLevelResourceManagers the CPU, "
-            "memory and topology managers leave pods with spec.resources alone, without an event",
-            "enable the kubelet's feature gate PodLevelResourceManagers, or move the resources to the containers",
-        )
+    if not cpus:
+        return
+    minor = node.release.minor
+    gate = "without the gate PodLevelResourceManagers " if "PodLevelResourceManagers" in gate_states(minor) else ""
+    yield Problem(
+        "spec.resources.requests[cpu]",
+        f"the pod's {count_cpus(cpus)} will not be exclusive: {gate}the CPU, memory and topology managers of 1.{minor} "
+        "leave pods with spec.resources alone, without an event",
+        "enable the kubelet's feature gate PodLevelResourceManagers, or move the resources to the containers"
+        if gate and _owns_with_managers(subject, node)
+        else "move the resources to the containers",
+    )
+
+
+def _owns_with_managers(subject: PodSubject, node: NodeSubject) -> bool:
+    """Whether the pod owns CPUs under the gate, on the empty node where it is known."""
+    gates = {**node.config.feature_gates, "PodLevelResources": True, "PodLevelResourceManagers": True}
+    config = msgspec.structs.replace(node.config, feature_gates=gates)
+    other = NodeSubject(config, node.machine, profile=node.profile, devices=node.devices, policy=node.policy)
+    if other.errors or other.gate_error or other.start_error:
+        return False
+    changed = PodSubject(subject.written, other, policy=subject.policy)
+    if other.view is None:
+        own = any(one.exclusive_cpus for one in changed.admission.containers)
+        return own or (bool(changed.admission.cpus) and config.aligns_pods)
+    decision = admit_on_empty_node(changed, changed.written)
+    return decision is not None and (bool(decision.pod_cpus) or any(one.exclusive for one in decision.containers))
 
 
 def _quota_on_exclusive_cpus(subject: PodSubject) -> Iterator[Problem]:
     node = subject.node
     if node is None or not node.static_cpus or not node.config.cpu_cfs_quota:
         return
-    if node.gates["DisableCPUQuotaWithExclusiveCPUs"] or subject.admission.ignored:
+    if node.gates[_QUOTA_GATE] or subject.admission.ignored:
         return
+    minor = node.release.minor
+    has_gate = _QUOTA_GATE in gate_states(minor)
+    why = f"the kubelet's gate {_QUOTA_GATE} is off" if has_gate else f"a kubelet of 1.{minor} enforces every CPU limit"
     for place, container in zip(subject.places, subject.admission.containers, strict=True):
         if container.exclusive_cpus:
             yield Problem(
                 f"{place.path}.resources.limits[cpu]",
                 f"{container.name} owns {count_cpus(container.exclusive_cpus)} and is throttled by CFS quota, because "
-                "the kubelet's gate DisableCPUQuotaWithExclusiveCPUs is off",
-                "leave the gate DisableCPUQuotaWithExclusiveCPUs on",
+                f"{why}",
+                f"leave the gate {_QUOTA_GATE} on"
+                if has_gate
+                else "Kubernetes 1.33 leaves the quota out; before it, "
+                "cpuCFSQuota: false does, for every pod of the node",
+                WARNING if has_gate else INFO,
             )
 
 
@@ -199,10 +235,11 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "CPU count does not fill whole cores",
         "With the CPU manager option full-pcpus-only a container gets whole physical cores. A count that is not a "
         "multiple of the threads per core is refused at admission with SMTAlignmentError. Without a machine two "
-        "threads per core are assumed.",
+        "threads per core are assumed, and the finding is a warning.",
         _partial_cores,
         CONFIG,
         ("PS501",),
+        others=(WARNING,),
     ),
     Rule(
         "PS106",
@@ -210,8 +247,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "The managers ignore pods with pod-level resources",
         "A Guaranteed pod with spec.resources asks for whole CPUs on a node with the static CPU manager, but the "
-        "alpha gate PodLevelResourceManagers is off. The kubelet then runs the pod in the shared pool without "
-        "an event.",
+        "alpha gate PodLevelResourceManagers is off, or the release has none. The kubelet then runs the pod in the "
+        "shared pool without an event.",
         _pod_level_ignored,
         CONFIG,
     ),
@@ -222,8 +259,9 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "CFS quota throttles exclusive CPUs",
         "The quota of a container that owns all its CPUs can only do harm: short overruns of the accounting throttle "
         "it although no other container may run there. Kubernetes switches the quota off since 1.33; the gate "
-        "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back.",
+        "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back. Before 1.33 it is a note.",
         _quota_on_exclusive_cpus,
         CONFIG,
+        others=(INFO,),
     ),
 )

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from podslice.advise.explain.explain import Explainer
+from podslice.advise.trial.trial import Trial
 from podslice.api.pod.demand import compute_qos, limits_of, pod_limits, pod_requests, requests_of
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
@@ -163,6 +165,11 @@ class NodeSubject:
         if self.machine is None or self.errors or self.start_error is not None:
             return None
         return self.new_node().view
+
+    @cached_property
+    def explainer(self) -> Explainer | None:
+        """An explainer of pods on the empty node; None where there is no node."""
+        return None if self.view is None else Explainer(Trial.of(self.new_node()))
 
     def new_node(self) -> Node:
         """Return an empty node. Raises `StartError`."""
