@@ -44,7 +44,7 @@ def test_page() -> None:
     assert (result.returncode, result.stderr) == (0, "")
     for part in (
         "Pod shop/db",
-        "QoS Burstable: not Guaranteed, because spec.resources requests 500m cpu but is limited to 2",
+        "QoS Burstable: not Guaranteed, because spec.resources has cpu request 500m below its limit 2",
         "API server: accepts its resources",
         "→ 500m *",
         "1.5Gi",

@@ -146,11 +146,13 @@ def test_gate_off_drops_the_stanza() -> None:
         (two("-", "1/1Gi"), "every container has cpu and memory limits and equal requests"),
         (
             two("1/1Gi", "2/1Gi"),
-            "not Guaranteed, because a requests 1 cpu but is limited to 2, b requests 1 cpu but is limited to 2",
+            "not Guaranteed, because container a has cpu request 1 below its limit 2, container b has cpu request 1 "
+            "below its limit 2",
         ),
         (
             two("1/1Gi", "-"),
-            "not Guaranteed, because a has no cpu and no memory limit, b has no cpu and no memory limit",
+            "not Guaranteed, because container a has no cpu and no memory limit, container b has no cpu and no memory "
+            "limit",
         ),
         (
             two("-", "-", "-", "1/1Gi"),

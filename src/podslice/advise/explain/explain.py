@@ -20,9 +20,11 @@ from podslice.advise.explain.placement import placement_sentences
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
 from podslice.advise.trial.trial import Trial
+from podslice.api.pod.class_edits import find_spoiled, spoiled_sentences
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.evidence.said import KubeletStatus, status_said
+from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
 from podslice.node.view import NodeView
@@ -86,6 +88,8 @@ class Explainer:
                 given_up = Explanation(decision, tuple(story(decision)), (), _GIVEN_UP, said, causes, why)
                 return _for_pod(given_up, pod)
             *beginning, ending = story(decision)
+            if decision.admitted:
+                beginning[1:1] = (*self._not_exclusive(pod), *self._quota(pod, decision))
             idle = () if decision.admitted else _idle_sentences(self._nodes.view)
             unsearched = found.unsearched if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
@@ -96,6 +100,24 @@ class Explainer:
                     self._known.clear()
                 self._known[key] = known
         return _for_pod(known, pod)
+
+    def _not_exclusive(self, pod: Pod) -> tuple[str, ...]:
+        """Return why no container of an admitted pod owns CPUs although one asks for whole ones, and the smallest edit,
+        which is tried on the node."""
+        view = self._nodes.view
+        found = find_spoiled(pod, view.gates) if view.pins_cpus else None
+        if found is None:
+            return ()
+        return spoiled_sentences(found, admits=self._nodes.node.copy().try_admit(found.edited))
+
+    def _quota(self, pod: Pod, decision: Trace) -> Iterator[str]:
+        """Yield which CPU quota holds for a pod with containers that own CPUs, and why."""
+        view = self._nodes.view
+        owners = [one.name for one in decision.containers if one.exclusive_cpus and one.eligibility == "exclusive"]
+        if owners and (
+            text := quota_sentence(pod, view.gates, view.release, owners, cfs_quota=view.config.cpu_cfs_quota)
+        ):
+            yield text
 
     def with_pod(self, pod: Pod) -> Trial:
         """Return a copy of the node after an admitted pod was admitted there and its containers started."""

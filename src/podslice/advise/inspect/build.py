@@ -23,6 +23,7 @@ from podslice.api.server.limitrange import POD, LimitRange, apply_defaults
 from podslice.api.server.limitrange_check import limit_range_refusals
 from podslice.api.server.validate import validate_create, validate_pod
 from podslice.api.server.warnings import create_warnings
+from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.node import Node
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.quirks import Quirks
@@ -57,6 +58,7 @@ def inspect_pod(
     checked = stages.final if kept else _as_created(stages, gates, limit_ranges)
     errors = validate_pod(checked, gates) if live else validate_create(checked, gates)
     placement, owners = _place(prepared, node) if node is not None else (None, _NO_OWNERS)
+    owning = [name for name, limited in owners.items() if not limited]
     return Page(
         kind=kind,
         namespace=pod.metadata.namespace,
@@ -72,6 +74,7 @@ def inspect_pod(
         cgroup_notes=cgroups.notes(prepared, gates, quirks, view, owners),
         counts=counts(prepared, gates, quirks, view),
         placement=placement,
+        quota=quota_sentence(prepared, gates, view.release, owning, cfs_quota=view.config.cpu_cfs_quota),
     )
 
 

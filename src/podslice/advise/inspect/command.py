@@ -146,7 +146,7 @@ def inspect(
     policy = load_policy(policy_path, profile)
     start = partial(_node, provenance.assumptions, chosen, config, profile=profile, devices=devices, policy=policy)
     node = start()
-    view = msgspec.structs.replace(_view(config, node, node_facts), policy=policy)
+    view = msgspec.structs.replace(_view(config, node, node_facts), policy=policy, release=PROFILE_RELEASES[profile])
     limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []
     failed = refused = False

@@ -12,12 +12,14 @@ from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US
 from podslice.node.effects.settings import DEFAULT_HUGE_PAGES, DEFAULT_THROTTLING_FACTOR, CgroupSettings
 from podslice.values.duration import DurationError, parse_duration
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 
 class KnownNode(msgspec.Struct, frozen=True):
     """Facts of a node. `memory_capacity` is in bytes, None when not known; `allocatable` is as in the Node object, None
     when not known, and `complete` if a resource missing there does not exist; `page_sizes` are in bytes; `os` is as in
-    the Node's label; `policy` is the node's PodslicePolicy."""
+    the Node's label; `policy` is the node's PodslicePolicy, `release` the kubelet's."""
 
     config: KubeletConfig = KubeletConfig()
     memory_capacity: int | None = None
@@ -27,6 +29,7 @@ class KnownNode(msgspec.Struct, frozen=True):
     cgroup_version: int = 2
     os: str = "linux"
     policy: PodslicePolicy = NO_POLICY
+    release: Release = DEFAULT
 
     @property
     def settings(self) -> CgroupSettings:

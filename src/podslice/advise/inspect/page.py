@@ -91,7 +91,8 @@ class Placement(msgspec.Struct, frozen=True, rename="camel"):
 
 class Page(msgspec.Struct, frozen=True, rename="camel"):
     """Everything about one pod. `errors` are the API server's, `refusals` those of LimitRange objects; `remarks` hold
-    differences between v1.36.2 and the profile, refusals of the node, and events that the kubelet posts."""
+    differences between v1.36.2 and the profile, refusals of the node, and events that the kubelet posts. `quota` says
+    which containers a CPU quota throttles, and why; empty without CPU limits."""
 
     kind: str
     namespace: str
@@ -107,6 +108,7 @@ class Page(msgspec.Struct, frozen=True, rename="camel"):
     cgroup_notes: tuple[str, ...]
     counts: tuple[Count, ...]
     placement: Placement | None = None
+    quota: str = ""
     source: str = ""
     document: int = 0
 

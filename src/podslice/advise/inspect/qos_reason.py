@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from podslice.advise.inspect.facts import Gates
 from podslice.advise.inspect.page import QOS
+from podslice.api.pod.class_edits import container_kinds, describe_container, gap_words, gaps_by_owner
+from podslice.api.pod.class_gaps import CLASS_RESOURCES
 from podslice.api.pod.demand import (
     BEST_EFFORT,
     GUARANTEED,
@@ -11,10 +15,9 @@ from podslice.api.pod.demand import (
     containers_in_order,
     is_pod_level_resources_set,
 )
-from podslice.api.pod.spec import Pod, ResourceRequirements
-from podslice.values.quantity import ZERO
+from podslice.api.pod.spec import Pod
+from podslice.values.quantity import Quantity
 
-_RESOURCES = ("cpu", "memory")
 _SHOWN = 3
 
 
@@ -31,37 +34,43 @@ def _reason(pod: Pod, gates: Gates, computed: str) -> str:
     resources = pod.spec.resources
     if resources is not None and gates["PodLevelResources"]:
         if is_pod_level_resources_set(pod):
-            return _pod_level_reason(resources, computed)
+            return _pod_level_reason(pod, gates, computed)
         if computed == BEST_EFFORT:
             return "spec.resources is present but names no cpu or memory, and hides what the containers have"
     if computed == GUARANTEED:
         return "every container has cpu and memory limits and equal requests"
     if computed == BEST_EFFORT:
         return "no container requests or limits cpu or memory"
-    gaps = [gap for container in containers_in_order(pod) for gap in _gaps(container.name, container.resources)]
-    return f"not Guaranteed, because {_list_gaps(gaps)}"
+    return f"not Guaranteed, because {_list_gaps(_gaps(pod, gates))}"
 
 
-def _pod_level_reason(resources: ResourceRequirements, computed: str) -> str:
+def _pod_level_reason(pod: Pod, gates: Gates, computed: str) -> str:
     if computed == GUARANTEED:
         return "spec.resources has cpu and memory limits and equal requests; the containers do not matter"
     if computed == BEST_EFFORT:
         return "spec.resources has no cpu or memory above 0; the containers do not matter"
-    return f"not Guaranteed, because {_list_gaps(_gaps('spec.resources', resources))}; the containers do not matter"
+    return f"not Guaranteed, because {_list_gaps(_gaps(pod, gates))}; the containers do not matter"
 
 
-def _gaps(owner: str, resources: ResourceRequirements) -> list[str]:
-    requests, limits = resources.requests or {}, resources.limits or {}
-    missing = [name for name in _RESOURCES if limits.get(name, ZERO).is_zero()]
-    gaps = [f"{owner} has no {' and no '.join(missing)} limit"] if missing else []
-    # Quantities may be negative: the QoS class ignores such a limit.
-    gaps += [f"{owner} limits {name} to {limits[name]}, which counts as none"
-             for name in _RESOURCES if name in limits and limits[name].sign() < 0]  # fmt: skip
-    for name in _RESOURCES:
-        request, limit = requests.get(name, ZERO), limits.get(name, ZERO)
-        if name not in missing and request != limit:
-            gaps.append(f"{owner} requests {request} {name} but is limited to {limit}")
-    return gaps
+def _gaps(pod: Pod, gates: Gates) -> list[str]:
+    """Return what keeps a pod from being Guaranteed, a clause for each container."""
+    kinds = container_kinds(pod)
+    return [
+        f"{describe_container(name, kinds)} has {gap_words(gaps)}" for name, gaps in gaps_by_owner(pod, gates).items()
+    ] + [
+        # Quantities may be negative: the QoS class ignores such a limit.
+        f"{owner} limits {name} to {limits[name]}, which counts as none"
+        for owner, limits in _limits(pod, gates)
+        for name in CLASS_RESOURCES
+        if name in limits and limits[name].sign() < 0
+    ]
+
+
+def _limits(pod: Pod, gates: Gates) -> list[tuple[str, Mapping[str, Quantity]]]:
+    resources = pod.spec.resources
+    if resources is not None and gates["PodLevelResources"] and is_pod_level_resources_set(pod):
+        return [("spec.resources", resources.limits or {})]
+    return [(one.name, one.resources.limits or {}) for one in containers_in_order(pod)]
 
 
 def _list_gaps(gaps: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.inspect.facts import Gates, KnownNode
+from podslice.api.pod.class_edits import find_spoiled, spoiled_sentences
 from podslice.api.pod.demand import compute_qos
 from podslice.api.pod.spec import Pod
 from podslice.api.server.create import prepare_for_create
@@ -22,6 +23,7 @@ def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: Kno
     return (
         *_release(written, prepared, gates),
         *_node(prepared, gates, quirks, node),
+        *_owning(prepared, gates),
         *_policy(prepared, gates, node),
     )
 
@@ -47,6 +49,14 @@ def _node(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[s
     refusal = pod_level_refusal(pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version)
     if refusal is not None:
         yield f"the node refuses it with {refusal.reason}: {refusal.message}"
+
+
+def _owning(pod: Pod, gates: Gates) -> Iterator[str]:
+    """Yield the edit with which containers that ask for whole CPUs own them."""
+    found = find_spoiled(pod, gates)
+    if found is not None:
+        _, edit = spoiled_sentences(found)
+        yield f"under the static CPU manager no container owns CPUs. {edit.rstrip('.')}"
 
 
 def _policy(pod: Pod, gates: Gates, node: KnownNode) -> Iterator[str]:

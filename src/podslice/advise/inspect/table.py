@@ -47,6 +47,8 @@ def _head(page: Page, width: int, *, coloured: bool) -> Iterator[str]:
         yield from paragraph(((page.source, "dim"),), width, indent=2, coloured=coloured)
     style = f"bold {_CLASSES[page.qos.qos_class]}"
     yield from paragraph(("QoS ", (page.qos.qos_class, style), f": {page.qos.why}"), width, coloured=coloured)
+    if page.quota:
+        yield from paragraph((page.quota,), width, coloured=coloured)
     verdict = ("accepts its resources", "green") if page.accepted else ("refuses it", "bold red")
     yield from paragraph(("API server: ", verdict), width, coloured=coloured)
     for text in (*dict.fromkeys(page.errors), *page.refusals):

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
-
-import msgspec
 
 from podslice.advise.lint.attempt import helps
 from podslice.advise.lint.model import count_cpus
 from podslice.advise.lint.subject import ContainerPath, PodSubject
-from podslice.api.pod.class_gaps import ClassGap, class_gaps, close_gaps
+from podslice.api.pod.class_edits import (
+    EXAMPLES,
+    Amounts,
+    closing_amounts,
+    edit_words,
+    gap_words,
+    gaps_by_owner,
+    with_amounts,
+)
+from podslice.api.pod.class_gaps import ClassGap
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.injected import injector_of
-from podslice.api.pod.spec import Container, Pod, ResourceRequirements, map_containers
-from podslice.values.quantity import Quantity
 
-Amounts = dict[str, Quantity]
-_EXAMPLES = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("128Mi")}
-"""Amounts for a container that names none."""
 NONE_HELPS = "no equal amounts that were tried make the node admit the pod: podslice explain says what is in its way"
 
 
@@ -32,7 +32,7 @@ class Unequal(NamedTuple):
     @property
     def bare(self) -> bool:
         """Whether it has neither cpu nor memory."""
-        return len(self.gaps) == len(_EXAMPLES) and all(gap.missing and gap.request.is_zero() for gap in self.gaps)
+        return len(self.gaps) == len(EXAMPLES) and all(gap.missing and gap.request.is_zero() for gap in self.gaps)
 
     @property
     def path(self) -> str:
@@ -42,9 +42,7 @@ class Unequal(NamedTuple):
     @property
     def clauses(self) -> str:
         """What differs, after `has`."""
-        missing = [gap.resource for gap in self.gaps if gap.missing]
-        clauses = [f"no {' and no '.join(missing)} limit"] if missing else []
-        return " and ".join(clauses + [gap.clause for gap in self.gaps if not gap.missing])
+        return gap_words(self.gaps)
 
 
 def whole_cpus(place: ContainerPath) -> int:
@@ -66,10 +64,7 @@ def lost_cpus(subject: PodSubject) -> str:
 
 def unequal_parts(subject: PodSubject) -> list[Unequal]:
     """Return what keeps a pod from being Guaranteed, by container."""
-    parts: dict[str, list[ClassGap]] = {}
-    for gap in class_gaps(subject.pod, subject.gates):
-        parts.setdefault(gap.owner, []).append(gap)
-    return [Unequal(name, tuple(gaps)) for name, gaps in parts.items()]
+    return [Unequal(name, tuple(gaps)) for name, gaps in gaps_by_owner(subject.pod, subject.gates).items()]
 
 
 def equal_amounts(subject: PodSubject) -> dict[str, Amounts] | None:
@@ -82,36 +77,10 @@ def equal_amounts(subject: PodSubject) -> dict[str, Amounts] | None:
     owners = () if subject.admission.pod_level else wanting_cpus(subject)
     names = frozenset(place.container.name for place in owners)
     for lower_cpu in (True, False):
-        changes = {part.name: _amounts(part, lower_cpu=lower_cpu) for part in parts}
-        if helps(subject, _edited(subject.written, changes), names, guaranteed=True):
+        changes = {part.name: closing_amounts(part.gaps, lower_cpu=lower_cpu) for part in parts}
+        if helps(subject, with_amounts(subject.written, changes), names, guaranteed=True):
             return changes
     return None
-
-
-def _amounts(part: Unequal, *, lower_cpu: bool) -> Amounts:
-    amounts = {}
-    for gap in part.gaps:
-        if gap.missing:
-            amounts[gap.resource] = _EXAMPLES[gap.resource] if gap.request.is_zero() else gap.request
-        else:
-            lower = lower_cpu and gap.resource == "cpu" and not gap.request.is_zero()
-            amounts[gap.resource] = gap.request if lower else gap.limit
-    return amounts
-
-
-def _edited(pod: Pod, changes: Mapping[str, Amounts]) -> Pod:
-    spec = map_containers(pod.spec, partial(_edit_container, changes=changes))
-    if "" in changes:
-        spec = msgspec.structs.replace(
-            spec, resources=close_gaps(spec.resources or ResourceRequirements(), changes[""])
-        )
-    return msgspec.structs.replace(pod, spec=spec)
-
-
-def _edit_container(container: Container, *, changes: Mapping[str, Amounts]) -> Container:
-    if container.name not in changes:
-        return container
-    return msgspec.structs.replace(container, resources=close_gaps(container.resources, changes[container.name]))
 
 
 def advice(subject: PodSubject, part: Unequal) -> str:
@@ -119,24 +88,17 @@ def advice(subject: PodSubject, part: Unequal) -> str:
     changes = equal_amounts(subject)
     if changes is None:
         return NONE_HELPS
-    owners = {place.container.name for place in wanting_cpus(subject)}
-    fields, effect = [], ""
+    # What a container with whole CPUs needs of memory cannot be guessed.
+    guess = part.name not in {place.container.name for place in wanting_cpus(subject)}
+    effect = ""
     for gap in part.gaps:
         amount = changes[part.name][gap.resource]
-        if gap.missing and gap.request.is_zero():
-            # What a container with whole CPUs needs of memory cannot be guessed.
-            example = "" if part.name in owners or not part.name else f" (say {amount})"
-            fields.append(f"an equal {gap.resource} request and limit{example}")
-        elif gap.missing or amount != gap.limit:
-            fields.append(f"limits.{gap.resource}: {amount}")
-        else:
-            fields.append(f"requests.{gap.resource}: {amount}")
         if not gap.missing and amount != gap.limit:
             effect = f"; CPU quota then throttles it at {amount}"
         if gap.resource == "cpu" and part.name and (cpus := integral_cpus(amount)):
             effect = f"; it then owns {count_cpus(cpus)} itself"
     of = f" of {part.name}" if part.name else ""
-    text = f"set {' and '.join(fields)}{of}{effect}"
+    text = f"set {edit_words(part.gaps, changes[part.name], guess=guess)}{of}{effect}"
     source = injector_of(part.name)
     if source is not None and source.settings:
         keys = [key for gap in part.gaps for key in source.settings[gap.resource]]
