@@ -6,13 +6,12 @@ as often as explaining one. A node that changes needs new alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-
-import msgspec
 
 from podslice.advise.explain.fixes.bench import Bench, Load, PodNeeds
 from podslice.advise.explain.fixes.changes import Remove, admits
+from podslice.advise.explain.fixes.shortages import Shortages
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
@@ -39,12 +38,13 @@ class Alternatives:
         self._given_up = given_up
         self._recorder: Trial | None = None
         self._without: dict[frozenset[str], Bench] = {}
-        self._kept: dict[tuple[str, bytes, int], Bench | None] = {}
+        self._kept: dict[tuple[str, int, int], Bench | None] = {}
+        self._configs: dict[str, list[KubeletConfig]] = {}
         self._machines: dict[object, Machine | None] = {}
         self._loads: dict[int, Load] = {}
         self._held: dict[frozenset[str], Bits] = {}
         self._in_release: dict[tuple[int, bool], Bench | None] = {}
-        self._stale: dict[tuple[bytes, int], tuple[str, ...]] = {}
+        self._stale: dict[tuple[int, int], tuple[str, ...]] = {}
 
     def needs(self, pod: Pod) -> PodNeeds:
         """Return what a pod needs, as the benches take it. Raises `GivenUpError`."""
@@ -66,6 +66,11 @@ class Alternatives:
     def running(self) -> tuple[PodNeeds, ...]:
         """The pods on the node."""
         return tuple(PodNeeds.of(pod.spec, self.view) for pod in self.view.pods.values())
+
+    @cached_property
+    def shortages(self) -> Shortages:
+        """What the pods on the node would free."""
+        return Shortages(self.view, self.running)
 
     @property
     def recorder(self) -> Trial:
@@ -98,23 +103,20 @@ class Alternatives:
 
     def readmits(self, uids: Sequence[str], needs: PodNeeds) -> bool:
         """Whether the pods, which leave first, are admitted again after the pod, in order."""
+        if len(uids) == 1 and not self._may_return(uids[0], needs):
+            return False
         return admits(self.node, needs.pod, Remove(tuple(uids), back=True))
+
+    def _may_return(self, uid: str, needs: PodNeeds) -> bool:
+        """Whether the sums leave a place for the pod beside the one that needs this."""
+        back = next((one for one in self.running if one.admission.uid == uid), None)
+        sums = self.shortages
+        return back is None or sums.may_return(uid, back, sums.lack(needs))
 
     def has_room_for_all(self, needs: PodNeeds) -> bool:
         """Whether the sums leave room for the pod beside all that runs here, wherever it lies. True proves nothing."""
         empty = self._bench("empty", self.view.config, self.view.machine)
         return empty is None or not empty.is_too_small(needs, self._least_load(empty))
-
-    def largest_owners(self, uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Yield these pods in orders of what they own: of CPUs on each NUMA node and on all, of memory likewise; those
-        that own none of it are left out."""
-        view = self.view
-        everywhere = view.topology.all_cpus
-        for cpus in {*view.topology.numa_nodes.values(), everywhere}:
-            yield _by_size(uids, {uid: (view.owned_by(uid) & cpus).bit_count() for uid in uids})
-        bytes_of = {uid: _memory_held(view, uid) for uid in uids} if view.binds_memory else {}
-        for place in {place for held in bytes_of.values() for place in held}:
-            yield _by_size(uids, {uid: held.get(place, 0) for uid, held in bytes_of.items()})
 
     def _without_pods(self, uids: frozenset[str]) -> Bench:
         copy = self.node.copy()
@@ -143,6 +145,12 @@ class Alternatives:
         if key not in self._machines:
             self._machines[key] = make()
         return self._machines[key]
+
+    def configs(self, key: str, make: Callable[[], Iterable[KubeletConfig]]) -> list[KubeletConfig]:
+        """Return other configurations of this node; the same objects for the same key."""
+        if key not in self._configs:
+            self._configs[key] = list(make())
+        return self._configs[key]
 
     def admits_empty(self, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
         """Whether an empty node with this configuration and machine admits the pod."""
@@ -183,7 +191,7 @@ class Alternatives:
     def stale_files(self, config: KubeletConfig, machine: Machine) -> tuple[str, ...]:
         """Return the state files on which a kubelet with this configuration and machine does not start once the node
         is drained."""
-        key = msgspec.json.encode(config), id(machine)
+        key = id(config), id(machine)
         if key not in self._stale:
             self._stale[key] = self.node.stale_files(machine, config)
         return self._stale[key]
@@ -196,9 +204,9 @@ class Alternatives:
         return known
 
     def _bench(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
-        # Machines are compared by identity, which `machine` guarantees; comparing thousands of CPUs would cost more
-        # than a trial.
-        key = (how, msgspec.json.encode(config), id(machine))
+        # Machines and configurations are compared by identity, which `machine` and `configs` guarantee; comparing
+        # thousands of CPUs would cost more than a trial.
+        key = (how, id(config), id(machine))
         if key not in self._kept:
             self._kept[key] = self._build(how, config, machine)
         return self._kept[key]
@@ -210,18 +218,3 @@ class Alternatives:
             pods = [one.pod for one in self.running] if how == "drained" else ()
             node = self.node.fresh(machine, config, pods)
         return None if node is None else Bench(node)
-
-
-def _by_size(uids: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return those pods that have something, the largest first."""
-    return tuple(sorted((uid for uid in uids if sizes[uid]), key=lambda uid: -sizes[uid]))
-
-
-def _memory_held(node: NodeView, uid: str) -> dict[tuple[int, str], int]:
-    """Return the bytes that a pod holds, by NUMA node and kind; what lies on several nodes counts on each."""
-    held: dict[tuple[int, str], int] = {}
-    for blocks in (node.pod_blocks.get(uid, ()), *node.blocks.get(uid, {}).values()):
-        for block in blocks:
-            for numa in block.numa_affinity or ():
-                held[numa, block.type] = held.get((numa, block.type), 0) + block.size
-    return held

@@ -89,6 +89,7 @@ class Bench:
         self._others: OtherPods | None = None
         self._left: Load | None = None
         self._places: dict[object, bool] = {}
+        self._owned_sums: tuple[tuple[int, ...], int] | None = None
         self._rooms: dict[str, list[int]] = {}
 
     @cached_property
@@ -190,6 +191,20 @@ class Bench:
             if count > sum(on_nodes[:width]):
                 return True
         return False
+
+    def may_own(self, count: int) -> bool:
+        """Whether the sums leave so many CPUs for one container that is placed alone. True proves nothing."""
+        node = self._node
+        if not self._clean or not node.pins_cpus:
+            return True
+        if self._owned_sums is None:
+            free = node.shared & ~node.reserved
+            self._owned_sums = node.topology.largest_sums(free), free.bit_count()
+        sums, total = self._owned_sums
+        if node.config.topology_manager_policy in (NONE, BEST_EFFORT) or node.cpu_options.align_by_socket or not sums:
+            return count <= total
+        width = 1 if node.single_numa_node else node.fewest_numa_nodes(count)
+        return count <= sums[width - 1]
 
     def least_load(self, running: Iterable[PodNeeds]) -> Load:
         """Return the least that running pods would hold on this node. They may hold what another configuration assigned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -17,6 +18,7 @@ from podslice.machine.model import HugePages, Machine
 from podslice.node.view import NodeView
 from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.values.quantity import Quantity, hugepage_resource
+from podslice.values.quirks import PODSLICE
 from podslice.values.releases.table import RELEASES
 
 replace = msgspec.structs.replace
@@ -37,15 +39,18 @@ def repacking(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
 def configurations(nodes: Alternatives, needs: PodNeeds, *, may_drain: bool = True) -> Iterator[Fix]:
     """Yield fixes with one other policy, scope, pair of both, or option of the kubelet."""
     config = nodes.view.config
-    yield from try_configs(nodes, needs, "config", topology_configs(config), may_drain=may_drain)
-    yield from try_configs(nodes, needs, "config", option_configs(config), may_drain=may_drain)
-    yield from try_configs(nodes, needs, "config", _manager_configs(config), extra=0.3, may_drain=may_drain)
+    kinds = (("topology", topology_configs, 0.0), ("options", option_configs, 0.0), ("managers", _manager_configs, 0.3))
+    for key, make, extra in kinds:
+        configs = nodes.configs(key, partial(make, config))
+        yield from try_configs(nodes, needs, "config", configs, extra=extra, may_drain=may_drain)
 
 
 def releases(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
     """Yield the nearest newer release whose kubelet admits the pod on the drained node, else the nearest older one."""
     node = nodes.view
     here = node.release.minor
+    if not _may_differ(node, needs):
+        return
     # An upgrade before a downgrade; a kubelet of another minor version starts on a drained node only.
     for minor in sorted(RELEASES, key=lambda one: (one < here, abs(one - here))):
         if minor != here and nodes.admits_in_release(needs, RELEASES[minor]):
@@ -54,6 +59,19 @@ def releases(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
             cost = price("release", drained_pods=len(node.pods) or None)
             yield Fix("release", text, cost, ChangeRelease(str(RELEASES[minor])))
             return
+
+
+def _may_differ(node: NodeView, needs: PodNeeds) -> bool:
+    """Whether releases may decide otherwise about a pod. Without their defects they differ in groups of NUMA nodes, a
+    CPU option, devices' hints, and pods with pod-level resources."""
+    return (
+        node.quirks != PODSLICE
+        or (node.binds_memory and len(node.machine.nodes) > 1)
+        or node.cpu_options.prefer_align_cpus_by_uncorecache
+        or needs.shape is None
+        or needs.admission.pod_level
+        or any(one.managed or one.pod_level for one in node.pods.values())
+    )
 
 
 def topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:

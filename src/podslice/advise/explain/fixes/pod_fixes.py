@@ -49,6 +49,8 @@ class PodFixes:
         self.pod = pod
         self._nodes = nodes
         self._places = places(pod)
+        admission = self.node.admission(pod)
+        self._owners = {one.name for one in admission.containers if one.exclusive_cpus} - {POD}
         self._raises = Raises(nodes, pod, self._works)
         self.wrong_annotations: set[str] = set()
         if self.node.policy.annotations.invalid == "refuse":
@@ -101,6 +103,17 @@ class PodFixes:
         # The cheapest check first: useless edits fail it most, and the API server's validation is the costliest.
         return is_covered(pod) and self._nodes.here.admits(self._nodes.needs(pod)) and is_valid(pod, self.node.gates)
 
+    def _may_own(self, place: str, count: int) -> bool:
+        """Whether the sums leave so many CPUs for a container. What is placed as a whole is left to the trial."""
+        alone = place in self._owners and (len(self._places) == 1 or not self.node.aligns_pods)
+        return not alone or self._nodes.here.may_own(count)
+
+    def _may_help(self, least: Amounts) -> bool:
+        """Whether the sums leave room for the pod with the least amounts that are tried; they do not tell for a pod
+        that the node has already."""
+        needs = self._nodes.needs(with_amounts(self.pod, least))
+        return not self._nodes.here.is_too_small(needs)
+
     def _first_that_works(self, amounts: Iterable[Amounts]) -> Amounts | None:
         return next((these for these in amounts if self._works(with_amounts(self.pod, these))), None)
 
@@ -131,7 +144,10 @@ class PodFixes:
     def _cpu_fixes(self, place: str, quantity: Quantity) -> Iterator[Fix]:
         count = integral_cpus(quantity)
         if count:
-            yield from self._shrink(place, "cpu", quantity, map(Quantity.of, range(count - 1, 0, -1)))
+            counts = (n for n in range(count - 1, 0, -1) if self._may_own(place, n))
+            # A pod that is placed as a whole may fit on more NUMA nodes with more CPUs, but not with fewer.
+            if self.node.aligns_pods or self._may_help({(place, "cpu"): Quantity.of(1)}):
+                yield from self._shrink(place, "cpu", quantity, map(Quantity.of, counts))
             yield from self._raises.of_cpus(place, quantity, count)
             # A little less than whole CPUs: the container shares, so that none have to be found for it alone.
             fraction: Amounts = {(place, "cpu"): Quantity.milli(count * 1000 - 100)}
@@ -161,16 +177,16 @@ class PodFixes:
         unit = _MI
         if name.startswith(HUGEPAGES_PREFIX):
             unit = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
-        # Under alignment admission is no monotonic function of the size, so bisection alone would miss sizes that fill
-        # a set.
-        sizes = sorted(
-            {size // unit * unit for size in self._full_sizes(place, name) if 0 < size < before}, reverse=True
-        )
 
         def of(steps: int) -> Amounts:
             return {(place, name): Quantity.of(steps * unit, BINARY_SI)}
 
         below, above = max(1, -(-self._least(place, name).value() // unit)), -(-before // unit)
+        may_help = self._may_help(of(below))
+        # Under alignment admission is no monotonic function of the size, so bisection alone would miss sizes that fill
+        # a set.
+        full = self._full_sizes(place, name) if may_help else ()
+        sizes = sorted({size // unit * unit for size in full if 0 < size < before}, reverse=True)
         for size in sizes[:_MOST_SIZES]:
             if size and self._works(with_amounts(self.pod, of(size // unit))):
                 below = size // unit
@@ -180,7 +196,7 @@ class PodFixes:
         else:
             above = -(-before // unit)
         # Between the largest full size that works and the next, a larger size may still do.
-        steps = self._bisect(below, above, of) or (below if below < above else 0)
+        steps = (self._bisect(below, above, of) or (below if below < above else 0)) if may_help else 0
         if steps:
             yield Quantity.of(steps * unit, BINARY_SI)
         if name != "memory":
@@ -248,6 +264,7 @@ class PodFixes:
             found = self._first_that_works(
                 {(place, "cpu"): Quantity.of(min(count, most)) for place, count in owners.items()}
                 for most in range(max(owners.values()) - 1, 0, -1)
+                if all(self._may_own(place, min(count, most)) for place, count in owners.items())
             )
             if found is not None:
                 left = sum(quantity.value() for quantity in found.values() if quantity is not None)

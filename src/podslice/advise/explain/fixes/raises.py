@@ -6,7 +6,7 @@ nodes have makes it prefer more of them, so that a larger request may be admitte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from podslice.advise.explain.fixes.alternatives import Alternatives
@@ -49,8 +49,7 @@ class Raises:
             if found:
                 yield from found
                 return
-        sizes = [cpus.bit_count() for cpus in self._node.topology.numa_nodes.values()]
-        yield from self._wider(place, "cpu", quantity, sizes, 1, "CPUs", per_core)
+        yield from self._wider(place, "cpu", quantity, self._node.sums, 1, per_core)
 
     def of_amounts(self, place: str, name: str, quantity: Quantity) -> Iterator[Fix]:
         """Yield the least larger amount of memory, huge pages or devices of one container that is admitted because the
@@ -63,10 +62,10 @@ class Raises:
             unit = _MI if name == "memory" else Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
             tables = [(state.memory_map or {}).get(name) for state in self._node.memory.values()]
             sizes = [0 if table is None else table.allocatable for table in tables]
-            yield from self._wider(place, name, quantity, sizes, unit, name, 1)
+            yield from self._wider(place, name, quantity, _largest_sums(sizes), unit, 1)
         else:
             sizes = self._devices_by_node(name)
-            yield from self._wider(place, name, quantity, sizes, 1, name, 1)
+            yield from self._wider(place, name, quantity, _largest_sums(sizes), 1, 1)
 
     def _devices_by_node(self, name: str) -> list[int]:
         counts: dict[int, int] = {}
@@ -80,7 +79,7 @@ class Raises:
         return range(count + 1, count + _BUDGET_STEPS + 1)
 
     def _wider(
-        self, place: str, name: str, before: Quantity, sizes: list[int], unit: int, what: str, steps: int
+        self, place: str, name: str, before: Quantity, most: Sequence[int], unit: int, steps: int
     ) -> Iterator[Fix]:
         """Yield the least amount that is admitted because the kubelet prefers more NUMA nodes for it."""
         # With one NUMA node at most, or any, the preferred number of nodes decides nothing.
@@ -89,12 +88,13 @@ class Raises:
         amount = before.value()
         # A pod that is placed as a whole counts all its containers together.
         beside = self._beside(place, name) if self._node.aligns_pods else 0
-        most = list(accumulate(sorted(sizes, reverse=True)))
         for full in most[:-1]:
             first = (full - beside) // unit * unit + unit
             if first <= amount or first + beside > most[-1]:
                 continue
             for value in (first + step * unit for step in range(max(1, steps))):
+                if name == "cpu" and not self._node.aligns_pods and not self._nodes.here.may_own(value):
+                    continue
                 pod = self._with(place, name, value)
                 if self._works(pod):
                     because = _wider_text(name, most, amount + beside, value + beside)
@@ -164,11 +164,16 @@ class Raises:
         return [name for name, cpus in owned.items() if name not in self._inits and cpus & owned.get(init, 0)]
 
 
+def _largest_sums(sizes: Iterable[int]) -> list[int]:
+    """Return what one NUMA node has at most, two have at most, and so on."""
+    return list(accumulate(sorted(sizes, reverse=True)))
+
+
 def _in_bytes(name: str) -> bool:
     return name == "memory" or name.startswith(HUGEPAGES_PREFIX)
 
 
-def _wider_text(name: str, most: list[int], before: int, after: int) -> str:
+def _wider_text(name: str, most: Sequence[int], before: int, after: int) -> str:
     """Return how many NUMA nodes two amounts need; `most` is what so many nodes have at most, from one on."""
     narrow, wide = (next(width for width, full in enumerate(most, 1) if full >= size) for size in (before, after))
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 from podslice.advise.explain.fixes.alternatives import Alternatives
 from podslice.advise.explain.fixes.bench import PodNeeds
@@ -26,6 +26,10 @@ class Removals:
         self._nodes = nodes
         self._asking = needs
         self._known: dict[frozenset[str], bool] = {}
+        # A pod that comes to the node again leaves nothing for itself that these sums see.
+        self._sums = None if needs.admission.uid in nodes.view.pods else nodes.shortages
+        self._lack = nodes.shortages.lack(needs)
+        self._fewest = 0 if self._sums is None else self._sums.fewest(self._lack)
 
     @property
     def is_exhausted(self) -> bool:
@@ -34,17 +38,24 @@ class Removals:
     def helps(self, uids: Sequence[str]) -> bool:
         """Whether the pod is admitted once these pods have left."""
         key = frozenset(uids)
+        if not self._may_help(uids):
+            return False
         if key not in self._known:
             if self.is_exhausted:
                 return False
             self._known[key] = self._nodes.admits_without(uids, self._asking)
         return self._known[key]
 
+    def _may_help(self, uids: Sequence[str]) -> bool:
+        """Whether the sums say that these pods may free enough."""
+        return self._sums is None or (len(uids) >= self._fewest and self._sums.is_met(self._lack, uids))
+
     def singles(self, uids: tuple[str, ...]) -> Iterator[str]:
         """Yield every pod of `uids` whose departure is enough, in order."""
-        if len(uids) > FEW_PODS:
-            return self._bisect(uids, ())
-        return (uid for uid in uids if self.helps((uid,)))
+        some = tuple(uid for uid in uids if self._may_help((uid,)))
+        # The first ones are tried directly, as most that free enough do; then whole halves rule out the rest.
+        yield from (uid for uid in some[:FEW_PODS] if self.helps((uid,)))
+        yield from self._bisect(some[FEW_PODS:], ())
 
     def _bisect(self, uids: tuple[str, ...], beside: tuple[str, ...]) -> Iterator[str]:
         """Yield every pod whose departure is enough when those in `beside` leave as well."""
@@ -60,13 +71,19 @@ class Removals:
     def pair(self, uids: tuple[str, ...]) -> tuple[str, ...]:
         """Return two pods whose departure is enough, empty for none; gives up after `MOST_TRIES` tries on a full
         node."""
+        if self._fewest > 2:
+            return ()
         if len(uids) <= FEW_PODS:
             return next((pair for pair in combinations(uids, 2) if self.helps(pair)), ())
+        pairs = None if self._sums is None else self._sums.pairs(uids, self._lack)
+        if pairs is not None:
+            return next((pair for pair in islice(pairs, MOST_TRIES) if self.helps(pair)), ())
         tried = len(self._known)
         for place, one in enumerate(uids):
             if len(self._known) - tried > MOST_TRIES or not self.helps(uids[place:]):
                 break
-            other = next(self._bisect(uids[place + 1 :], (one,)), None)
+            some = tuple(uid for uid in uids[place + 1 :] if self._may_help((one, uid)))
+            other = next(self._bisect(some, (one,)), None)
             if other is not None:
                 return one, other
         return ()
@@ -76,12 +93,13 @@ class Removals:
         departure of all helps."""
         if not uids or not self.helps(uids):
             return ()
-        found = [some for order in self._nodes.largest_owners(uids) if (some := self._fewest_of(order))]
+        orders = self._nodes.shortages.orders(uids, self._lack)
+        found = [some for order in orders if (some := self._fewest_of(order))]
         return self._prune(min(found, key=len) if found else uids)
 
     def _fewest_of(self, order: tuple[str, ...]) -> tuple[str, ...]:
         """Return the shortest beginning of the order that is enough, empty for none."""
-        low, high = 0, len(order)
+        low, high = min(max(0, self._fewest - 1), len(order) - 1), len(order)
         if not high or not self.helps(order):
             return ()
         while high - low > 1:

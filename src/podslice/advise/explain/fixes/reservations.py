@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -24,12 +25,19 @@ _MOST_NODES = 8
 def reservations(nodes: Alternatives, needs: PodNeeds, *, may_drain: bool = True) -> Iterator[Fix]:
     """Yield fixes with what is reserved on other NUMA nodes, then with fewer reserved CPUs on one NUMA node, or less
     memory reserved on one."""
-    for kind in (list(_split_memory(nodes.view)), list(_split_cpus(nodes.view))):
+    view = nodes.view
+    for kind in (
+        nodes.configs("split-memory", partial(_split_memory, view)),
+        nodes.configs("split-cpus", partial(_split_cpus, view)),
+    ):
         found = [fix for config in kind for fix in _split(nodes, needs, config, may_drain=may_drain)]
         # The present kind of a reservation has many others that help; the least disruptive is enough.
         yield from sorted(found, key=lambda fix: fix.cost)[:1]
-    for configs in (*_cpu_reservations(nodes.view), *_memory_reservations(nodes.view.config)):
-        yield from _first_that_helps(nodes, needs, configs, may_drain=may_drain)
+    steps = (*_cpu_reservations(view), *_memory_reservations(view.config))
+    for place, configs in enumerate(steps):
+        # The steps of one node are the same for each pod.
+        kept = nodes.configs(f"reservation {place}", partial(iter, configs))
+        yield from _first_that_helps(nodes, needs, kept, may_drain=may_drain)
 
 
 def _split(nodes: Alternatives, needs: PodNeeds, config: KubeletConfig, *, may_drain: bool) -> Iterator[Fix]:
