@@ -175,3 +175,28 @@ def test_origins() -> None:
     reported = configuration_origin(config, None, (), {"maxPods": 250}).source
     assert reported == "maxPods as the node reports, else a kubelet's defaults"
     assert configuration_origin(config, file, (), {"maxPods": 250}).source == "--config k.yaml"
+
+
+def test_a_written_machine_keeps_its_assumptions(tmp_path: Path) -> None:
+    """A machine that was assumed is not known better after it was written and read again."""
+    text = "pack:2 numa:1(memory=8GiB) core:4 pu:2"
+    machine = tmp_path / "machine.json"
+    machine.write_text(podslice("topology", "--from", text, "-o", "json").stdout)
+    document = read_document(machine.read_text(), "Machine")
+    assert [one["about"] for one in document["assumptions"]] == ["cpus"]
+    answers = [podslice("admit", "examples/small.yaml", "--from", one, "-o", "json") for one in (text, str(machine))]
+    first, second = (read_document(one.stdout, "AdmissionReport")["provenance"]["assumptions"] for one in answers)
+    assert first == second == document["assumptions"]
+
+
+@pytest.mark.parametrize(("command", "kind"), [("verify", "StateVerificationList"), ("repair", "StateRepairList")])
+def test_state_files_say_which_machine(command: str, kind: str, tmp_path: Path) -> None:
+    """An answer about state files on a machine names it, where it comes from, and what is assumed of it."""
+    (tmp_path / "cpu_manager_state").write_text('{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
+    text = "pack:2 numa:1(memory=8GiB) core:4 pu:2"
+    words = ("state", command, str(tmp_path), "--from", text)
+    assert podslice(*words).stdout.startswith("Machine: 16 CPUs, 2 NUMA nodes (--from 'pack:2")
+    provenance = read_document(podslice(*words, "-o", "json").stdout, kind)["provenance"]
+    assert provenance["machine"]["source"] == f"--from '{text}'"
+    assert [one["about"] for one in provenance["assumptions"]] == ["cpus"]
+    assert not podslice("state", command, str(tmp_path)).stdout.startswith("Machine")

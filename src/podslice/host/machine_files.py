@@ -86,7 +86,7 @@ def _load(source: str | Path, format: Format) -> list[Evidence]:
 
 
 def _node_of(found: Sequence[Evidence]) -> DescribedNode:
-    return _with_warnings(combine_evidence(found))
+    return _keep_assumptions(combine_evidence(found))
 
 
 def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machine:
@@ -131,7 +131,15 @@ def _parse_one(text: str, format: Format, source: str) -> Evidence:
     if kind != "machineinfo" and describes_node(documents[0]):
         return NodeEvidence(title, read_described_node(documents, source), whole=False)
     machine = _from_documents(documents[0], kind, source)
-    return NodeEvidence(title, DescribedNode(machine, assumed=tuple(_unlisted_cpus(machine))), whole=True)
+    assumed = (*machine.assumptions, *_unlisted_cpus(machine))
+    unit = _printed_unit(machine) if any(one.about == "memory-rounding" for one in assumed) else 1
+    return NodeEvidence(title, DescribedNode(machine, assumed=assumed, memory_unit=unit), whole=True)
+
+
+def _printed_unit(machine: Machine) -> int:
+    """Return the largest unit, in bytes, of which all amounts of memory are whole numbers."""
+    amounts = [node.memory for node in machine.nodes]
+    return max(unit for unit in (1, 1 << 10, 1 << 20, 1 << 30) if not any(amount % unit for amount in amounts))
 
 
 def _unlisted_cpus(machine: Machine) -> Iterator[Assumption]:
@@ -159,14 +167,13 @@ def _from_documents(data: Any, kind: Format, source: str) -> Machine:
     return from_data(data, source)
 
 
-def _with_warnings(found: DescribedNode) -> DescribedNode:
-    """Return the node with its assumptions among the machine's warnings, which stay with it in every other form."""
+def _keep_assumptions(found: DescribedNode) -> DescribedNode:
+    """Return the node with its assumptions in the machine, so that they stay with it where it is written and read."""
     # What follows from the machine itself is found again wherever it is read: with it, a written form would give
     # another machine than the one that was written.
     evident = set(_unlisted_cpus(found.machine))
-    # A captured machine has warnings of its own.
-    warnings = (*found.machine.warnings, *(f"assumed: {line}" for line in found.assumed if line not in evident))
-    return found._replace(machine=msgspec.structs.replace(found.machine, warnings=warnings))
+    assumptions = tuple(one for one in found.assumed if one not in evident)
+    return found._replace(machine=msgspec.structs.replace(found.machine, assumptions=assumptions))
 
 
 def dump_machine(machine: Machine, format: DumpFormat) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from podslice.machine import devices
 from podslice.machine.model import Core, CoreType, CPUGroup, MaxFrequency, PCIDevice
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import CPUSet
 
 
@@ -66,6 +67,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     kernel_nodes: tuple[FileKernelNode, ...] = ()
     pci_devices: tuple[PCIDevice, ...] = ()
     warnings: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     operating_system: str = "linux"
 
 

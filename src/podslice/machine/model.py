@@ -19,6 +19,7 @@ from itertools import accumulate
 
 import msgspec
 
+from podslice.values.assumption import Assumption
 from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
 from podslice.values.errors import PodsliceError
 
@@ -110,7 +111,7 @@ class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
 class Machine(msgspec.Struct, frozen=True, rename="camel"):
     """A machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
 
-    Fields from `name` to `warnings` never change a decision. `groups` and `kernel_nodes` describe the hardware where
+    Fields from `name` to `assumptions` never change a decision. `groups` and `kernel_nodes` describe the hardware where
     the kubelet's discovery sees less or something else; they are empty for machines from files.
     """
 
@@ -140,6 +141,8 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     pci_devices: tuple[PCIDevice, ...] = ()
     """Disks, network cards, GPUs and accelerators, by address."""
     warnings: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    """What its description does not say."""
     operating_system: str = "linux"
     """As in a Node's nodeInfo; it decides about pod-level resources and resizes."""
 

@@ -9,6 +9,7 @@ import msgspec
 
 from podslice.api.pod.spec import PodAllocation, ResourceList, ResourceRequirements
 from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.provenance import Provenance
 from podslice.node.checkpoints.claims import ClaimCheckpoint, PreparedClaim
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.guard_state import GuardContent
@@ -266,12 +267,13 @@ class OtherFile(msgspec.Struct, frozen=True):
 
 
 class StateVerificationList(msgspec.Struct, frozen=True, rename="camel"):
-    """A verification for each file, the other entries of the folder, and what in the files contradicts the machine and
-    the configuration."""
+    """A verification for each file, the other entries of the folder, what in the files contradicts the machine and the
+    configuration, and what the answer rests on."""
 
     items: tuple[StateVerification, ...]
     not_checked: tuple[OtherFile, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
+    provenance: Provenance = Provenance()
 
 
 class StateChange(msgspec.Struct, frozen=True):
@@ -303,9 +305,10 @@ class StateRepair(StateChange, frozen=True, kw_only=True):
 
 
 class StateRepairList(msgspec.Struct, frozen=True):
-    """A repair for each file."""
+    """A repair for each file, and what it rests on."""
 
     items: tuple[StateRepair, ...]
+    provenance: Provenance = Provenance()
 
 
 class StateMigration(msgspec.Struct, frozen=True):

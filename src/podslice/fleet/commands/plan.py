@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width
 from podslice.fleet.commands.progress import PROGRESS, RunProgress
@@ -66,6 +67,7 @@ def plan(
     # Before the imports below, which load numpy.
     need_numpy()
     from podslice.fleet.scenario.plan import PlanTerms, group_cells, plan_nodes
+    from podslice.fleet.scenario.run import assumptions
 
     if by_class and weights:
         raise InputError("--by-class and --weight are two questions", path="--weight", remedy="ask one after the other")
@@ -76,6 +78,7 @@ def plan(
     work = group_cells(study).keys()
     with RunProgress(configurations, form_of_progress, work=work, what="configurations") as progress:
         found = plan_nodes(study, terms, progress, workers=workers or os.cpu_count() or 1)
+    found = msgspec.structs.replace(found, assumed=assumptions(study))
     if out is not None:
         RunStore(out).write(PLAN_FILE, encode_plan(found))
     if output == "table":
@@ -116,6 +119,7 @@ def _print(found: PlannedNodes) -> None:
         echo("")
     for line in describe_plan(found):
         echo(wrap_lines(line, prose_width()))
+    echo(wrap_lines(f"Assumed: {'; '.join(found.assumed)}", prose_width()))
     if found.anomalies:
         echo(f"\n{plural(len(found.anomalies), 'time')} a smaller number was enough where a greater one was not, "
              f"or the other way: {found.anomalies[0]}")  # fmt: skip

@@ -140,7 +140,7 @@ class _NodeReader:
             gpus,
             model,
             "captured" if self._captured else "nrt" if self._zones is not None else "assumed",
-            "; ".join(assumed),
+            "; ".join(map(str, assumed)),
             self._devices,
             # Later sources are nearer to the kubelet: objects of the API, its state files, its configz.
             {**self._described.fields, **fields_of_state(self._files), **self._configuration},

@@ -106,7 +106,10 @@ def class_from_entry(name: str, entry: MachineClass, inputs: Inputs) -> NodeClas
         machines = {key: with_memory(machine, memory) for key, machine in machines.items()}
     if machines[AS_WRITTEN].memory == 0:
         raise InputError("has no memory", path=where, remedy=f"add machines.{name}.memory, such as 384Gi")
-    return NodeClass(name, machines, entry.gpus, entry.gpu_model, "assumed" if why else "captured", why)
+    # Its numbers of CPUs may be assumed of a machine that is written down, too.
+    lines = [one for one in machines[AS_WRITTEN].assumptions if memory is None or one.about != "memory"]
+    source: Source = "assumed" if why else "captured"
+    return NodeClass(name, machines, entry.gpus, entry.gpu_model, source, why or "; ".join(map(str, lines)))
 
 
 def _machine(text: str, inputs: Inputs, where: str) -> Machine:

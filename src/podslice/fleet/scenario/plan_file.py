@@ -50,7 +50,7 @@ class PlannedConfiguration(msgspec.Struct, frozen=True, rename="camel"):
 
 class PlannedNodes(msgspec.Struct, frozen=True, rename="camel"):
     """The least nodes for each configuration, and the tolerated unmet demand in percent. `weights`: in which proportion
-    classes were removed, empty for at random."""
+    classes were removed, empty for at random. `assumed` are lines about the machines of the nodes."""
 
     name: str
     nodes: int
@@ -58,6 +58,7 @@ class PlannedNodes(msgspec.Struct, frozen=True, rename="camel"):
     configurations: tuple[PlannedConfiguration, ...]
     anomalies: tuple[str, ...]
     weights: dict[str, int] = {}
+    assumed: tuple[str, ...] = ()
 
 
 def read_plan(path: Path) -> PlannedNodes | None:

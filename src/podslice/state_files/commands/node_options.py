@@ -19,9 +19,11 @@ from podslice.cli.node_option import (
     warnings_about,
 )
 from podslice.cli.output import print_warnings, with_options
-from podslice.cli.provenance import assumptions
+from podslice.cli.provenance import assumptions, configuration_origin, machine_origin
 from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet_file import LoadedConfig
 from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.provenance import Provenance
 from podslice.machine.model import Machine
 from podslice.node.checkpoints.releases import Release, release
 from podslice.node_objects.described import DescribedNode
@@ -51,13 +53,19 @@ def state_node_options(command: F) -> F:
 
 class NodeOptions(NamedTuple):
     """A node as the options describe it. `settled`: they give a configuration, and with it the managers' policies;
-    `measured`: the machine was read from a node's own system."""
+    `measured`: the machine was read from a node's own system. `provenance` says where machine and configuration come
+    from, and what is assumed of them."""
 
     options: Mapping[str, Any]
     machine: Machine | None
     config: KubeletConfig | None
     settled: bool = True
     measured: bool = False
+    provenance: Provenance = Provenance()
+
+    def provenance_of(self, reader: Release, found: tuple[Contradiction, ...]) -> Provenance:
+        """Return what an answer for a kubelet rests on, with its contradictions."""
+        return msgspec.structs.replace(self.provenance, release=str(reader), contradictions=found)
 
     def contradictions(self, files: list[StateFile]) -> tuple[Contradiction, ...]:
         """Return where the files contradict the machine and the configuration; nothing without a machine."""
@@ -153,12 +161,30 @@ def read_node_options(options: Mapping[str, Any], files: list[StateFile]) -> Nod
     if not settled and (not implied or _reserves(options)):
         if described:
             print_warnings(tuple(f"assumed: {line}" for line in assumptions(described, configured=True)))
-        return NodeOptions(options, machine, None, measured=measured)
+        return NodeOptions(options, machine, None, measured=measured, provenance=_provenance(options, described))
     if implied and not settled:
         implied["cpuManagerPolicy"] = cpu_policy(files) or implied.get("cpuManagerPolicy", "none")
     loaded = load_config(options["config_path"], options["overrides"], defaults=implied)
     print_warnings((*_warnings_about(described, loaded.config, options), *loaded.provenance, *loaded.warnings))
-    return NodeOptions(options, machine, loaded.config, settled, measured)
+    provenance = _provenance(options, described, loaded)
+    return NodeOptions(options, machine, loaded.config, settled, measured, provenance)
+
+
+def _provenance(
+    options: Mapping[str, Any], described: DescribedNode | None, loaded: LoadedConfig | None = None
+) -> Provenance:
+    """Return where machine and configuration come from."""
+    found = Provenance()
+    if described is not None:
+        names = {"name": options["machine"], "sysfs": options["sysfs"], "source": options["source"]}
+        origin = machine_origin(described.machine, **names, taken=described.taken)
+        configured = options["config_path"] is not None or loaded is None
+        found = Provenance(origin, assumptions=assumptions(described, loaded, configured=configured))
+    if loaded is None:
+        return found
+    reported = None if described is None else described.fields
+    configuration = configuration_origin(loaded, options["config_path"], options["overrides"], reported)
+    return msgspec.structs.replace(found, configuration=configuration)
 
 
 def _warnings_about(

@@ -13,11 +13,12 @@ from podslice.api.pod.spec import Pod
 from podslice.cli.bundle_option import bundle_option
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import find_known_pods, read_agent_pods
-from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, write_bytes
+from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, prose_width, write_bytes
 from podslice.cli.pods_option import read_pods
+from podslice.cli.provenance import provenance_text
 from podslice.evidence.contradiction import doubt_machine
 from podslice.evidence.listed import ENDED
-from podslice.evidence.provenance import contradiction_line
+from podslice.evidence.provenance import Provenance, contradiction_line
 from podslice.host.state.statefile import replace_with_backups
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.releases import Release, release
@@ -215,16 +216,25 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
         results.append(_Verdict(file, content, findings, start))
     others = passed_over(other_entries(path, files))
     if output in ("table", "wide"):
-        for one in found:
-            echo(style(contradiction_line(one), fg="yellow"))
+        _print_basis(node.provenance_of(reader, found))
         for result in results:
             _print_verdict(result, wide=output == "wide")
         if others:
             echo(passed_over_text(others))
     else:
         not_checked = tuple(OtherFile(one.name, one.what) for one in others)
-        emit(StateVerificationList(tuple(map(_verification, results)), not_checked, found), output)
+        provenance = node.provenance_of(reader, found)
+        emit(StateVerificationList(tuple(map(_verification, results)), not_checked, found, provenance), output)
     sys.exit(1 if found or any(result.bad for result in results) else 0)
+
+
+def _print_basis(provenance: Provenance, *, err: bool = False) -> None:
+    """Print what an answer about a machine rests on; without a machine only what contradicts the files."""
+    if provenance.machine.source:
+        echo(provenance_text(provenance, prose_width()), err=err)
+        return
+    for one in provenance.contradictions:
+        echo(style(contradiction_line(one), fg="yellow"), err=err)
 
 
 def _fits_name(file: StateFile, content: Content) -> bool:
@@ -316,7 +326,7 @@ def convert(
     target = release(version, pod_level=pod_level)
     known = load_containers(containers) if containers else {}
     changes = convert_files(state_files(path, MENDED), target, known)
-    _finish(changes, target, out, output, write=write, conversion=True)
+    _finish(changes, target, out, output, write=write)
 
 
 @state.command()
@@ -376,7 +386,9 @@ def repair(
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
-    _finish(changes, target, out, output, write=write, conversion=False)
+    if output == "table":
+        _print_basis(node.provenance_of(target, ()), err=out == "-")
+    _finish(changes, target, out, output, write=write, provenance=node.provenance_of(target, found))
 
 
 def _agents_running(path: Path) -> RunningPods | None:
@@ -398,10 +410,10 @@ def _finish(
     output: str,
     *,
     write: bool,
-    conversion: bool,
+    provenance: Provenance | None = None,
 ) -> None:
-    """Report the changes, and write them where requested. Exits with 1 where there are remarks and nothing was
-    written."""
+    """Report the changes, and write them where requested: those of a repair, with what it rests on, else of a
+    conversion. Exits with 1 where there are remarks and nothing was written."""
     if out is not None and (write or len(changes) != 1):
         raise InputError("works for one file and without --write", path="--out")
     # The policy's file, which is the last, is written first: its promises are never in none of the files.
@@ -419,12 +431,12 @@ def _finish(
             _print_change(file, change, target, backup, err=report)
     elif not report:
         done = [(file, change, backup) for (file, change), backup in zip(changes, backups, strict=True)]
-        if conversion:
+        if provenance is None:
             lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].remarks)) for one in done)
             emit(StateConversionList(tuple(lost)), output)
         else:
             repairs = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
-            emit(StateRepairList(tuple(repairs)), output)
+            emit(StateRepairList(tuple(repairs), provenance), output)
     sys.exit(1 if any(change.remarks for _, change in changes) and not (write or out) else 0)
 
 
