@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from podslice.node.rules import NodeRules
     from podslice.node.state import NodeState
     from podslice.node.view import ContainerView, NodeView
+    from podslice.values.assumption import Assumption
     from podslice.values.cpu_policy_options import CPUPolicyOptions
     from podslice.values.cpuset import CPUSet
     from podslice.values.errors import (
@@ -183,6 +184,7 @@ __all__ = [
     "AnnotationRules",
     "Answer",
     "AssignRule",
+    "Assumption",
     "Block",
     "Boot",
     "CPUClass",
@@ -380,6 +382,7 @@ _ON_USE = {
     "AllocateResponse": "podslice.node.devices.plugin",
     "Amounts": "podslice.advise.inspect.page",
     "Answer": "podslice.advise.explain.trace",
+    "Assumption": "podslice.values.assumption",
     "Block": "podslice.machine.memory",
     "CPUGroup": "podslice.machine.model",
     "CPUPolicyOptions": "podslice.values.cpu_policy_options",
