@@ -130,3 +130,65 @@ def test_long_words_are_broken_only_where_they_must() -> None:
     """Text breaks after spaces and commas; a word longer than the line is cut."""
     assert fold("one,two three", 8) == ["one,two", "three"]
     assert fold("abcdefghij kl", 4, indent=2) == ["abcd", "  ef", "  gh", "  ij", "  kl"]
+
+
+WIDE_ROWS = [
+    ("default/database", "postgres", "admitted", "Guaranteed", "2-9,194-201", "container", "off"),
+    ("", "exporter", "admitted", "Guaranteed", "0-1,16-193,208-383", "host", "on"),
+    ("default/web", "nginx", "admitted", "Burstable", "0-1,16-193,208-383", "host", "on"),
+]
+WIDE_HEADS = ("POD", "CONTAINER", "VERDICT", "QOS", "CPU LIST", "ISOLATION", "CFS QUOTA")
+
+
+def test_tables_are_spread_so_that_rows_compare() -> None:
+    """Too wide for 80 columns: further columns follow in a table that begins with the same names; no word is cut."""
+    assert format_table(WIDE_HEADS, WIDE_ROWS, width=80, right=(6,)).splitlines() == [
+        "POD               CONTAINER  VERDICT   QOS         CPU LIST            ISOLATION",
+        "default/database  postgres   admitted  Guaranteed  2-9,194-201         container",
+        "                  exporter   admitted  Guaranteed  0-1,16-193,208-383  host",
+        "default/web       nginx      admitted  Burstable   0-1,16-193,208-383  host",
+        "",
+        "POD               CONTAINER  CFS QUOTA",
+        "default/database  postgres         off",
+        "                  exporter          on",
+        "default/web       nginx             on",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 200])
+def test_nothing_is_lost_or_cut(width: int) -> None:
+    """Whatever the width, every cell is there with all its words, and no line is wider."""
+    text = format_table(WIDE_HEADS, WIDE_ROWS, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    for cell in (*WIDE_HEADS, *(cell for row in WIDE_ROWS for cell in row)):
+        for word in re.findall(r"[^ ,]+", cell):
+            assert word in text
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("admit", "examples/pods.yaml", *NODE, "-o", "wide"),
+        ("whatif", "examples/pods.yaml", *NODE, "-o", "wide"),
+        ("inspect", "examples/pod-level.yaml", *NODE, "-o", "wide"),
+        ("topology", "--machine", "epyc-9654-nps4", "-o", "wide"),
+        ("lint", "--rules"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_eighty_columns_keep_words_whole(arguments: tuple[str, ...]) -> None:
+    """On a usual terminal no line is longer than it, and every word of the output for a pipe is there whole."""
+    text = ESCAPE.sub("", on_terminal(*arguments, columns=80))
+    assert max(map(len, text.splitlines())) <= 80
+    piped = subprocess.run(
+        [sys.executable, "-m", "podslice", *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+    ).stdout
+    words = {word for word in re.findall(r"[\w.-]+", piped) if len(word) <= 24}
+    assert {word for word in words if word not in text} == set()
+
+
+def test_paths_break_after_punctuation() -> None:
+    """A word longer than the line is broken after a slash, a dot or a dash where there is one."""
+    assert fold("/var/lib/kubelet/cpu_manager_state", 20) == ["/var/lib/kubelet/", "cpu_manager_state"]

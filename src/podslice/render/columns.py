@@ -9,7 +9,7 @@ from typing import TypeAlias
 from podslice.render.ansi import style as styled
 from podslice.render.ansi import visible
 from podslice.render.legend import note_columns
-from podslice.render.table import paragraphs
+from podslice.render.table import format_table, longest_word
 
 Span: TypeAlias = str | tuple[str, str]
 """A text, or a text and its style: `bold`, `dim`, `underline` and a colour, in any order."""
@@ -50,9 +50,9 @@ def paragraph(spans: Sequence[Span], width: int, *, indent: int = 0, coloured: b
 
 
 class Table:
-    """A table with headings. Where it would be too wide, column `wrap` is wrapped, down to `least` columns; where even
-    that is too wide, every row becomes a paragraph. Column `right` is right-aligned. Rows may be shorter than the
-    headings."""
+    """A table with headings. Where it would be too wide, column `wrap` is wrapped between words, down to `least`
+    columns; where even that is too wide, it is laid out as `format_table` does. Column `right` is right-aligned. Rows
+    may be shorter than the headings."""
 
     def __init__(self, *headings: str, wrap: int, right: int | None = None, least: int = 1) -> None:
         self._headings = headings
@@ -75,7 +75,8 @@ class Table:
                 ["".join(paint(_text(s), _style(s), coloured=coloured) for s in cell) for cell in row]
                 for row in self._rows
             ]
-            return paragraphs(self._headings, rows, width, bold=coloured).split("\n")
+            right = () if self._right is None else (self._right,)
+            return format_table(self._headings, rows, right=right, width=width, bold=coloured).split("\n")
         lines = self._row([((heading, "dim"),) for heading in self._headings], widths, coloured=coloured)
         for row in self._rows:
             lines += self._row(row, widths, coloured=coloured)
@@ -88,7 +89,8 @@ class Table:
         ]
         over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
         if over > 0:
-            least = max(self._least, len(self._headings[self._wrap]))
+            words = longest_word([self._headings[self._wrap], *(_plain(row[self._wrap]) for row in self._rows)])
+            least = max(self._least, words)
             widths[self._wrap] = max(min(least, widths[self._wrap]), widths[self._wrap] - over)
         return widths
 

@@ -6,6 +6,7 @@ import re
 
 _HANGING = 2
 _PARTS = re.compile(r"[^ ,]*[ ,]+|[^ ,]+$")
+_JOINTS = re.compile(r"(?<=[\w)])[/:=._-]+(?=\w|$)")
 _WORDS = re.compile(r"\S+\s*")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -43,10 +44,11 @@ def fold(text: str, width: int, *, indent: int = 0) -> list[str]:
             lines.append(line)
             line = ""
             room = width - indent
-        # A part that is longer than a line, such as a path, is cut at the edge.
+        # A part that is longer than a line, such as a path, is broken after punctuation, or cut at the edge.
         while _columns(part.rstrip()) > room > 0:
-            lines.append(part[:room])
-            part = part[room:]
+            end = max((found.end() for found in _JOINTS.finditer(part[:room])), default=room)
+            lines.append(part[:end])
+            part = part[end:]
             room = width - indent
         line += part
     lines.append(line)
