@@ -11,6 +11,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from podslice.advise.whatif.capacity import add_capacity
 from podslice.advise.whatif.compare import Outcome, Scenario, evaluate, populate
 from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.objective import DEFAULT_PREFERENCE, PREFERENCES, Group, Recommendation, rank
@@ -92,6 +93,7 @@ _MOST_ROWS = 12
     metavar="MACHINE",
     help="Then change the machine to this one while all pods run: a file, a snapshot, a text; repeat for more.",
 )
+@click.option("--how-many", is_flag=True, help="Say how many such pods fit, and what keeps the next one out.")
 @click.option("--restart", is_flag=True, help="Say what becomes of each running pod when the kubelet starts again.")
 @click.option("--reboot", is_flag=True, help="The same for a reboot: no container runs, and pods come back in order.")
 @click.option(
@@ -130,6 +132,7 @@ def whatif(
     then: tuple[str, ...],
     devices_path: str | None,
     profile: str,
+    how_many: bool,
     restart: bool,
     reboot: bool,
     kubernetes_then: str | None,
@@ -145,7 +148,8 @@ def whatif(
     there before. With --resize and --workload pods are resized in place after that: how many resizes are granted,
     deferred or infeasible. With --machine-then CPUs, memory or NUMA nodes leave or join while the pods run, with the
     consequences for each pod. With --restart or --reboot the kubelet starts again: each running pod stays, moves or is
-    refused; with several --config the first one is that of now.
+    refused; with several --config the first one is that of now. With --how-many copies of the pods come until one is
+    refused: a number, and the constraint that ends it.
 
     \b
     Examples:
@@ -153,6 +157,7 @@ def whatif(
       podslice whatif pods.yaml --replicas --machine epyc-9654-nps4 --config now.yaml --recommend --out report.html
       podslice whatif --workload day.yaml --machine epyc-9654-nps4 --config now.yaml --policy a.yaml --policy b.yaml
       podslice whatif new.yaml --pods running.yaml --machine epyc-9654-nps4 --config now.yaml --config new.yaml
+      podslice whatif pod.yaml --how-many --machine epyc-9654-nps4 --config now.yaml
       podslice whatif --restart --node node7.tar.gz --kubernetes 1.35 --kubernetes-then 1.36
 
     Exit codes: 0 done, 1 a running pod is refused or gets other CPUs when the kubelet starts again, 2 bad input.
@@ -204,14 +209,20 @@ def whatif(
     admissions = sum(isinstance(step, Admit) for step in steps)
     if recommend:
         scenarios = [
+            # Another policy does not start on the state files: the node is drained and takes its pods again, in order.
             msgspec.structs.replace(
-                variant, name=_variant_label(scenario.name, variant.name, several=len(scenarios) > 1)
+                variant, name=_variant_label(scenario.name, variant.name, several=len(scenarios) > 1), files={}
             )
             for scenario in scenarios
             for variant in recommended_variants(scenario, profile=profile)
         ]
     outcomes = (evaluate(scenario, pods, profile=profile) for scenario in scenarios)
     report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
+    if how_many:
+        report = [
+            add_capacity(outcome, scenario, pods, profile=profile)
+            for outcome, scenario in zip(report, scenarios, strict=True)
+        ]
     if recommend:
         print_warnings(_start_warnings(scenarios, report, profile))
     if there.files and any(outcome.problem for outcome in report):
@@ -238,10 +249,11 @@ def whatif(
     for one in provenance:
         print_provenance(one, output)
     if output in ("table", "wide"):
-        _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
+        wide = output == "wide"
+        _print(shown, ranking, len(pods) + admissions, running=len(running), recommend=recommend, wide=wide)
         if changed := [result for result in started if result.changes]:
             echo("")
-            print_results(changed, wide=output == "wide")
+            print_results(changed, wide=wide)
     else:
         emit(comparison_document(shown, ranking, provenance, started), output)
     # One configuration that does not start is a result; none that starts is bad input.
@@ -378,10 +390,13 @@ def _best_and_present(groups: Sequence[Group]) -> list[Group]:
     return [*groups[:_MOST_ROWS], *(group for group in groups[_MOST_ROWS:] if group.first.is_present)]
 
 
-def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommend: bool, wide: bool) -> None:
+def _print(
+    shown: list[Outcome], ranking: Recommendation, pods: int, *, running: int, recommend: bool, wide: bool
+) -> None:
     from podslice.advise.whatif.recommendation import best_text, winners_text
     from podslice.advise.whatif.table import (
         bars,
+        capacity_text,
         classes_text,
         consequences_text,
         displaced_text,
@@ -393,6 +408,12 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommen
     from podslice.render.prose import plural
 
     width = prose_width()
+    asked = [outcome for outcome in (shown[:1] if recommend else shown) if outcome.capacity is not None]
+    names = [pod.pod for pod in shown[0].pods]
+    for outcome in asked:
+        echo(wrap_lines(capacity_text(outcome, names, running=running), width) + "\n")
+    if asked and len(shown) == 1:
+        return
     echo(f"{plural(pods, 'pod')}\n")
     if recommend:
         echo(wrap_lines(best_text(ranking), width) + "\n")

@@ -14,7 +14,7 @@ import msgspec
 
 from podslice.advise.explain.fixes.losses import config_losses, strength
 from podslice.advise.explain.fixes.node_fixes import config_differences
-from podslice.advise.whatif.filling import admit_or_name, count_stranded
+from podslice.advise.whatif.filling import Capacity, admit_or_name, count_stranded
 from podslice.advise.whatif.placement import NOWHERE, Placement, Ruler, requested_cpus, shared_core_cpus
 from podslice.advise.whatif.workload import ResizeAnswer, Step, carry_out, count_outcomes
 from podslice.api.pod.spec import Pod
@@ -124,7 +124,8 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     they all lie in wholly free L3 groups, 1 when each is a lone thread. Of the `resizes` of the scenario's steps,
     `granted` were granted in the end, `deferred` still wait, and `infeasible` can never be granted. `consequences` are
     those of a changed machine, which the numbers of CPUs include. `classes` are those of the scenario's policy with the
-    pods on the node. `costs` are the terms of the objective of a recommendation.
+    pods on the node. `costs` are the terms of the objective of a recommendation. `capacity`, where it was asked for, is
+    how many of the pods fit beside those that run.
 
     For an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, the fields
     that it `sets` by their YAML names, its `notes`, and the guarantees that it gives up (`losses`,
@@ -157,6 +158,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     cross_cache_pods: int = 0
     apart_pods: int = 0
     costs: Costs = Costs()
+    capacity: Capacity | None = None
     sets: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
 
@@ -197,7 +199,7 @@ def _changed_fields(before: KubeletConfig, after: KubeletConfig) -> dict[str, An
 
 
 def _measure(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
-    node, displaced, problem = _start(scenario, profile)
+    node, displaced, problem = start_node(scenario, profile)
     if node is None:
         return Outcome(scenario.name, problem=problem)
     ruler = Ruler(node.view)
@@ -260,7 +262,7 @@ def _pods_in_numbers(results: Sequence[_Result]) -> dict[str, Any]:
 def populate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
     """Return the scenario's node with the pods that it admits, for a picture of it; None where a kubelet would not
     start."""
-    node, _, _ = _start(scenario, profile)
+    node, _, _ = start_node(scenario, profile)
     if node is not None:
         for pod in pods:
             admit_or_name(node, pod)
@@ -279,7 +281,7 @@ def _change_machine(node: Node, machines: Iterable[Machine]) -> Iterator[AfterCh
             yield AfterChange(one.kind, pod, one.container, str(one.lost), str(one.cpus), one.text)
 
 
-def _start(scenario: Scenario, profile: str) -> tuple[Node | None, list[Decision], str]:
+def start_node(scenario: Scenario, profile: str) -> tuple[Node | None, list[Decision], str]:
     """Return the scenario's node with the pods that run on it, and those of them that it refuses; or the reason why
     there is none."""
     problems = validate(scenario.config, PROFILE_RELEASES[profile])

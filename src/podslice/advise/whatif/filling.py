@@ -15,8 +15,22 @@ from podslice.scheduling.predicates import admission_requests
 from podslice.values.errors import UpstreamDefectError
 
 replace = msgspec.structs.replace
-# Bound for pods that own so few CPUs, or so little of a full node, that filling it would take very long.
-_MOST_FILLING = 4096
+MOST_FILLING = 4096
+"""Bound for pods that own so few CPUs, or so little of a full node, that filling it would take very long."""
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """How many more of the compared pods fit beside those that run: `pods` copies, in `rounds` of all of them.
+    `refused` is the copy that does not fit any more, with the kubelet's `reason` and `message`, and `why` are the
+    computed causes. `whole` False: there may be more, but so many were not tried."""
+
+    pods: int
+    rounds: int
+    refused: str = ""
+    reason: str = ""
+    message: str = ""
+    why: tuple[str, ...] = ()
+    whole: bool = True
 
 
 def admit_or_name(node: Node, pod: Pod) -> Decision | str:
@@ -43,7 +57,7 @@ def count_stranded(node: Node, pods: Sequence[Pod]) -> int:
     shapes = list(_shapes(view, pods))
     number = 0
     for shape in shapes:
-        while number < _MOST_FILLING:
+        while number < MOST_FILLING:
             # The limit is for all shapes together.
             number += 1
             answer = admit_or_name(node, copy_pod(shape, f"filling-{number}"))

@@ -26,7 +26,7 @@ class Weights(msgspec.Struct, frozen=True, rename="camel"):
 PREFERENCES: Mapping[str, Weights] = MappingProxyType(
     {
         "balanced": Weights(20, 8, 8, 2, 4, 1, 1),
-        "alignment": Weights(8, 20, 20, 6, 8, 1, 1),
+        "alignment": Weights(8, 20, 20, 6, 8, 1, 0),
         "density": Weights(20, 1, 1, 0, 1, 0, 4),
         "isolation": Weights(20, 20, 4, 1, 4, 16, 1),
     }
@@ -34,7 +34,8 @@ PREFERENCES: Mapping[str, Weights] = MappingProxyType(
 """Weights by the name that `--prefer` takes.
 
 - balanced: a refused pod is worse than one that is badly placed, and that is worse than CPUs left over
-- alignment: a pod across NUMA nodes is worse than one that is refused, and another node takes it
+- alignment: a pod across NUMA nodes is worse than one that is refused, and another node takes it; CPUs left over do not
+  count
 - density: pods admitted and CPUs used count, their places hardly do
 - isolation: pods on one core, or without CPUs of their own, are nearly as bad as refused ones
 """

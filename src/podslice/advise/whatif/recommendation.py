@@ -83,11 +83,13 @@ def _preferring(ranking: Recommendation) -> str:
 
 
 class _Number(NamedTuple):
-    """A number of an outcome that a sentence names, and whether more of it is better."""
+    """A number of an outcome that a sentence names, whether more of it is better, and whether it is about the places of
+    pods."""
 
     noun: str
     value: Callable[[Outcome], int]
     more_is_better: bool = False
+    of_places: bool = False
 
 
 def _refused(outcome: Outcome) -> int:
@@ -126,10 +128,10 @@ _NUMBERS = (
     _Number("refused pods", _refused),
     _Number("granted resizes", _granted, more_is_better=True),
     _Number("pods not placed", _unplaced),
-    _Number("pods across NUMA nodes", _cross_numa),
-    _Number("pods with containers on different NUMA nodes", _apart),
-    _Number("pods across caches", _cross_cache),
-    _Number("shared cores", _shared_cores),
+    _Number("pods across NUMA nodes", _cross_numa, of_places=True),
+    _Number("pods with containers on different NUMA nodes", _apart, of_places=True),
+    _Number("pods across caches", _cross_cache, of_places=True),
+    _Number("shared cores", _shared_cores, of_places=True),
     _Number("stranded CPUs", _stranded),
 )
 
@@ -139,7 +141,9 @@ def _differences(before: Outcome, after: Outcome) -> tuple[list[str], list[str]]
     better, worse = list[str](), list[str]()
     for one in _NUMBERS:
         was, becomes = one.value(before), one.value(after)
-        if was != becomes:
+        # Pods that own nothing have no place that could be better.
+        nowhere = one.of_places and before.unplaced_pods == before.admitted and not before.exclusive_cpus
+        if was != becomes and not nowhere:
             gains = (becomes > was) is one.more_is_better
             (better if gains else worse).append(f"{one.noun} {was} → {becomes}")
     return better, worse

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from podslice.advise.whatif.compare import Outcome, PodVerdict
+from podslice.advise.whatif.filling import Capacity
 from podslice.advise.whatif.objective import Group
 from podslice.render.ansi import style
-from podslice.render.prose import fold
+from podslice.render.prose import fold, plural
 from podslice.render.table import format_table, terminal_width
 
 _BAR, _SHORTEST_BAR = 40, 10
+_MOST_NAMES = 4
 _LEAST_SCENARIO, _LEAST_TEXT, _GAP = 16, 12, 2
 
 
@@ -69,7 +71,7 @@ def _cross_cache(outcome: Outcome) -> str:
 
 
 def _shared_cores(outcome: Outcome) -> str:
-    return str(outcome.shared_cores)
+    return _of_placed(outcome, outcome.shared_cores)
 
 
 def _stranded(outcome: Outcome) -> str:
@@ -80,6 +82,12 @@ def _exclusive(outcome: Outcome) -> str:
     return str(outcome.exclusive_cpus)
 
 
+def _fit(outcome: Outcome) -> str:
+    capacity = outcome.capacity
+    return "-" if capacity is None else f"{capacity.pods}{'' if capacity.whole else '+'}"
+
+
+_FIT = Column("FIT", _fit, number=True, rank=0)
 _ADMITTED = Column("ADMITTED", _admitted, number=True, rank=0)
 _REFUSED = Column("REFUSED", _refused, number=False, rank=1)
 _RESIZES = Column("RESIZES", _resizes, number=False, rank=2)
@@ -105,8 +113,10 @@ class Matrix(NamedTuple):
 
 
 def columns_of(outcomes: Sequence[Outcome]) -> tuple[Column, ...]:
-    """Return the columns, with one more about resizes where there were any."""
-    return (*COLUMNS, _RESIZES) if any(outcome.resizes for outcome in outcomes) else COLUMNS
+    """Return the columns, with one more about resizes where there were any, and the first about how many pods fit where
+    that was asked."""
+    columns = (*COLUMNS, _RESIZES) if any(outcome.resizes for outcome in outcomes) else COLUMNS
+    return (_FIT, *columns) if any(outcome.capacity is not None for outcome in outcomes) else columns
 
 
 def matrix(outcomes: Sequence[Outcome], *, groups: Sequence[Group] = (), wide: bool = False) -> Matrix:
@@ -119,7 +129,7 @@ def matrix(outcomes: Sequence[Outcome], *, groups: Sequence[Group] = (), wide: b
     alike = [
         one
         for one in columns
-        if one is not _ADMITTED and len({one.cell(outcome) for outcome in running}) == 1 < len(running)
+        if one not in (_ADMITTED, _FIT) and len({one.cell(outcome) for outcome in running}) == 1 < len(running)
     ]
     # A problem stands in the column of refusals.
     if len(running) < len(shown):
@@ -241,6 +251,28 @@ def _place_words(verdict: PodVerdict) -> str:
 def groups_text(groups: Sequence[Group]) -> str:
     """Return the names of scenarios with equal results, a line for each group that has several."""
     return "\n".join(f"Same result as {one.first.scenario}: {', '.join(one.others)}" for one in groups if one.others)
+
+
+def capacity_text(outcome: Outcome, names: Sequence[str], *, running: int) -> str:
+    """Return how many of the pods of these names fit beside `running` ones, and why not one more."""
+    if outcome.problem:
+        return f"{outcome.scenario}: does not start: {outcome.problem}"
+    capacity = outcome.capacity or Capacity(0, 0)
+    beside = f" beside {plural(running, 'running pod')}" if running else ""
+    some = ", ".join(names[:_MOST_NAMES]) + (" …" if len(names) > _MOST_NAMES else "")
+    least = "" if capacity.whole else "at least "
+    if len(names) == 1:
+        text = f"{least}{plural(capacity.pods, 'such pod')} ({some}) {'fits' if capacity.pods == 1 else 'fit'}"
+    else:
+        rounds = plural(capacity.rounds, "set")
+        text = f"{least}{rounds} of these {len(names)} pods ({some}) {'fits' if capacity.rounds == 1 else 'fit'}"
+        if over := capacity.pods - capacity.rounds * len(names):
+            text += f", and {plural(over, 'pod')} of the next"
+    lines = [style(f"{outcome.scenario}: {text}{beside}.", bold=True)]
+    if capacity.refused:
+        lines.append(f"  The next one, {capacity.refused}, is refused with {capacity.reason}.")
+        lines += [f"  {line}" for line in capacity.why]
+    return "\n".join(lines)
 
 
 def resizes_text(outcomes: Sequence[Outcome]) -> str:
