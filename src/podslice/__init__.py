@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from podslice.advise.lint.model import Finding, ObjectReference
     from podslice.advise.trial.trial import Moved
     from podslice.advise.whatif.compare import AfterChange, ClassCPUs, Costs, Outcome, PodVerdict, Scenario
+    from podslice.advise.whatif.filling import Capacity
     from podslice.advise.whatif.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.api.manifests.loaded import LoadedPod
     from podslice.api.manifests.manifest import load_pods
@@ -197,6 +198,7 @@ __all__ = [
     "Cache",
     "CacheClass",
     "Candidate",
+    "Capacity",
     "Cause",
     "Causes",
     "Cell",
@@ -483,6 +485,7 @@ _ON_USE = {
     "AfterChange": "podslice.advise.whatif.compare",
     "ClassCPUs": "podslice.advise.whatif.compare",
     "Costs": "podslice.advise.whatif.compare",
+    "Capacity": "podslice.advise.whatif.filling",
     "PodsliceError": "podslice.values.errors",
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.values.quantity",
