@@ -14,7 +14,6 @@ from podslice.machine.model import CPUTopology, Machine
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.gates import FeatureGates
 
-GATES = FeatureGates.from_overrides({})
 ALPHA = {"CPUManagerPolicyAlphaOptions": True, "TopologyManagerPolicyAlphaOptions": True}
 STATIC = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", "eviction_hard": {}}
 NO_SMT = "pack:2 numa:2(memory=8GiB) core:8 pu:1"
@@ -32,7 +31,8 @@ def topology(option: str, value: str = "true") -> dict[str, Any]:
 
 
 def fields(config: dict[str, Any], machine: Machine | None = None) -> list[str]:
-    found = settings_without_effect(KubeletConfig(**config), GATES, None if machine is None else CPUTopology(machine))
+    gates = FeatureGates.from_overrides(config.get("feature_gates", {}))
+    found = settings_without_effect(KubeletConfig(**config), gates, None if machine is None else CPUTopology(machine))
     assert all(one.why and one.fix and one.sentence.startswith(one.field) for one in found)
     return [one.field for one in found]
 
@@ -57,6 +57,8 @@ RESTRICTED = {"topology_manager_policy": "restricted"}
          {"enforce_node_allocatable": ("pods", "system-reserved")}),
         ({"kube_reserved_cgroup": "/kubelet.slice", "enforce_node_allocatable": ("pods", "system-reserved")},
          "kubeReservedCgroup", {"enforce_node_allocatable": ("pods", "kube-reserved-compressible")}),
+        ({"qos_reserved": {"memory": "50%"}}, "qosReserved", {"feature_gates": {"QOSReserved": True}}),
+        ({"memory_throttling_factor": 0.8}, "memoryThrottlingFactor", {"feature_gates": {"MemoryQoS": True}}),
         ({"feature_gates": {"InPlacePodVerticalScalingExclusiveCPUs": True}},
          "featureGates[InPlacePodVerticalScalingExclusiveCPUs]", STATIC),
         ({"feature_gates": {"PodLevelResourceManagers": True}}, "featureGates[PodLevelResourceManagers]", STATIC),

@@ -35,6 +35,7 @@ def settings_without_effect(
 ) -> tuple[NoEffect, ...]:
     """Return the settings of a valid configuration that change nothing, those of a machine where it is known."""
     found = [*_topology_manager(config), *_managers(config), *_quota(config), *_cgroups(config), *_gates(config)]
+    found += _memory_quality(config, gates)
     if topology is not None:
         found += [*_cpu_options(config, topology), *_topology_options(config, topology)]
     return tuple(one for one in found if not one.field.startswith("featureGates") or _is_known(one.field, gates))
@@ -85,6 +86,17 @@ def _quota(config: KubeletConfig) -> Iterator[NoEffect]:
     if not config.cpu_cfs_quota and config.cpu_cfs_quota_period != DEFAULT_CFS_PERIOD:
         yield NoEffect("cpuCFSQuotaPeriod", "cpuCFSQuota is false, so no CPU limit is enforced",
                        "set cpuCFSQuota: true, or remove it")  # fmt: skip
+
+
+def _memory_quality(config: KubeletConfig, gates: Mapping[str, bool]) -> Iterator[NoEffect]:
+    """Yield settings that only a gate brings to life."""
+    for field, is_set, gate in (
+        ("qosReserved", bool(config.qos_reserved), "QOSReserved"),
+        # 0.9 is the default, which a kubelet shows of itself.
+        ("memoryThrottlingFactor", config.memory_throttling_factor not in (None, 0.9), "MemoryQoS"),
+    ):
+        if is_set and not gates[gate]:
+            yield NoEffect(field, f"the feature gate {gate} is off", f"set featureGates {gate}: true, or remove it")
 
 
 def _cgroups(config: KubeletConfig) -> Iterator[NoEffect]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
+from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import NodeSubject
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy_options import (
+    POLICIES,
     OptionError,
     parse_topology_options,
     refuse_options_of_none_policy,
@@ -35,7 +36,7 @@ _STAGE_FIELDS = {
 _KIND_FIELDS = {"other-platform": "memoryManagerPolicy"}
 """Fields of errors that are about another one than the rest of their stage."""
 _GOING = {"": ("GA", INFO), "DEPRECATED": ("deprecated", WARNING)}
-_OFTEN_WRITTEN_OUT = ("cpuManagerReconcilePeriod", "cpuCFSQuotaPeriod")
+_OFTEN_WRITTEN_OUT = ("cpuManagerReconcilePeriod", "cpuCFSQuotaPeriod", "memoryThrottlingFactor")
 _STAGE_FIXES = {
     "reservedSystemCPUs": "name CPUs that are online on this machine",
     "cpuManager": "correct the CPU manager's policy, options or reservation as the message says",
@@ -160,7 +161,7 @@ def _fractional_reservation(subject: NodeSubject) -> Iterator[Problem]:
             "kubeReserved[cpu]" if "cpu" in config.kube_reserved else "systemReserved[cpu]",
             f"{milli}m CPU are reserved: the static CPU manager keeps {whole} whole CPUs back, the node reports only "
             f"{milli}m less to the scheduler, so {1000 * whole - milli}m of its allocatable CPU can never be exclusive",
-            f"reserve {whole} CPUs",
+            f"reserve {count_cpus(whole)}",
         )
 
 
@@ -186,7 +187,8 @@ def _reservation_by_number(subject: NodeSubject) -> Iterator[Problem]:
 
 def _alignment_without_managers(subject: NodeSubject) -> Iterator[Problem]:
     config = subject.config
-    if config.aligns and config.cpu_manager_policy == "none" and config.memory_manager_policy == "None":
+    known = config.topology_manager_policy in POLICIES
+    if known and config.aligns and config.cpu_manager_policy == "none" and config.memory_manager_policy == "None":
         yield Problem(
             "topologyManagerPolicy",
             f"{config.topology_manager_policy} aligns only devices: cpuManagerPolicy is none and memoryManagerPolicy "

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from podslice.advise.explain.fixes.edits import POD, with_amounts, with_resources
+from podslice.advise.lint.attempt import advise, with_cpus
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import ContainerPath, PodSubject
 from podslice.api.pod.demand import (
@@ -16,6 +20,7 @@ from podslice.api.pod.demand import (
     requests_of,
 )
 from podslice.api.pod.eligibility import AdmissionPod, integral_cpus
+from podslice.api.pod.spec import Pod, ResourceRequirements
 from podslice.node.cpu.pod_pool import empty_cpu_pool, empty_memory_pool
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
@@ -46,7 +51,7 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
             f"the budget of {budget} CPUs goes to exclusive containers ({sum_text}) and leaves none for "
             f"{', '.join(pool.sharers)}: refused with {EMPTY_POD_SHARED_POOL} where the gate "
             "PodLevelResourceManagers is on",
-            f"raise the budget to at least {least} CPUs, or give every container whole CPUs",
+            advise(subject, [(f"raise the budget to at least {least} CPUs", with_cpus(subject, "", least))]),
             ERROR if subject.node is not None else WARNING,
         )
     elif _may_charge_whole_pods(subject) and (pool := empty_memory_pool(admission)) is not None:
@@ -78,7 +83,7 @@ def _requests_over_budget(subject: PodSubject) -> Iterator[Problem]:
             yield Problem(
                 f"spec.resources.requests[{name}]",
                 f"the containers request {total} {name} together, the pod only {budget}: the API server refuses it",
-                f"set spec.resources.requests.{name} to at least {total}",
+                advise(subject, _raised(subject, name, total)),
             )
 
 
@@ -96,9 +101,33 @@ def _limit_over_pod_limit(subject: PodSubject) -> Iterator[Problem]:
             yield Problem(
                 f"{place.path}.resources.limits[{name}]",
                 f"{name} limit {limit} of {place.container.name} is above the pod's limit {budget}: {effect}",
-                f"set it to at most {budget}",
+                advise(subject, _limits_that_agree(subject, place, name, budget)),
                 ERROR if app else WARNING,
             )
+
+
+def _raised(subject: PodSubject, name: str, amount: Quantity) -> Iterator[tuple[str, Pod]]:
+    """Yield the pod with a larger request of its own, and its limit raised with it where that would be below."""
+    limit = subject.pod_limits.get(name)
+    text = f"set spec.resources.requests.{name}: {amount}"
+    if limit is not None and limit < amount:
+        text += f" and spec.resources.limits.{name}: {amount}"
+    yield text, with_amounts(subject.pod, {(POD, name): amount})
+
+
+def _limits_that_agree(
+    subject: PodSubject, place: ContainerPath, name: str, budget: Quantity
+) -> Iterator[tuple[str, Pod]]:
+    """Yield the pod with the container's limit lowered to the pod's, and with the pod's raised to the container's."""
+    own = place.container.resources
+    lowered = msgspec.structs.replace(own, limits={**limits_of(own), name: budget})
+    yield (
+        f"set limits.{name} of {place.container.name}: {budget}",
+        with_resources(subject.pod, place.container.name, lowered),
+    )
+    pod_level = subject.pod.spec.resources or ResourceRequirements()
+    raised = msgspec.structs.replace(pod_level, limits={**subject.pod_limits, name: place.limits[name]})
+    yield f"set spec.resources.limits.{name}: {place.limits[name]}", with_resources(subject.pod, POD, raised)
 
 
 def _limits_over_budget(subject: PodSubject) -> Iterator[Problem]:
@@ -210,7 +239,7 @@ def _partial_budget(subject: PodSubject) -> Iterator[Problem]:
             "spec.resources.requests",
             f"names no memory, so v1.36.2 counts 0 when it ranks pods for eviction although the containers request "
             f"{memory}: the pod is evicted first under memory pressure",
-            f"set spec.resources.requests.memory: {memory}",
+            advise(subject, _raised(subject, "memory", memory)),
         )
 
 
@@ -258,7 +287,11 @@ def _budget_unused(subject: PodSubject) -> Iterator[Problem]:
             "spec.resources.requests[cpu]",
             f"of the budget of {admission.cpus} CPUs the containers own {admission.cpus - left} and none shares: "
             f"{left} CPU{'s' * (left > 1)} stay reserved that no container can use",
-            f"lower the budget to {admission.cpus - left} CPUs, or let a container share what is left",
+            advise(
+                subject,
+                [(f"lower the budget to {admission.cpus - left} CPUs", with_cpus(subject, "", admission.cpus - left))],
+                "let a container share what is left",
+            ),
         )
 
 
