@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import chain, combinations, islice
+from functools import lru_cache
 
 import msgspec
 
-from podslice.advise.explain.columns import Cell, Column, columns_of
+from podslice.advise.explain.columns import MOST_CANDIDATES, Cell, Column, columns_of, node_sets
 from podslice.advise.trial.record import HintRound
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.node.view import NodeView
-from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.values.cpuset import Bits, CPUSet, iter_bits
 
-MOST_CANDIDATES = 1024
+ALL_IN_TABLE = MOST_CANDIDATES.bit_length() - 1
+"""Up to so many NUMA nodes the table has every set."""
 _BADNESS = {
     verdict: place
     for place, verdict in enumerate(
@@ -38,50 +38,59 @@ def candidates(node: NodeView, pod: AdmissionPod, step: HintRound, chosen: Bits 
     sets, and the chosen one."""
     columns = columns_of(node, pod, step)
     single = node.config.topology_manager_policy == "single-numa-node"
-    sets = node_sets(tuple(sorted(one.id for one in node.machine.nodes)))
-    if chosen and all(mask != chosen for mask, _ in sets):
-        sets = (*sets, (chosen, CPUSet.from_bits(chosen)))
+    nodes = tuple(sorted(one.id for one in node.machine.nodes))
+    sets = node_sets(nodes)
+    beyond = ((chosen, CPUSet.from_bits(chosen)),) if chosen and len(nodes) > ALL_IN_TABLE else ()
+    beyond = beyond if beyond and beyond[0] not in sets else ()
     if not columns:
-        return tuple(_candidate(mask, nodes, (), single=single) for mask, nodes in sets)
-    tables = [[_cell(mask, column, columns) for mask, _ in sets] for column in columns]
+        return tuple(_candidate(mask, members, (), single=single) for mask, members in (*sets, *beyond))
+    tables = [_cells(column, columns, nodes, [mask for mask, _ in beyond]) for column in columns]
     return tuple(
-        _candidate(mask, nodes, cells, single=single)
-        for (mask, nodes), cells in zip(sets, zip(*tables, strict=True), strict=True)
+        _candidate(mask, members, cells, single=single)
+        for (mask, members), cells in zip((*sets, *beyond), zip(*tables, strict=True), strict=True)
     )
 
 
-@cache
-def node_sets(nodes: tuple[int, ...]) -> tuple[tuple[Bits, CPUSet], ...]:
-    """Return sets of these NUMA nodes, smaller ones first, up to `MOST_CANDIDATES`."""
-    members = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
-    masks = [bits_of(one) for one in islice(members, MOST_CANDIDATES)]
-    return tuple((mask, CPUSet.from_bits(mask)) for mask in masks)
-
-
 def _candidate(mask: Bits, nodes: CPUSet, cells: tuple[Cell, ...], *, single: bool) -> Candidate:
-    killers = tuple([cell.resource for cell in cells if cell.verdict != "fits"])
-    verdict = "fits" if not killers else min([cell.verdict for cell in cells], key=_BADNESS.__getitem__)
+    killers, verdict = _judged(tuple([(cell.resource, cell.verdict) for cell in cells]))
     if single and mask & (mask - 1) and verdict in ("fits", "wide"):
         verdict = "wide-single"
     return Candidate(nodes, cells, verdict, killers)
 
 
-def _cell(mask: Bits, column: Column, columns: list[Column]) -> Cell:
-    free, capacity = column.free_on(mask), column.capacity_on(mask)
+@lru_cache(maxsize=4096)
+def _judged(verdicts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], str]:
+    """Return the resources that speak against a set, and the worst verdict, of verdicts by resource."""
+    killers = tuple(resource for resource, verdict in verdicts if verdict != "fits")
+    return killers, min((verdict for _, verdict in verdicts), key=_BADNESS.__getitem__, default="fits")
+
+
+def _cells(column: Column, columns: list[Column], nodes: tuple[int, ...], beyond: list[Bits]) -> list[Cell]:
+    """Return the cells of one resource for all sets of the table, and for those beyond it."""
+    # A hint for a set means that it has enough, but for a set on which the pod holds something already.
+    quick, need = column.hints is None or not column.held, column.need
+    masks = [*(mask for mask, _ in node_sets(nodes)), *beyond]
+    free = [*column.free_on_all(nodes), *map(column.free_on, beyond)]
+    capacity = [*column.capacity_on_all(nodes), *map(column.capacity_on, beyond)]
+    cells = []
+    for mask, there, size in zip(masks, free, capacity, strict=True):
+        if there < need and quick:
+            verdict = "small" if size < need else "short"
+        else:
+            verdict = _verdict(mask, column, columns, there, size)
+        cells.append(column.cell(there, size, verdict))
+    return cells
+
+
+def _verdict(mask: Bits, column: Column, columns: list[Column], free: int, capacity: int) -> str:
     need, hints = column.need, column.hints
     if hints is None:
-        verdict = (
-            "small" if capacity < need else "short" if free < need else "group" if column.is_tied(mask) else "fits"
-        )
-    elif column.offers(mask, free):
-        verdict = "fits" if hints.prefers(mask) else "wide"
-    elif capacity < need:
-        verdict = "small"
-    elif free < need:
-        verdict = "short"
-    else:
-        verdict = _why_no_hint(mask, column, columns)
-    return column.cell(free, capacity, verdict)
+        return "small" if capacity < need else "group" if column.is_tied(mask) else "fits"
+    if mask in hints:
+        return "fits" if hints.prefers(mask) else "wide"
+    if capacity < need:
+        return "small"
+    return "short" if free < need else _why_no_hint(mask, column, columns)
 
 
 def _why_no_hint(mask: Bits, column: Column, columns: list[Column]) -> str:

@@ -7,6 +7,7 @@ It is a value that everything which speaks of a refusal shares: the story, the f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import msgspec
 
@@ -27,6 +28,7 @@ CAUSES = {
     "node-pool": "the last shared CPU of the node would become exclusive",
     "node-total": "all pods together would ask for more than the node has for pods",
     "pod-count": "the node has as many pods as it may",
+    "defect": "a defect of this release is in the way",
     "rule": "a rule refuses the pod as it is, whatever is free on the node",
     "unknown": "no single cause was found: see the kubelet's message",
 }
@@ -90,6 +92,11 @@ class Cause(msgspec.Struct, frozen=True, rename="camel"):
         while one is not None:
             yield one
             one = one.next
+
+    @property
+    def together(self) -> Iterator[Cause]:
+        """This cause and those right after it at the same place, all of which must go for the place to do."""
+        return takewhile(lambda one: (one.container, one.nodes) == (self.container, self.nodes), self.chain)
 
 
 class Causes(msgspec.Struct, frozen=True, rename="camel"):

@@ -33,13 +33,10 @@ def sentences(causes: Causes, code: str) -> tuple[str, ...]:
 
 def _lines(chain: Sequence[Cause], code: str) -> Iterator[str]:
     """Yield the sentences of a chain: causes at the same place together, then those that come up afterwards."""
-    place = chain[0].container, chain[0].nodes
-    here = [one for one in chain if (one.container, one.nodes) == place]
+    here = list(chain[0].together)
     yield from _at_one_place(here, code)
-    later = [one for one in chain if one not in here]
-    if later:
-        text = _statement(later[0], code)
-        yield f"After that: {text}"
+    if len(chain) > len(here):
+        yield f"After that: {_statement(chain[len(here)], code)}"
 
 
 def _at_one_place(causes: Sequence[Cause], code: str) -> Iterator[str]:
@@ -96,6 +93,11 @@ def _too_big(cause: Cause) -> str:
 
 def _own(cause: Cause) -> str:
     need, free = amounts_in(cause, cause.need, cause.free)
+    if cause.facts:
+        return (
+            f"{_capital(who(cause))} needs {need} {_noun(cause, cause.need)}, and {_free(cause, free)} free"
+            f"{_on(cause.nodes)}; of more, the containers of the pod before it would take some first."
+        )
     return (
         f"{_capital(who(cause))} needs {need} {_noun(cause, cause.need)}, and {_free(cause, free)} left"
         f"{_on(cause.nodes)} after the containers of the pod before it."
@@ -205,7 +207,12 @@ def _pods(cause: Cause) -> str:
     return f"The node takes no more than {cause.capacity} pods, and has them."
 
 
+def _defect(cause: Cause) -> str:
+    return f"{_capital(cause.facts[0].rstrip('.'))}."
+
+
 _STATEMENTS = {
+    "defect": _defect,
     "short": lambda cause: _shortage([cause]),
     "too-big": _too_big,
     "own-containers": _own,

@@ -24,10 +24,13 @@ from podslice.node.cpu.picking.picker import SMT_FRACTION, SMT_SHORT, SMT_SIZES
 from podslice.node.topology.manager import NOT_ALIGNED
 from podslice.node.view import NodeView
 from podslice.scheduling.predicates import CPU, MEMORY, NODE_TOTAL, TOO_MANY_PODS
-from podslice.values.errors import Refusal, UpstreamDefectError
+from podslice.values.errors import Refusal, RefusalKind, UpstreamDefectError
+from podslice.values.reasons import UPSTREAM_DEFECT
 
 _SMT = (SMT_FRACTION, SMT_SHORT, SMT_SIZES)
 _BUDGET = ("pod-pool-empty", "over-budget")
+DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
+"""The refusal that stands for a kubelet that hangs or crashes."""
 _MOST_TRIALS = 12
 _MOST_NEXT = 4
 
@@ -46,6 +49,10 @@ class Refused(NamedTuple):
 
     @property
     def _kind(self) -> tuple[object, ...]:
+        failed = next((one.provider for one in self.record.allocations if one.error), "")
+        if failed == "memory":
+            # It has many words for one thing: no NUMA nodes were found.
+            return (failed,)
         return self.refusal.code, self.refusal.facts.get("cause")
 
     def _progress(self, absent: frozenset[str]) -> tuple[int, int, bool]:
@@ -79,7 +86,7 @@ class CauseFinder:
                 if len(found) > 1 or option.codes == {"short"}:
                     break
         if not found:
-            found.append(self._without_trial(admission, refused))
+            found.append(self._otherwise(pod, admission, refused, Relaxation()))
         return Causes(tuple(found), cut_short=self._left <= 0)
 
     # Options
@@ -103,7 +110,7 @@ class CauseFinder:
         merged = record.steps and not record.steps[-1].hints.get("memory")
         if merged and self._view.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE):
             # Upstream takes memory that is nowhere for no preference; where it is somewhere, the merge decides.
-            return Demands(self._situation(admission, record, record.steps[-1])).options()
+            return Demands(self._situation(admission, record, record.steps[-1]), binds=True).options()
         return Demands(self._situation(admission, record, record.failed), last.provider).options()
 
     def _situation(self, admission: AdmissionPod, record: Record, step: HintRound) -> Situation:
@@ -126,6 +133,8 @@ class CauseFinder:
         absent = relaxation.absent
         if outcome is not None and not outcome.is_beyond(refused, absent):
             return None
+        if not self._is_least(pod, option, before, outcome, refused):
+            return None
         following = None
         if outcome is not None:
             following = self._next(pod, admission, outcome, relaxation, depth + 1)
@@ -133,6 +142,20 @@ class CauseFinder:
         for demand in reversed(option.demands):
             chain = replace(demand.cause, next=chain, proven=outcome is None or following is not None)
         return chain
+
+    def _is_least(
+        self, pod: Pod, option: Option, before: Relaxation, outcome: Refused | None, refused: Refused
+    ) -> bool:
+        """Whether one less of any amount is not enough. With more free, an earlier container of the pod may go
+        elsewhere, and less may do for this one."""
+        container = (refused.record.failed or refused.record.steps[-1]).container
+        if all(one.container == container for one in refused.record.allocations):
+            return True
+        for relaxation in option.almost:
+            less = self.attempt(pod, before | relaxation)
+            if less is None or (outcome is not None and not outcome.is_beyond(less, relaxation.absent)):
+                return False
+        return True
 
     def _next(
         self, pod: Pod, admission: AdmissionPod, refused: Refused, before: Relaxation, depth: int
@@ -144,7 +167,21 @@ class CauseFinder:
                 cause = self._prove(pod, admission, option, refused, before, depth)
                 if cause is not None:
                     return cause
-        return self._without_trial(admission, refused)
+        return self._otherwise(pod, admission, refused, before)
+
+    def _otherwise(self, pod: Pod, admission: AdmissionPod, refused: Refused, before: Relaxation) -> Cause:
+        """Return the cause where no option was proven: earlier containers would go where more is free, or no trial can
+        tell."""
+        options = self._options(admission, refused)
+        earlier = frozenset(one.container for one in refused.record.allocations if one.container is not None)
+        container = (refused.record.failed or refused.record.steps[-1]).container if options else None
+        if options and earlier - {container} and self._left > 0:
+            first = next((one.cause for one in options[0].demands if one.code in ("short", "own-containers")), None)
+            relaxation = before | options[0].relaxation | Relaxation(absent=earlier - {container})
+            outcome = self.attempt(pod, relaxation)
+            if first is not None and (outcome is None or outcome.is_beyond(refused, relaxation.absent)):
+                return replace(first, code="own-containers", facts=("first",), proven=True)
+        return self._without_trial(admission, refused, possible=bool(options))
 
     def attempt(self, pod: Pod, relaxation: Relaxation) -> Refused | None:
         """Admit the pod with constraints relaxed; return the refusal, None if it is admitted."""
@@ -154,17 +191,20 @@ class CauseFinder:
         with self._trial.relaxing(relaxation), self._trial.recording() as record:
             try:
                 refusal = self._trial.admit(pod)
-            except UpstreamDefectError:
-                return None
+            except UpstreamDefectError as defect:
+                refusal = Refusal(DEFECT, {"defect": defect.sentence, "name": defect.name})
         return None if refusal is None else Refused(record, refusal)
 
     # Causes that need no trial
 
-    def _without_trial(self, admission: AdmissionPod, refused: Refused) -> Cause:
+    def _without_trial(self, admission: AdmissionPod, refused: Refused, *, possible: bool) -> Cause:
+        """Return the cause that the refusal itself names. `possible`: some set of NUMA nodes could do."""
         refusal, record = refused.refusal, refused.record
         facts = refusal.facts
         if refusal.code in (NODE_TOTAL, TOO_MANY_PODS):
             return self._total(admission, refusal)
+        if refusal.kind == DEFECT:
+            return Cause("defect", None, rule=str(refusal.facts["name"]), facts=(refusal.message,), proven=True)
         pool = self._view.empty_pool(admission)
         if pool is not None and refusal.code not in _SMT:
             return Cause("pod-budget", None, pool.resource, rule="spec.resources", facts=(str(pool),), proven=True)
@@ -196,14 +236,13 @@ class CauseFinder:
             step = record.failed or record.steps[-1]
             last = next((one.provider for one in record.allocations if one.error), "")
             demands = Demands(self._situation(admission, record, step), last)
-            cause = demands.impossible()
+            cause = None if possible else demands.impossible()
             if cause is not None:
                 return cause
             if last == "memory" and not demands.columns:
                 # A defect of v1.36.2: it looks for a place for no memory at all, and finds more than one.
-                return Cause(
-                    "rule", container, rule="shared_containers_need_memory", facts=(refusal.message,), proven=True
-                )
+                why = (f"v1.36.2 looks for NUMA nodes for container {container}, which has no memory of its own",)
+                return Cause("defect", container, rule="shared_containers_need_memory", facts=why, proven=True)
             return Cause("unknown", container, facts=(refusal.message,))
         return Cause("rule", container, rule=refusal.code, facts=(refusal.message,), proven=True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import chain, combinations, islice
 
 import msgspec
 
@@ -15,8 +17,10 @@ from podslice.node.memory.hints import Groups
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.hintset import HintSet
 from podslice.node.view import NodeView
-from podslice.values.cpuset import Bits, union
+from podslice.values.cpuset import Bits, CPUSet, bits_of, union
 from podslice.values.errors import AdmissionError
+
+MOST_CANDIDATES = 1024
 
 
 class Cell(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,19 +77,6 @@ class Column:
         self._cells: dict[tuple[int, int, str], Cell] = {}
         self._sums: tuple[dict[Bits, int], dict[Bits, int]] = ({0: 0}, {0: 0})
 
-    def offers(self, mask: Bits, free: int) -> bool:
-        """Whether there is a hint for the set, of which `free` is free."""
-        hints = self.hints
-        if (
-            self.countable
-            and not self.held
-            and free < self.need
-            and isinstance(hints, HintSet)
-            and len(hints.needs) == 1
-        ):
-            return False
-        return hints is not None and mask in hints
-
     def is_tied(self, mask: Bits) -> bool:
         """Whether the memory of a set is tied to another group of NUMA nodes."""
         return self.groups is not None and (self.groups.is_violated_by(mask) or self.groups.is_split_by(mask))
@@ -102,6 +93,16 @@ class Column:
         found = self._total(mask, self.free, self._sums[0])
         return found.bit_count() if self.countable else found + self.reuse.get(mask, 0)
 
+    def free_on_all(self, nodes: tuple[int, ...]) -> Sequence[int]:
+        """Return what is free on each of the `node_sets` of these nodes."""
+        if self.reuse:
+            return [self.free_on(mask) for mask, _ in node_sets(nodes)]
+        return sums_of(nodes, tuple(self.free.items()), countable=self.countable)
+
+    def capacity_on_all(self, nodes: tuple[int, ...]) -> Sequence[int]:
+        """Return what each of the `node_sets` of these nodes has."""
+        return sums_of(nodes, tuple(self.capacity.items()), countable=self.countable)
+
     def capacity_on(self, mask: Bits) -> int:
         found = self._total(mask, self.capacity, self._sums[1])
         return found.bit_count() if self.countable else found
@@ -115,6 +116,28 @@ class Column:
             here = table.get((mask & -mask).bit_length() - 1, 0)
             found = known[mask] = rest | here if self.countable else rest + here
         return found
+
+
+@cache
+def node_sets(nodes: tuple[int, ...]) -> tuple[tuple[Bits, CPUSet], ...]:
+    """Return sets of these NUMA nodes, smaller ones first, up to `MOST_CANDIDATES`."""
+    members = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
+    masks = [bits_of(one) for one in islice(members, MOST_CANDIDATES)]
+    return tuple((mask, CPUSet.from_bits(mask)) for mask in masks)
+
+
+@lru_cache(maxsize=256)
+def sums_of(nodes: tuple[int, ...], table: tuple[tuple[int, int], ...], *, countable: bool) -> tuple[int, ...]:
+    """Return the sum over the nodes of each of their `node_sets`, or with `countable` the number of distinct bits. Pods
+    that are refused on one node share them."""
+    values = dict(table)
+    known: dict[Bits, int] = {0: 0}
+    for mask, _ in node_sets(nodes):
+        # Smaller sets come first, so the sum without the lowest node is known.
+        rest, here = known[mask & (mask - 1)], values.get((mask & -mask).bit_length() - 1, 0)
+        known[mask] = rest | here if countable else rest + here
+    del known[0]
+    return tuple(value.bit_count() for value in known.values()) if countable else tuple(known.values())
 
 
 def columns_of(node: NodeView, pod: AdmissionPod, step: HintRound) -> list[Column]:
@@ -165,20 +188,15 @@ def _open_to(node: NodeView, pod: AdmissionPod, container: AdmissionContainer | 
 
 
 def _devices(resource: DeviceResource, count: int, step: HintRound) -> Column:
-    held = {
-        name
-        for named in step.devices.values()
-        for by_resource in named.values()
-        for name in by_resource.get(resource.resource, ())
-    }
     hints = _hints(step, "device", resource.resource)
     column = Column(resource.resource, count, hints, countable=True, held="device" in step.held)
     left = step.reusable_devices.get(resource.resource, frozenset())
+    free = step.free_devices.get(resource.resource, frozenset()) | left
     for index, device in enumerate(resource.devices):
         # A device without NUMA nodes restricts no set, and is no part of the table.
         for node in device.numa or ():
             column.capacity[node] = column.capacity.get(node, 0) | 1 << index
-            if device.healthy and (device.id not in held or device.id in left):
+            if device.id in free:
                 column.free[node] = column.free.get(node, 0) | 1 << index
     return column
 

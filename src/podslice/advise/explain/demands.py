@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import combinations, islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from podslice.advise.explain.candidates import MOST_CANDIDATES
 from podslice.advise.explain.cause import Cause, Holder
-from podslice.advise.explain.columns import Column, columns_of
+from podslice.advise.explain.columns import MOST_CANDIDATES, Column, columns_of
 from podslice.advise.explain.shares import (
+    Shares,
     Situation,
     Tiers,
     earlier_containers,
@@ -25,20 +26,44 @@ from podslice.node.topology.hintset import HintSet
 from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
 from podslice.values.errors import Refusal
 
+T = TypeVar("T")
 _FREEABLE, _OWN, _COUNTED, _KEPT = range(4)
 _GROUP_SHARE = 0.5
 """How far from an operator's reach a demand is: pods that leave, an earlier container or a sick device, what counts as
 narrow, what the configuration keeps. A group that dissolves counts as much as half of the need."""
 
 
-class Demand(NamedTuple):
-    """One thing that would have to be otherwise: the cause as it is, the relaxation that proves it, how far it is from
-    an operator's reach, and how large it is beside the need."""
+class Demand:
+    """One thing that would have to be otherwise: the `code` of its cause, how far it is from an operator's reach, and
+    how large it is beside the need. What describes and relaxes it is made on first use: most options are never tried.
+    `less` is the relaxation with one less of an amount."""
 
-    cause: Cause
-    relaxation: Relaxation
-    rank: int
-    share: float
+    def __init__(
+        self,
+        code: str,
+        rank: int,
+        share: float,
+        describe: Callable[[], Cause],
+        relax: Callable[[], Relaxation],
+        less: Callable[[], Relaxation] | None = None,
+    ) -> None:
+        self.code, self.rank, self.share = code, rank, share
+        self._describe, self._relax, self._less = describe, relax, less
+
+    @cached_property
+    def cause(self) -> Cause:
+        """The cause as it is."""
+        return self._describe()
+
+    @cached_property
+    def relaxation(self) -> Relaxation:
+        """The relaxation that proves it."""
+        return self._relax()
+
+    @cached_property
+    def less(self) -> Relaxation | None:
+        """The relaxation with one less; None where there is no amount."""
+        return None if self._less is None else self._less()
 
 
 class Option(NamedTuple):
@@ -61,26 +86,51 @@ class Option(NamedTuple):
     @property
     def codes(self) -> frozenset[str]:
         """The codes of its causes."""
-        return frozenset(one.cause.code for one in self.demands)
+        return frozenset(one.code for one in self.demands)
 
     @property
     def relaxation(self) -> Relaxation:
         """What makes all of it otherwise at once."""
-        whole = Relaxation()
-        for one in self.demands:
-            whole |= one.relaxation
-        return whole
+        return _together(one.relaxation for one in self.demands)
+
+    @property
+    def almost(self) -> Iterator[Relaxation]:
+        """The relaxations with one less of one amount."""
+        for place, one in enumerate(self.demands):
+            if one.less is not None:
+                others = (other.relaxation for other in (*self.demands[:place], *self.demands[place + 1 :]))
+                yield _together(others) | one.less
+
+
+def _together(relaxations: Iterable[Relaxation]) -> Relaxation:
+    whole = Relaxation()
+    for one in relaxations:
+        whole |= one
+    return whole
+
+
+def _given(value: T) -> T:
+    return value
+
+
+def _without_own(shares: Shares, mask: Bits, amount: int, absent: frozenset[str]) -> Relaxation:
+    return shares.relax(mask, amount) | Relaxation(absent=absent)
 
 
 class Demands:
     """The options of one refused round of hints, or of one failed allocation."""
 
-    def __init__(self, situation: Situation, only: str = "") -> None:
-        """`only`: the provider whose allocation failed; empty for a merge."""
+    def __init__(self, situation: Situation, only: str = "", *, binds: bool = False) -> None:
+        """`only`: the provider whose allocation failed; empty for a merge. `binds`: memory without hints counts in the
+        merge."""
         self._situation = situation
         view = situation.view
         columns = columns_of(view, situation.pod, situation.step)
-        self.columns = [one for one in columns if not only or _provider(one, view.devices.resources) == only]
+        if only:
+            self.columns = [one for one in columns if _provider(one, view.devices.resources) == only]
+        else:
+            # Memory that upstream takes for no preference is no part of the merge.
+            self.columns = [one for one in columns if one.countable or one.hints is not None or binds]
         self._shares = {one.resource: shares_of(one, situation) for one in self.columns}
         self._merged = not only
         self._restricted = self._merged and view.config.topology_manager_policy == RESTRICTED
@@ -159,15 +209,26 @@ class Demands:
         freeable = tiers.pods + tiers.unhealthy
         if short > freeable and short <= freeable + tiers.own:
             # What earlier containers took was free when the pod came, so it is their absence that would help.
-            cause = self._cause("own-containers", column, places, tiers=tiers, short=short, every=mask)
-            relaxation = shares.relax(mask, max(0, short - tiers.own))
-            return Demand(cause, relaxation | Relaxation(absent=earlier_containers(self._situation)), _OWN, share)
+            describe = partial(self._cause, "own-containers", column, places, tiers=tiers, short=short, every=mask)
+            return Demand(
+                "own-containers",
+                _OWN,
+                share,
+                describe,
+                partial(_without_own, shares, mask, max(0, short - tiers.own), earlier_containers(self._situation)),
+            )
         if short > freeable + tiers.reserved:
             return None
         rank = _FREEABLE if short <= tiers.pods else _OWN if short <= freeable else _KEPT
         code = "short" if rank < _KEPT else "too-big"
-        cause = self._cause(code, column, places, tiers=tiers, short=short, every=mask)
-        return Demand(cause, shares.relax(mask, short), rank, share)
+        return Demand(
+            code,
+            rank,
+            share,
+            partial(self._cause, code, column, places, tiers=tiers, short=short, every=mask),
+            partial(shares.relax, mask, short),
+            partial(shares.relax, mask, short - 1),
+        )
 
     def _cause(
         self,
@@ -231,7 +292,7 @@ class Demands:
             tuple(f"{one.resource}={one.need}={self.width(one)}" for one in self.columns),
         )
         place = (self._situation.step.container, column.resource)
-        return Demand(cause, Relaxation(widths={place: size}), _COUNTED, 0.0)
+        return Demand(code, _COUNTED, 0.0, partial(_given, cause), partial(Relaxation, widths={place: size}))
 
     def _group_demand(self, column: Column, mask: Bits) -> Demand:
         holders = tuple(group_holders(self._situation.view, mask))
@@ -254,7 +315,7 @@ class Demands:
             holders,
             "memoryManagerPolicy: Static",
         )
-        return Demand(cause, relaxation, rank, _GROUP_SHARE)
+        return Demand("group", rank, _GROUP_SHARE, partial(_given, cause), partial(_given, relaxation))
 
     # Widths
 
@@ -272,10 +333,10 @@ class Demands:
         shares = self._shares[column.resource]
         return self._fewest(lambda mask: shares.tiers(mask).usable >= column.need)
 
-    def _fewest(self, suffices: object) -> int:
+    def _fewest(self, suffices: Callable[[Bits], bool]) -> int:
         for size in range(1, len(self._nodes) + 1):
             for nodes in islice(combinations(self._nodes, size), MOST_CANDIDATES):
-                if suffices(bits_of(nodes)):  # type: ignore[operator]
+                if suffices(bits_of(nodes)):
                     return size
         return len(self._nodes)
 
@@ -321,24 +382,19 @@ def whole_core_options(situation: Situation, refusal: Refusal) -> list[Option]:
     view, facts = situation.view, refusal.facts
     need = int(str(facts.get("requested", 0)))
     size = str(facts.get("cpus_per_core", facts.get("sizes", "")))
+    short = max(0, need - int(str(facts.get("available", need)))) if refusal.code == SMT_SHORT else 0
     found = []
-    column = next(one for one in columns_of(view, situation.pod, situation.step) if one.resource == "cpu")
-    kept = union(core for core in view.topology.cores.values() if core & view.reserved)
-    for table in (column.free, column.capacity):
-        table.update({node: cpus & ~kept for node, cpus in table.items()})
-    shares = shares_of(column, situation)
+    shares = _shares_of_whole_cores(situation) if short else None
     mask = bits_of(view.topology.numa_nodes)
-    tiers = shares.tiers(mask)
-    free = int(str(facts.get("available", tiers.free)))
-    short = max(0, need - free) if refusal.code == SMT_SHORT else 0
-    holders = tuple(sorted(shares.holders(mask), key=lambda one: (-one.amount, one.name))) if short else ()
+    tiers = shares.tiers(mask) if shares else Tiers(0, 0, 0, 0, 0)
+    holders = tuple(sorted(shares.holders(mask), key=lambda one: (-one.amount, one.name))) if shares else ()
     cause = Cause(
         "whole-cores",
         situation.step.container,
         "cpu",
         None,
         need,
-        free,
+        need - short,
         tiers.usable,
         short,
         "CPUs",
@@ -346,10 +402,24 @@ def whole_core_options(situation: Situation, refusal: Refusal) -> list[Option]:
         "cpuManagerPolicyOptions.full-pcpus-only",
         (refusal.code, size),
     )
-    if 0 < short <= tiers.pods:
-        found.append(Option(0, (Demand(cause, shares.relax(mask, short), _FREEABLE, short / need),)))
-    elif 0 < short <= tiers.pods + tiers.own:
-        relaxation = Relaxation(absent=earlier_containers(situation)) | shares.relax(mask, max(0, short - tiers.own))
-        found.append(Option(0, (Demand(cause, relaxation, _OWN, short / need),)))
-    found.append(Option(0, (Demand(cause, Relaxation(split_cores=True), _KEPT, 0.0),)))
+    if shares and short <= tiers.pods:
+        relax = partial(shares.relax, mask, short)
+        found.append(Option(0, (Demand(cause.code, _FREEABLE, short / need, partial(_given, cause), relax),)))
+    elif shares and short <= tiers.pods + tiers.own:
+        relax = partial(_without_own, shares, mask, max(0, short - tiers.own), earlier_containers(situation))
+        found.append(Option(0, (Demand(cause.code, _OWN, short / need, partial(_given, cause), relax),)))
+    relax = partial(Relaxation, split_cores=True)
+    found.append(Option(0, (Demand(cause.code, _KEPT, 0.0, partial(_given, cause), relax),)))
     return found
+
+
+def _shares_of_whole_cores(situation: Situation) -> Shares | None:
+    """Return who has the CPUs of cores without reserved ones; None where the managers give the container none."""
+    view = situation.view
+    column = next((one for one in columns_of(view, situation.pod, situation.step) if one.resource == "cpu"), None)
+    if column is None:
+        return None
+    kept = union(core for core in view.topology.cores.values() if core & view.reserved)
+    for table in (column.free, column.capacity):
+        table.update({node: cpus & ~kept for node, cpus in table.items()})
+    return shares_of(column, situation)

@@ -11,7 +11,7 @@ import msgspec
 
 from podslice.advise.explain.cause import Causes
 from podslice.advise.explain.cause_words import sentences
-from podslice.advise.explain.causes import CauseFinder, Refused
+from podslice.advise.explain.causes import DEFECT, CauseFinder, Refused
 from podslice.advise.explain.fixes.alternatives import Alternatives, GivenUpError
 from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.explain.fixes.fix import Fix
@@ -28,15 +28,13 @@ from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
 from podslice.node.view import NodeView
-from podslice.values.errors import Refusal, RefusalKind, UpstreamDefectError
-from podslice.values.reasons import UPSTREAM_DEFECT
+from podslice.values.errors import Refusal, UpstreamDefectError
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
 _MOST_IDLE = 3
 NOT_SEARCHED = "Changes that would make it fit were not searched for."
 _GIVEN_UP = "The search for changes that make it fit was stopped: it takes too long."
-_DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -147,13 +145,13 @@ class Explainer:
             try:
                 refusal = node.admit(pod)
             except UpstreamDefectError as defect:
-                refusal = Refusal(_DEFECT, {"defect": defect.sentence, "name": defect.name})
+                refusal = Refusal(DEFECT, {"defect": defect.sentence, "name": defect.name})
         # A refusal leaves the recorder as it was (`undoes_refusals`), so it serves the next pod; an admission or a
         # crash does not.
-        if refusal is None or refusal.kind == _DEFECT:
+        if refusal is None or refusal.kind == DEFECT:
             self._nodes.forget_recorder()
         decision = trace(node.view, admission, record, refusal)
-        if refusal is None or refusal.kind == _DEFECT:
+        if refusal is None:
             return decision, Causes()
         return decision, self._finder.find(pod, admission, Refused(record, refusal))
 

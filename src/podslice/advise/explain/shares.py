@@ -89,13 +89,9 @@ class _CPUShares:
         self._view = view
         self._topology = view.topology
         self._free, self._all = union(column.free.values()), union(column.capacity.values())
-        self._earlier = {
-            one.container or "": one.cpus | one.pod_cpus
-            for one in situation.record.allocations
-            if one.provider == "cpu"
-        }
+        self._earlier = _taken_by(situation.record)
         self._own = union(self._earlier.values()) & self._all & ~self._free
-        self._reserved = view.reserved & self._all & ~self._free
+        self._reserved = view.reserved & self._all & ~self._free & ~self._own
         self._pods = self._all & ~self._free & ~self._own & ~self._reserved
 
     def _on(self, mask: Bits) -> Bits:
@@ -126,7 +122,7 @@ class _CPUShares:
         on, view = self._on(mask), self._view
         idle = {one.pod: one for one in idle_cpus(view)}
         for uid in {**view.owners, **view.pod_cpus}:
-            held = view.owned_by(uid) & on & self._pods
+            held = view.owned_by(uid) & on & self._all
             if uid in idle and (ended := idle[uid].cpus & held):
                 name = pod_name(view, uid)
                 yield Holder("ended-init", ended.bit_count(), name, uid, idle[uid].container)
@@ -138,6 +134,18 @@ class _CPUShares:
                 yield Holder("own", (cpus & on & self._own).bit_count(), container=container)
         if kept := self._reserved & on:
             yield Holder("reserved", kept.bit_count())
+
+
+def _taken_by(record: Record) -> dict[str, Bits]:
+    """Return the CPUs that containers of the pod took in this admission, each with the last one that took it."""
+    taken: dict[str, Bits] = {}
+    seen = 0
+    for one in reversed(record.allocations):
+        cpus = (one.cpus | one.pod_cpus) & ~seen
+        if one.provider == "cpu" and cpus:
+            taken[one.container or ""] = cpus
+            seen |= cpus
+    return taken
 
 
 # Devices

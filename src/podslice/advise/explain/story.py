@@ -8,6 +8,7 @@ from podslice.advise.explain.candidates import Candidate
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
+from podslice.config.policy_options import SINGLE_NUMA_NODE
 from podslice.node.decision import RESERVED_GIVEN
 from podslice.values.cpuset import CPUSet
 from podslice.values.quantity import BINARY_SI, Quantity
@@ -81,7 +82,9 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
         return
     yield f"Merged under {step.policy}: no set of NUMA nodes is preferred by all."
     # Sets that single-numa-node never takes need no reason of their own.
-    killed = [row for row in step.candidates if row.verdict not in ("fits", "wide-single")]
+    single = step.policy == SINGLE_NUMA_NODE
+    taken = [row for row in step.candidates if len(row.nodes) == 1] if single else step.candidates
+    killed = [row for row in taken if row.verdict not in ("fits", "wide-single")]
     killed.sort(key=_distance)
     for row in killed[:_MOST_ROWS]:
         yield f"  NUMA {row.nodes}: {'; '.join(_killer(row))}."

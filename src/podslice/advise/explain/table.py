@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.explain.candidates import MOST_CANDIDATES, Candidate
+from podslice.advise.explain.candidates import Candidate
 from podslice.advise.explain.codes import CANDIDATES
-from podslice.advise.explain.columns import Cell
+from podslice.advise.explain.columns import MOST_CANDIDATES, Cell
 from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.fixes.losses import LOSSES

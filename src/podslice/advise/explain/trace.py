@@ -140,7 +140,7 @@ def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | 
         admitted=refusal is None,
         reason=refusal.reason if refusal else "",
         message=refusal.message if refusal else "",
-        code=_code(node, pod, refusal, steps[-1]) if refusal else "",
+        code=_code(node, pod, refusal, steps[-1], failed.partition(":")[0]) if refusal else "",
         scope=node.config.topology_manager_scope if node.aligns else "none",
         containers=_facts(node, pod),
         steps=steps,
@@ -151,10 +151,10 @@ def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | 
     )
 
 
-def _code(node: NodeView, pod: AdmissionPod, refusal: Refusal, last: MergeStep) -> str:
+def _code(node: NodeView, pod: AdmissionPod, refusal: Refusal, last: MergeStep, failed: str) -> str:
     if refusal.code in POD_POOL_CODES and node.empty_pool(pod) is not None:
         return POD_POOL_EMPTY
-    return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
+    return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted, failed=failed)
 
 
 # Requests

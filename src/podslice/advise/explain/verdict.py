@@ -17,9 +17,14 @@ from podslice.values.reasons import UNEXPECTED_ADMISSION
 _PLUGIN_CAUSES = (FILTERED.code, BROKEN.code)
 
 
-def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool) -> str:
+_KINDS = {"cpu": ("cpu",), "memory": ("memory", "hugepages"), "device": ("devices",)}
+"""Kinds of resources by provider."""
+
+
+def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool, failed: str = "") -> str:
     """Return the code of a refusal: its own, or what the `table` of candidates of the last step under `policy` of the
-    Topology Manager adds to it. `merged`: the merge refused."""
+    Topology Manager adds to it. `merged`: the merge refused; `failed`: the provider that could not
+    allocate."""
     if refusal.code in REFUSALS and refusal.code != ALLOCATION_FAILED:
         return refusal.code
     if refusal.facts.get("cause") in _PLUGIN_CAUSES:
@@ -27,7 +32,7 @@ def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, m
     if refusal.code == NOT_ALIGNED or merged:
         return _affinity_code(table, policy)
     if refusal.reason == UNEXPECTED_ADMISSION:
-        lacking = _lacking(table)
+        lacking = _lacking(table, failed)
         return f"{lacking}-short" if lacking else ALLOCATION_FAILED
     return "other"
 
@@ -39,11 +44,13 @@ def kind_of(resource: str) -> str:
     return "hugepages" if resource.startswith(HUGEPAGES_PREFIX) else "devices"
 
 
-def _lacking(table: Sequence[Candidate]) -> str:
-    """Return the first resource of which even all NUMA nodes together have too little."""
+def _lacking(table: Sequence[Candidate], failed: str = "") -> str:
+    """Return the first resource of which even all NUMA nodes together have too little; of a `failed` provider, if any,
+    rather than of another."""
     if not table:
         return ""
-    return next((kind_of(c.resource) for c in table[-1].cells if c.free < c.need), "")
+    short = [kind_of(cell.resource) for cell in table[-1].cells if cell.free < cell.need]
+    return next((kind for kind in short if kind in _KINDS.get(failed, ())), short[0] if short else "")
 
 
 def _affinity_code(table: Sequence[Candidate], policy: str) -> str:

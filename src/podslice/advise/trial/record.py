@@ -29,6 +29,7 @@ class HintRound(msgspec.Struct):
     `memory` is the ledger as it was; the Memory Manager replaces the records of nodes and never changes them. `held`
     names the providers of which the pod holds something already. `reusable`, `reuse` and `reusable_devices` are
     what its init containers leave to this one: CPUs, bytes by exact set of NUMA nodes, and ids by resource.
+    `free_devices` are the ids of free devices by resource.
     """
 
     container: str | None
@@ -40,6 +41,7 @@ class HintRound(msgspec.Struct):
     reusable: Bits = 0
     reuse: Mapping[Bits, Mapping[str, int]] = {}
     reusable_devices: Mapping[str, frozenset[str]] = {}
+    free_devices: Mapping[str, frozenset[str]] = {}
 
 
 class Allocation(msgspec.Struct):
@@ -138,6 +140,8 @@ def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Hi
     reusable = cpu.state.reusable.get(uid, 0)
     memory = dict(manager.memory.machine_state)
     step = HintRound(container, cpu.assignable | reusable, memory, {}, {}, frozenset(held), reusable)
+    if manager.device.state.pools:
+        step.free_devices = manager.device.free_ids()
     pod = manager.context.active.get(uid)
     if pod is not None and pod.containers[0].init:
         step.reuse = manager.memory.left_by_init(pod, container)

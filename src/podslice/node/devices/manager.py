@@ -479,6 +479,10 @@ class DeviceManager:
             for uid, named in self.state.records.items()
         }
 
+    def free_ids(self) -> dict[str, frozenset[str]]:
+        """Return the ids of the healthy devices that are not in use, by resource."""
+        return {name: frozenset(pool.names(self.state.free(name))) for name, pool in self.state.pools.items()}
+
     def left_by_init(self, uid: str) -> dict[str, frozenset[str]]:
         """Return the ids of the devices that a pod's init containers leave to those after them, by resource."""
         left = self.state.reusable.get(uid, {})
