@@ -175,7 +175,7 @@ class CauseFinder:
         options = self._options(admission, refused)
         earlier = frozenset(one.container for one in refused.record.allocations if one.container is not None)
         container = (refused.record.failed or refused.record.steps[-1]).container if options else None
-        if options and earlier - {container} and self._left > 0:
+        if container is not None and earlier - {container} and self._left > 0:
             first = next((one.cause for one in options[0].demands if one.code in ("short", "own-containers")), None)
             relaxation = before | options[0].relaxation | Relaxation(absent=earlier - {container})
             outcome = self.attempt(pod, relaxation)

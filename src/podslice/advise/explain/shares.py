@@ -269,6 +269,8 @@ class _MemoryShares:
 def earlier_containers(situation: Situation) -> frozenset[str]:
     """Return the names of the containers that were allocated before the one that is refused."""
     step = situation.step.container
+    if step is None:
+        return frozenset()
     return frozenset(one.container for one in situation.record.allocations if one.container not in (None, step))
 
 
