@@ -246,6 +246,22 @@ def test_answers_of_the_kubelet_are_evidence(tmp_path: Path, big: Path) -> None:
     assert verified.returncode == 0, verified.stdout
 
 
+@pytest.mark.parametrize(("held", "free", "code"), [("a", 1, 0), ("a", 2, 1), ("", 2, 0)])
+def test_owners_of_devices_follow_from_the_answers(tmp_path: Path, held: str, free: int, code: int) -> None:
+    """Where the Device Manager's file could not be had, the kubelet's answer says whose the devices are."""
+    (own,) = [one for one in read_owners(read_contents(bundles.state_files())) if one.uid == "uid-db"]
+    bundle = with_answers(tmp_path, answers(list(iter_bits(own.cpus)), {0: ["a", "b"]}, held))
+    wants = bundles.pod("new", 1, phase="")
+    del wants["spec"]["nodeName"]
+    for amounts in wants["spec"]["containers"][0]["resources"].values():
+        amounts["e.com/gpu"] = str(free)
+    path = tmp_path / "new.json"
+    path.write_text(json.dumps(wants))
+    answer = run("admit", path, "--node", bundle, "--no-predicates")
+    assert answer.returncode == code, answer.stdout
+    assert "owners of devices are those" in answer.stderr
+
+
 def test_answers_place_all_devices(tmp_path: Path) -> None:
     """The kubelet knows the NUMA node of every device, of free ones too."""
     entry = PodDevicesEntry("uid-db", "main", "e.com/gpu", {0: ["a"]}, None)

@@ -43,6 +43,7 @@ from tests.read_documents import read_document
 CONFIGZ = f"/api/v1/nodes/{NAME}/proxy/configz"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 TOPOLOGY = f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NAME}"
 FORBIDDEN = 'pods is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "kube-system"'
 
@@ -122,10 +123,17 @@ def test_claims_of_the_node(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) ->
         claim("held", "pool-7"), claim("used", "network", "uid-db"), claim("other", "pool-8", "uid-x"),
         claim("waits", "pool-7", "uid-db", allocated=False), claim("odd") | {"status": None}, "no object",
     ]}  # fmt: skip
+    selectors = [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]
+    opaque = [{"opaque": {"driver": "gpu.example.com", "parameters": {"key": SECRET}}}]
+    cluster.objects[CLASSES] = {
+        "items": [{"metadata": {"name": "gpu"}, "spec": {"selectors": selectors, "config": opaque}}]
+    }
     out = tmp_path / "n7.tar.gz"
     ask(plugin, "--out", str(out))
     files = contents(out)
     assert not [name for name, data in files.items() if SECRET.encode() in data]
+    (kind,) = json.loads(files["api/deviceclasses.json"])["items"]
+    assert (kind["kind"], kind["spec"]) == ("DeviceClass", {"selectors": selectors})
     kept = json.loads(files["api/resourceclaims.json"])["items"]
     assert [one["metadata"]["name"] for one in kept] == ["held", "used"]
     assert (kept[0]["apiVersion"], kept[0]["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
@@ -137,6 +145,10 @@ def test_claims_of_the_node(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) ->
     cluster.objects[CLAIMS] = {"items": [claim("other", "pool-8")]}
     ask(plugin, "--out", str(out))
     assert "api/resourceclaims.json" not in contents(out)
+    assert "api/deviceclasses.json" in contents(out)
+    cluster.objects[SLICES] = {"items": []}
+    ask(plugin, "--out", str(out))
+    assert "api/deviceclasses.json" not in contents(out)
 
 
 def topology() -> Json:

@@ -28,7 +28,7 @@ from podslice.evidence.listed import find_node_name, sort_listed
 from podslice.evidence.provenance import CountedPods, LeftOut, Provenance, provenance_of
 from podslice.evidence.state_check import StateFacts
 from podslice.machine.devices import DeviceInventory
-from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MANAGER_STATE_FILES
+from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, DEVICE_STATE_FILE, MANAGER_STATE_FILES
 from podslice.node.container import STATE_FILE_OF_STAGE
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
@@ -45,6 +45,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING: Mapping[str, Any] = {}
 DEFAULT_PROFILE = "podslice"
 POD_LEVEL_GATE = "PodLevelResourceManagers"
+_DEVICE_OWNERS = (
+    "the Device Manager's file is not there: owners of devices are those that the kubelet's PodResources names"
+)
 _WITH_GATE = (("cpu", "v3"), ("memory", "v2"))
 """Formats that only a kubelet with this gate writes."""
 
@@ -235,6 +238,12 @@ def read_running(
     # A kubelet keeps no specifications, so its owners become stand-ins (`owners`); an agent's folder has them.
     knows = find_known_pods(state_path, files) if state_path else None
     answers = _read_answers(state_path) if state_path else None
+    if answers is not None and answers.devices and DEVICE_STATE_FILE not in files:
+        from podslice.evidence.pod_resources import rebuild_device_file
+
+        uids = {label: uid for uid, label in labels_of(listed).items()}
+        files = {**files, DEVICE_STATE_FILE: rebuild_device_file(answers, uids)}
+        warnings = (*warnings, _DEVICE_OWNERS)
     return Running(listed, ended, found.elsewhere, found.left_out, files, knows, warnings, given.passed_over, answers)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from podslice.node.devices.checkpoint import PodDevicesEntry, encode
 from podslice.values.cpuset import Bits, bits_of
 from podslice.values.errors import InputError
 
@@ -93,6 +94,20 @@ def read_pod_resources(data: bytes, source: str) -> PodResources:
         nodes = tuple(node.ID for node in group.topology.nodes)
         places.setdefault(group.resource_name, {}).update(dict.fromkeys(group.device_ids, nodes))
     return PodResources(containers, bits_of(found.allocatable.cpu_ids), places)
+
+
+def rebuild_device_file(answers: PodResources, uids: Mapping[str, str]) -> bytes:
+    """Return the Device Manager's file that the answers describe. `uids` are those of pods by NAMESPACE/NAME; owners
+    that it lacks are left out, because the file names pods by UID."""
+    entries = []
+    for one in answers.containers:
+        for resource, ids in sorted(one.devices.items()) if one.pod in uids else ():
+            by_node: dict[int, list[str]] = {}
+            for name in sorted(ids):
+                nodes = answers.devices.get(resource, {}).get(name) or (-1,)
+                by_node.setdefault(nodes[0], []).append(name)
+            entries.append(PodDevicesEntry(uids[one.pod], one.name, resource, by_node, None))
+    return encode(entries, {resource: sorted(ids) for resource, ids in answers.devices.items()})
 
 
 def _ids(groups: tuple[_Devices, ...]) -> dict[str, frozenset[str]]:

@@ -63,8 +63,9 @@ class ClaimAnswers:
             raise InputError("is missing", path=missing, remedy="claims are allocated from slices: give both")
         selectors = CELSelectors()
         bundle = bundle_in_use()
-        # Its claims hold devices of the node; those of --claims override them.
-        held = (str(bundle.claims),) if bundle is not None and bundle.claims is not None else ()
+        # Its claims hold devices of the node; those of --claims override them, as do the classes.
+        given = () if bundle is None else (bundle.classes, bundle.claims)
+        held = tuple(str(path) for path in given if path is not None)
         self._objects = load_device_objects((*held, *claim_paths), slice_paths, selectors)
         self._cluster = _cluster(self._objects, selectors)
         self._named: set[tuple[str, str]] = set()

@@ -60,9 +60,10 @@ PODS: Final = "api/pods.json"
 EVENTS: Final = "api/events.json"
 SLICES: Final = "api/resourceslices.json"
 CLAIMS: Final = "api/resourceclaims.json"
+CLASSES: Final = "api/deviceclasses.json"
 DEVICES: Final = "api/devices.json"
 POLICY: Final = "api/policy.json"
-API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, CLAIMS, DEVICES, POLICY)
+API_FILES: Final = (NODE, TOPOLOGY, MACHINE, CONFIGZ, PODS, EVENTS, SLICES, CLAIMS, CLASSES, DEVICES, POLICY)
 FILES: Final = frozenset(
     (MANIFEST, KUBELET_CONFIG, COMMAND_LINE, POD_RESOURCES, *(f"{KUBELET}/{name}" for name in STATE_FILES), *API_FILES)
 )

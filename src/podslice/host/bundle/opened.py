@@ -19,6 +19,7 @@ from podslice.host.archive import AbsurdArchiveError, read_members
 from podslice.host.bundle.devices import find_devices
 from podslice.host.bundle.layout import (
     CLAIMS,
+    CLASSES,
     COMMAND_LINE,
     CONFIGZ,
     DEVICES,
@@ -126,6 +127,11 @@ class Bundle(NamedTuple):
     def claims(self) -> Path | None:
         """The allocated claims of the node."""
         return self.find(CLAIMS)
+
+    @property
+    def classes(self) -> Path | None:
+        """The DeviceClasses that claims for devices of the node may name."""
+        return self.find(CLASSES)
 
     @property
     def devices(self) -> Path | None:

@@ -137,6 +137,12 @@ def redact_slice(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "metadata": _metadata(found.get("metadata"))}
 
 
+def redact_class(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a DeviceClass without the parameters of drivers."""
+    spec = _keep(found.get("spec"), ("selectors", "extendedResourceName"))
+    return {"metadata": _metadata(found.get("metadata")), "spec": spec}
+
+
 def redact_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ResourceClaim without the parameters of drivers, and what these report of devices."""
     spec, status = claim.get("spec"), claim.get("status")

@@ -20,6 +20,7 @@ from podslice.config.policy import KIND as POLICY_KIND
 from podslice.config.policy import NO_POLICY
 from podslice.host.bundle.layout import (
     CLAIMS,
+    CLASSES,
     CONFIGZ,
     DEVICES,
     EVENTS,
@@ -32,7 +33,15 @@ from podslice.host.bundle.layout import (
     TOPOLOGY,
     Missing,
 )
-from podslice.host.bundle.redact import redact_claim, redact_config, redact_event, redact_node, redact_pod, redact_slice
+from podslice.host.bundle.redact import (
+    redact_claim,
+    redact_class,
+    redact_config,
+    redact_event,
+    redact_node,
+    redact_pod,
+    redact_slice,
+)
 from podslice.host.bundle.written import BundleParts
 from podslice.kubectl.agents import Agents, NoAgentError
 from podslice.kubectl.client import Cluster, list_events
@@ -93,6 +102,8 @@ def gather(agents: Agents, node: str, events_of: tuple[str, str] | None = None) 
     found = {part.name: result for part, result in zip(wanted, results, strict=True)}
     if isinstance(found[CLAIMS], dict):
         found[CLAIMS] = claims_of_node(found[CLAIMS], found[PODS], found[SLICES])
+    if found[SLICES] is None and found[CLAIMS] is None:
+        found[CLASSES] = None  # they are about devices of other nodes
     for part in wanted:
         _put(parts, part, found[part.name])
     # An agent that decides does so by its own configuration, and its state files are the ones that count.
@@ -130,6 +141,12 @@ def _parts(cluster: Cluster, node: str, events_of: tuple[str, str] | None) -> li
             CLAIMS,
             Right("list", "resourceclaims.resource.k8s.io"),
             lambda: _device_objects(cluster, "ResourceClaim", {}, redact_claim),
+            "",
+        ),
+        _Part(
+            CLASSES,
+            Right("list", "deviceclasses.resource.k8s.io"),
+            lambda: _device_objects(cluster, "DeviceClass", {}, redact_class),
             "",
         ),
         _Part(
@@ -212,9 +229,9 @@ def _topology(cluster: Cluster, node: str) -> Json:
 def _device_objects(
     cluster: Cluster, kind: str, query: dict[str, str], redact: Callable[[Mapping[str, Any]], Json]
 ) -> Json | None:
-    """Return the slices or claims in the newest version that the API server has, None for none."""
+    """Return the slices, claims or classes in the newest version that the API server has, None for none."""
     for version in _DEVICE_VERSIONS:
-        path = f"/apis/resource.k8s.io/{version}/{kind.lower()}s"
+        path = f"/apis/resource.k8s.io/{version}/{_plural(kind)}"
         try:
             items = [one for one in cluster.items(path, query) if isinstance(one, dict)]
         except ClusterError as error:
@@ -224,6 +241,10 @@ def _device_objects(
         listed = [{"apiVersion": f"resource.k8s.io/{version}", "kind": kind, **redact(one)} for one in items]
         return {"apiVersion": "v1", "kind": "List", "items": listed} if listed else None
     return None
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
 
 
 def claims_of_node(claims: Json, pods: Any, slices: Any) -> Json | None:
