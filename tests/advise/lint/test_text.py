@@ -83,6 +83,38 @@ def test_patch(tmp_path: Path, template: str) -> None:
     assert "it is a patch" in output
 
 
+def test_patch_of_a_whole_object(tmp_path: Path) -> None:
+    """A patch that deletes an object needs nothing but its name."""
+    code, output = run(tmp_path, "$patch: delete\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n")
+    assert code == 0
+    assert "it is a patch" in output
+
+
+NAMED = """\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: batch/v1
+  kind: Job
+  metadata:
+    name: NAME
+  spec:
+    template:
+      metadata: {namespace: My Space}
+      spec: {containers: [{name: a, image: b}], restartPolicy: Never}
+"""
+
+
+def test_names_of_templates(tmp_path: Path) -> None:
+    """The API server validates the name of the object, and not the metadata of its template."""
+    code, output = run(tmp_path, NAMED)
+    assert code == 1
+    assert "file.yaml:7: error PS001 invalid-pod\n  Job/My Space/NAME items[0].metadata.name\n" in output
+    assert "the API server refuses the object: metadata.name" in output
+    assert "metadata.namespace" not in output
+    assert run(tmp_path, NAMED.replace("NAME", "name"))[0] == 0
+
+
 def test_workload_without_containers(tmp_path: Path) -> None:
     """A whole workload without containers is an error."""
     text = PATCH.replace("spec:\n", "spec:\n  selector: {matchLabels: {a: b}}\n", 1)

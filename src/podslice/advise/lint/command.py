@@ -16,7 +16,7 @@ from podslice.advise.lint.engine import lint_file, lint_kubelet, lint_pod
 from podslice.advise.lint.locate import Locator
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
-from podslice.advise.lint.subject import FileSubject, NodeSubject, PodSubject
+from podslice.advise.lint.subject import FileSubject, NodeSubject, PodSubject, TemplateOrigin
 from podslice.cli.completion import complete_rule
 from podslice.cli.config_option import ConfigSource, config_options, read_source
 from podslice.cli.machine_option import Sources, machine_options, resolve_named_node
@@ -354,6 +354,7 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
             unknown_fields=loaded.unknown_fields,
             policy=settings.policy,
             claimed=_claimed_amounts(loaded.pod, settings.claims),
+            template=TemplateOrigin(loaded.object_path, loaded.owned) if loaded.is_template else None,
         )
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             findings.append(locator.locate(finding, loaded.document))

@@ -184,6 +184,14 @@ class FileSubject(NamedTuple):
     duplicates: Sequence[DuplicateKey]
 
 
+class TemplateOrigin(NamedTuple):
+    """The object of a pod template: the path to it in its document, and the fields of the pod's metadata that are the
+    object's."""
+
+    path: str
+    owned: frozenset[str]
+
+
 class ContainerPath(NamedTuple):
     """A container and the path to it; `kind` is `container`, `init` or `sidecar`."""
 
@@ -205,7 +213,7 @@ class ContainerPath(NamedTuple):
 class PodSubject:
     """A pod as written; `pod` is the same after defaulting. `node` is None when no configuration is known, `policy`
     when no policy is. `unknown_fields` has paths inside the document; `claimed` maps the names of the pod's claims to
-    the amounts that they are for."""
+    the amounts that they are for. `template` is None for a pod that is an object itself."""
 
     def __init__(
         self,
@@ -216,7 +224,9 @@ class PodSubject:
         unknown_fields: tuple[UnknownField, ...] = (),
         policy: PodslicePolicy | None = None,
         claimed: Mapping[str, ResourceList] | None = None,
+        template: TemplateOrigin | None = None,
     ) -> None:
+        self.template = template
         self.policy = policy
         self.claimed = claimed or {}
         self.written = written

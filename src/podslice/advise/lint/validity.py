@@ -25,8 +25,15 @@ def _invalid(subject: PodSubject) -> Iterator[Problem]:
     fix = "correct the field as the message says"
     for error in today:
         lone = error.detail == LONE_HUGEPAGES and not error.field.startswith("spec.overhead")
-        if not lone and error not in reported_elsewhere:
+        if lone or error in reported_elsewhere:
+            continue
+        origin = subject.template if error.field.startswith("metadata.") else None
+        if origin is None:
             yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
+        # The metadata of a template are not validated; name and namespace of the object are.
+        elif error.field.removeprefix("metadata.") in origin.owned:
+            path = f"{origin.path}.{error.field}" if origin.path else error.field
+            yield Problem(path, f"the API server refuses the object: {error}", fix, absolute=True)
     for error in _validate(subject.written, subject.gates)[1]:
         if error not in today:
             message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"

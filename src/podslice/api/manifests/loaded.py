@@ -24,7 +24,8 @@ class LoadedPod(NamedTuple):
 
     `warnings` has a line for each field of its object that Kubernetes does not know, and for each claim that the
     scheduler is assumed to make; `replicas` is how many pods the object requests. `unknown_fields` are the fields of
-    `warnings`, with paths inside the document.
+    `warnings`, with paths inside the document. `object_path` leads to the object, and `owned` names the fields of the
+    pod's metadata that are the object's.
     """
 
     pod: Pod
@@ -36,6 +37,13 @@ class LoadedPod(NamedTuple):
     warnings: tuple[str, ...] = ()
     replicas: int = 1
     unknown_fields: tuple[UnknownField, ...] = ()
+    object_path: str = ""
+    owned: frozenset[str] = frozenset()
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it is a template of an object rather than the object itself."""
+        return self.path != self.object_path
 
 
 def load_found(found: FoundPod, *, replicas: bool, validate: bool, strict: bool) -> Iterator[LoadedPod]:
@@ -63,8 +71,9 @@ def load_found(found: FoundPod, *, replicas: bool, validate: bool, strict: bool)
     for copy in range(copies):
         one = pod if copies == 1 else _rename(pod, f"{pod.metadata.name}-{copy}", "")
         yield LoadedPod(
-            one, place.source, place.document, kind, found.path, found.data, warnings, found.replicas, unknown
-        )
+            one, place.source, place.document, kind, found.path, found.data, warnings, found.replicas, unknown,
+            place.path, found.owned,
+        )  # fmt: skip
         # Only the first copy carries the warnings: they are about the object, not about each pod.
         warnings, unknown = (), ()
 

@@ -69,8 +69,8 @@ class Pipeline:
         """Return the pods of an object, not yet decoded."""
         try:
             if has_builtin_pod(found):
-                pod = find_builtin_pod(found)
-                if not is_patch(pod):
+                pod = None if "$patch" in found.data else find_builtin_pod(found)
+                if pod is not None and not is_patch(pod):
                     return [pod]
                 self.passed.append(PassedOver(found, "it is a patch, not a whole object (kustomize build DIR)"))
                 return []
