@@ -30,8 +30,9 @@ from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.kubelet_differs import kubelet_differs
 from podslice.evidence.provenance import provenance_lines
 from podslice.evidence.said import check_status
-from podslice.node.decision import RESERVED_GIVEN, ContainerDecision, Decision
+from podslice.node.decision import ContainerDecision, Decision
 from podslice.node.node import Node
+from podslice.node.pod_remarks import budget_remarks, describe_reserved
 from podslice.render.ansi import echo, style
 from podslice.render.picture import picture_of
 from podslice.values.cpuset import CPUSet
@@ -258,11 +259,15 @@ def _notes(decision: Decision, node: Node) -> Iterator[tuple[str, str]]:
         yield "preempts", f"{', '.join(decision.preempted)}, to make room for a critical pod"
     for event in decision.events:
         yield event.reason, event.message
+    admission = node.view.pods.get(decision.uid)
+    if admission is not None:
+        for text in budget_remarks(admission, node.view.gates, whole=node.view.places_whole(admission)):
+            yield "wastes resources", text
     if decision.ended_early:
         yield "not proven to be the best there is", " and ".join(decision.ended_early)
     for container in decision.containers:
         if given := container.exclusive_cpus & node.reserved_cpus:
-            yield f"container {container.name} gets CPUs {given}", f"{RESERVED_GIVEN} (docs/deviations.md)"
+            yield "is in danger", f"{describe_reserved(container.name, given)} (docs/deviations.md)"
         if container.error:
             yield f"container {container.name} does not start", container.error
 

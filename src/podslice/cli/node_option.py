@@ -23,6 +23,7 @@ from podslice.cli.provenance import assumptions, configuration_origin, machine_o
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.validation import validate
+from podslice.config.without_effect import settings_without_effect
 from podslice.evidence.contradiction import Contradiction, doubt_machine, doubt_node
 from podslice.evidence.listed import find_node_name, sort_listed
 from podslice.evidence.provenance import CountedPods, LeftOut, Provenance, provenance_of
@@ -34,6 +35,7 @@ from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
 from podslice.values.errors import InputError, StartError, raise_all
 from podslice.values.gate_table import gate_warnings
+from podslice.values.gates import gates_of
 from podslice.values.quirks import PROFILE_NAMES, PROFILE_RELEASES, PROFILES, profile_for
 
 if TYPE_CHECKING:
@@ -496,9 +498,13 @@ def load_config_and_gates(
     defaults: Mapping[str, Any] = _NOTHING,
     profile: str = "podslice",
 ) -> tuple[LoadedConfig, tuple[str, ...]]:
-    """Load as `load_config`, and add what the kubelet of the profile would log about its gates to the warnings."""
+    """Load as `load_config`, and add to the warnings what the kubelet of the profile would log about its gates, and the
+    settings that have no effect beside the others."""
     loaded = load_config(source, overrides, strict=strict, defaults=defaults)
-    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates, PROFILE_RELEASES[profile].minor))
+    minor = PROFILE_RELEASES[profile].minor
+    gates = {name: gate.default for name, gate in gates_of(minor).items() if gate is not None}
+    idle = (one.sentence for one in settings_without_effect(loaded.config, gates))
+    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates, minor), *idle)
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:

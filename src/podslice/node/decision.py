@@ -8,9 +8,6 @@ from podslice.api.pod.event import PodEvent
 from podslice.node.resize.events import ResizeCondition
 from podslice.values.cpuset import CPUSet
 
-RESERVED_GIVEN = "are reserved for the system: a kubelet that starts with this state refuses it"
-"""The consequence of reserved CPUs that a defect of upstream gives to a container."""
-
 
 class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     """Grant of one container of an admitted pod.

@@ -399,6 +399,14 @@ CASES = [
         ),
     ),
     Case(
+        "PS214",
+        pod(both("1", "2Gi"), both("1", "2Gi"), budget=BUDGET),
+        pod(both("1", "2Gi"), {}, budget=BUDGET),
+        "spec.resources.requests[cpu]",
+        "add up to 2: no container can use the rest",
+        "info",
+    ),
+    Case(
         "PS301",
         pod({"limits": amounts("50m")}),
         pod({"limits": amounts("100m")}),
@@ -852,11 +860,11 @@ def test_pod_that_a_later_release_refuses() -> None:
     """A pod-level request above the containers' limits is accepted by v1.36.2 and refused with KEP-2837's fix."""
     data = pod({"limits": amounts("1", "1Gi")}, budget={"requests": amounts("2", "2Gi")})
     found = {finding.id: finding for finding in check(data)}
-    assert set(found) == {"PS001", "PS302"}
+    assert set(found) == {"PS001", "PS214", "PS302"}
     assert found["PS001"].severity == "warning"
     assert "v1.36.2 accepts the pod" in found["PS001"].message
     ids = {finding.id for finding in lint_pod(PodSubject(pod_from_dict(data), profile="kubelet-1.36"), ALL)}
-    assert ids == {"PS302"}
+    assert ids == {"PS214", "PS302"}
 
 
 def test_specific_finding_replaces_the_general_one() -> None:
@@ -1094,7 +1102,7 @@ def test_reserved_cpus_that_a_pod_gets() -> None:
     assert found["podslice"] == []
     (finding,) = found["kubelet-1.36"]
     assert (finding.severity, finding.path) == ("error", "spec.containers[0].resources.limits[cpu]")
-    assert "gets CPUs 0-1, of which 0 are reserved for the system" in finding.message
+    assert "gets CPU 0, which is reserved for the system" in finding.message
     assert finding.fix == "set reservedSystemCPUs: 0-1, with which this pod gets none of them"
     better = NodeSubject(node(reserved_system_cpus="0-1").config, expand_short_form(short), profile="kubelet-1.36")
     assert lint_pod(PodSubject(written, better), {"PS504"}) == []

@@ -27,6 +27,7 @@ from podslice.evidence.said import KubeletStatus, status_said
 from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
+from podslice.node.pod_remarks import budget_remarks
 from podslice.node.view import NodeView
 from podslice.values.errors import Refusal, UpstreamDefectError
 
@@ -87,7 +88,7 @@ class Explainer:
                 return _for_pod(given_up, pod)
             *beginning, ending = story(decision)
             if decision.admitted:
-                beginning[1:1] = (*self._not_exclusive(pod), *self._quota(pod, decision))
+                beginning[1:1] = (*self._not_exclusive(pod), *self._quota(pod, decision), *self._unused(pod))
             idle = () if decision.admitted else _idle_sentences(self._nodes.view)
             unsearched = found.unsearched if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
@@ -116,6 +117,13 @@ class Explainer:
             text := quota_sentence(pod, view.gates, view.release, owners, cfs_quota=view.config.cpu_cfs_quota)
         ):
             yield text
+
+    def _unused(self, pod: Pod) -> Iterator[str]:
+        """Yield what of the pod's budget no container can use."""
+        view = self._nodes.view
+        admission = view.admission(pod)
+        for text in budget_remarks(admission, view.gates, whole=view.places_whole(admission)):
+            yield f"{text[:1].upper()}{text[1:]}."
 
     def with_pod(self, pod: Pod) -> Trial:
         """Return a copy of the node after an admitted pod was admitted there and its containers started."""

@@ -9,8 +9,7 @@ from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
 from podslice.config.policy_options import SINGLE_NUMA_NODE
-from podslice.node.decision import RESERVED_GIVEN
-from podslice.values.cpuset import CPUSet
+from podslice.node.pod_remarks import describe_reserved
 from podslice.values.quantity import BINARY_SI, Quantity
 from podslice.values.reasons import UPSTREAM_DEFECT
 
@@ -20,7 +19,7 @@ _MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device
 
 def story(trace: Trace) -> list[str]:
     """Return sentences in the order of the decision."""
-    sentences = [_opening(trace)]
+    sentences = [_opening(trace), *_reserved(trace)]
     sentences += [_container(facts) for facts in trace.containers]
     for step in trace.steps:
         sentences += _merge(step, trace)
@@ -52,6 +51,14 @@ def _opening(trace: Trace) -> str:
     if trace.reason == UPSTREAM_DEFECT:
         verdict = "get no answer"
     return f"{trace.namespace}/{trace.name} is {trace.qos} and would {verdict}."
+
+
+def _reserved(trace: Trace) -> Iterator[str]:
+    owners = {facts.name for facts in trace.containers if facts.exclusive_cpus}
+    for pick in () if not trace.admitted else trace.picks:
+        if pick.container in owners and (given := pick.cpus & trace.reserved):
+            text = describe_reserved(pick.container or "", given)
+            yield f"{text[:1].upper()}{text[1:]}."
 
 
 def _container(facts: ContainerFacts) -> str:
@@ -162,9 +169,6 @@ def _picks(trace: Trace) -> Iterator[str]:
         order = [f"{unit.what} {unit.id}" for unit in pick.order]
         shown = ", ".join(order[:12]) + (f" and {len(order) - 12} more" if len(order) > 12 else "")
         yield f"{who} gets CPUs {pick.cpus}: {shown}."
-    owned = CPUSet(cpu for pick in trace.picks if pick.container in owners for cpu in pick.cpus)
-    if given := owned & trace.reserved:
-        yield f"Of these CPUs {given} {RESERVED_GIVEN}."
 
 
 def _ending(trace: Trace) -> Iterator[str]:

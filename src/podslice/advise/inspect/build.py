@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from podslice.advise.inspect.page import Page, Placement
 from podslice.advise.inspect.qos_reason import qos
 from podslice.advise.inspect.remarks import remarks
 from podslice.advise.inspect.stages import Stages, amount_rows
+from podslice.api.pod.capped_budget import capped_budgets
 from podslice.api.pod.implicit_claims import complete_claims
 from podslice.api.pod.spec import Pod
 from podslice.api.server.create import as_stored, is_live, prepare_for_create
@@ -23,8 +24,10 @@ from podslice.api.server.limitrange import POD, LimitRange, apply_defaults
 from podslice.api.server.limitrange_check import limit_range_refusals
 from podslice.api.server.validate import validate_create, validate_pod
 from podslice.api.server.warnings import create_warnings
+from podslice.node.decision import Decision
 from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.node import Node
+from podslice.node.pod_remarks import budget_remarks, describe_reserved
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.quirks import Quirks
 from podslice.values.reasons import UPSTREAM_DEFECT
@@ -57,7 +60,9 @@ def inspect_pod(
     prepared = stages.final if kept else prepare_for_create(stages.final, gates)
     checked = stages.final if kept else _as_created(stages, gates, limit_ranges)
     errors = validate_pod(checked, gates) if live else validate_create(checked, gates)
-    placement, owners = _place(prepared, node) if node is not None else (None, _NO_OWNERS)
+    placement, owners, seen = _place(prepared, node) if node is not None else (None, _NO_OWNERS, ())
+    if node is None:
+        seen = tuple(one.sentence for one in capped_budgets(prepared, gates))
     owning = [name for name, limited in owners.items() if not limited]
     return Page(
         kind=kind,
@@ -67,7 +72,7 @@ def inspect_pod(
         errors=tuple(sorted(str(error) for error in errors)),
         warnings=tuple(create_warnings(checked)),
         refusals=_refusals(checked, gates, limit_ranges),
-        remarks=remarks(pod, prepared, gates, quirks, view),
+        remarks=(*remarks(pod, prepared, gates, quirks, view), *seen),
         qos=qos(stages.final, gates),
         effective=effective(prepared, gates, pod, _pod_defaults(limit_ranges)),
         cgroups=cgroups.cgroups(prepared, gates, quirks, view, owners),
@@ -118,18 +123,29 @@ def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tup
     return tuple(found)
 
 
-def _place(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
-    """Return the verdict, and for each container that owns CPUs whether its CPU limit is enforced all the same."""
+def _place(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool], tuple[str, ...]]:
+    """Return the verdict, for each container that owns CPUs whether its CPU limit is enforced all the same, and remarks
+    about its CPUs."""
     try:
         decision = node.admit(complete_claims(pod)[0])
     except UpstreamDefectError as defect:
-        return Placement(False, UPSTREAM_DEFECT, defect.sentence), _NO_OWNERS
+        return Placement(False, UPSTREAM_DEFECT, defect.sentence), _NO_OWNERS, ()
     if not decision.admitted:
-        return Placement(False, decision.reason, decision.message), _NO_OWNERS
+        return Placement(False, decision.reason, decision.message), _NO_OWNERS, ()
+    seen = tuple(_remarks_of(decision, node))
     # The next page begins on an empty node as well.
     node.remove(decision.uid)
     cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
     events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)
     mixed = {one.name: one.cfs_quota for one in decision.containers if one.isolation == "mixed"}
     owners = {one.name: False for one in decision.containers if one.exclusive}
-    return Placement(True, cpus=cpus, events=events), owners | mixed
+    return Placement(True, cpus=cpus, events=events), owners | mixed, seen
+
+
+def _remarks_of(decision: Decision, node: Node) -> Iterator[str]:
+    for container in decision.containers:
+        if given := container.exclusive_cpus & node.reserved_cpus:
+            yield describe_reserved(container.name, given)
+    admission = node.view.pods.get(decision.uid)
+    if admission is not None:
+        yield from budget_remarks(admission, node.view.gates, whole=node.view.places_whole(admission))

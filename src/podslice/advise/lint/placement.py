@@ -14,9 +14,9 @@ from podslice.api.pod.demand import limits_of, requests_of
 from podslice.api.pod.memory_demand import container_memory, pod_memory
 from podslice.api.pod.spec import Pod
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
-from podslice.node.decision import RESERVED_GIVEN
 from podslice.node.idle_cpus import idle_cpus
 from podslice.node.node import with_default_uid
+from podslice.node.pod_remarks import describe_reserved
 from podslice.node.view import NodeView
 from podslice.values.cpuset import CPUSet, format_bits, union
 from podslice.values.errors import AdmissionError, UpstreamDefectError
@@ -104,8 +104,7 @@ def _reserved_given(subject: PodSubject) -> Iterator[Problem]:
         if given := container.exclusive_cpus & reserved:
             yield Problem(
                 f"{paths[container.name]}.resources.limits[cpu]",
-                f"on the empty node container {container.name} gets CPUs {container.exclusive_cpus}, of which {given} "
-                f"{RESERVED_GIVEN}",
+                f"on the empty node {describe_reserved(container.name, given)}",
                 _other_reservation(subject, subject.node, subject.node.view),
             )
 

@@ -10,6 +10,7 @@ from podslice.advise.explain.fixes.edits import POD, with_amounts, with_resource
 from podslice.advise.lint.attempt import advise, with_cpus
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import ContainerPath, PodSubject
+from podslice.api.pod.capped_budget import capped_budgets
 from podslice.api.pod.demand import (
     BEST_EFFORT,
     GUARANTEED,
@@ -22,6 +23,7 @@ from podslice.api.pod.demand import (
 from podslice.api.pod.eligibility import AdmissionPod, integral_cpus
 from podslice.api.pod.spec import Pod, ResourceRequirements
 from podslice.node.cpu.pod_pool import empty_cpu_pool, empty_memory_pool
+from podslice.node.pod_remarks import describe_unused, unused_budget
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
 
@@ -280,18 +282,28 @@ def _budget_unused(subject: PodSubject) -> Iterator[Problem]:
     admission = AdmissionPod.of(subject.pod, subject.gates)
     if not (subject.static_cpus and node.config.aligns_pods and admission.cpus):
         return
-    running = [one for one in admission.containers if not one.plain_init]
-    left = admission.cpus - sum(one.exclusive_cpus for one in running)
-    if left > 0 and not any(one.shares for one in running):
+    if left := unused_budget(admission):
         yield Problem(
             "spec.resources.requests[cpu]",
-            f"of the budget of {admission.cpus} CPUs the containers own {admission.cpus - left} and none shares: "
-            f"{left} CPU{'s' * (left > 1)} stay reserved that no container can use",
+            describe_unused(admission),
             advise(
                 subject,
                 [(f"lower the budget to {admission.cpus - left} CPUs", with_cpus(subject, "", admission.cpus - left))],
                 "let a container share what is left",
             ),
+        )
+
+
+def _budget_capped(subject: PodSubject) -> Iterator[Problem]:
+    # PS213 reports CPUs that the managers divide.
+    divided = any(_budget_unused(subject))
+    for one in capped_budgets(subject.pod, subject.gates):
+        if one.resource == "cpu" and divided:
+            continue
+        yield Problem(
+            f"spec.resources.requests[{one.resource}]",
+            one.sentence,
+            f"set spec.resources.requests.{one.resource}: {one.usable}, or leave a container without a limit",
         )
 
 
@@ -418,5 +430,14 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "is the pod's shared pool. Where no container shares, its CPUs stay idle (KEP-5526, underutilization).",
         _budget_unused,
         needs=CONFIG,
+    ),
+    Rule(
+        "PS214",
+        "budget-above-limits",
+        INFO,
+        "The pod reserves more than its containers' limits allow",
+        "The scheduler and the kubelet count spec.resources. Where every container has a limit of its own, and the "
+        "limits add up to less, the rest is reserved and never used.",
+        _budget_capped,
     ),
 )
