@@ -90,12 +90,17 @@ def test_explain_on_a_state_directory(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_explain_page(tmp_path: Path) -> None:
-    """--out writes a valid page with verdicts, fixes and a picture for each admitted pod."""
+    """--out writes a valid page with verdicts, fixes and a picture for each pod; the reason of a refusal is at the top,
+    and the picture says what is in the way."""
     page = tmp_path / "why.html"
     assert run("explain", "examples/pods.yaml", *NODE, "--out", str(page)).returncode == 1
     text = page.read_text().rstrip("\n")
     Validator().check(text)
-    assert text.count('class="picture"') == 3
+    assert text.count('class="picture"') == 4
+    refused = text.partition("default/too-wide <")[2]
+    parts = ("Refused with", "What makes it fit", "At the price", "What is in its way", "Needs 64 CPUs", "The story")
+    places = [refused.index(part) for part in parts]
+    assert places == sorted(places)
     assert "NUMA distances" not in text
     assert "would be refused: TopologyAffinityError" in text
     assert "Ask for 48 instead of 64 CPUs in container solver" in text

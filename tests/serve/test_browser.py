@@ -70,10 +70,10 @@ def _use(browser: Browser, url: str, state: Path) -> None:
         "document.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})) })()"
     )
     browser.wait_for("document.querySelector('#answer').innerText.includes('default/dropped would be admitted')")
-    assert browser.evaluate("document.querySelectorAll('#answer rect.m').length") == 2
+    assert browser.evaluate("document.querySelectorAll('#answer .wide rect.changed').length") == 2
 
     browser.evaluate("document.querySelector('#node tr[data-o=\"1\"]').focus()")
-    assert browser.evaluate("document.querySelectorAll('#node svg.pick').length") == 1
-    assert browser.evaluate("document.querySelectorAll('#node svg .c.on').length") == 3 + 1
+    assert browser.evaluate("document.querySelectorAll('#node .wide.pick').length") == 1
+    assert browser.evaluate("document.querySelectorAll('#node .wide .c.on').length") == 3 + 1
     browser.evaluate("document.activeElement.blur()")
     assert browser.evaluate("document.querySelectorAll('#node svg.pick').length") == 0

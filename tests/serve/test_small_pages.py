@@ -21,6 +21,17 @@ COMMANDS = {
 }  # fmt: skip
 
 
+TEXTS_OUTSIDE = """[...document.querySelectorAll('svg.podslice:not(.swatch)')].flatMap(svg => {
+const page = svg.getBoundingClientRect();
+return [...svg.querySelectorAll('text')].filter(text => {
+const box = (text.parentNode.querySelector(':scope > rect.inner, :scope > rect.box') || svg).getBoundingClientRect();
+const own = text.getBoundingClientRect();
+return own.width && (own.left < box.left || own.right > box.right + 0.5 || own.right > page.right + 0.5)})})
+.map(text => text.textContent)"""
+"""Texts of the drawings that run over the edge of their box."""
+TALLEST_ROW = "Math.max(0, ...[...document.querySelectorAll('.owners tr')].map(row => row.offsetHeight))"
+
+
 @pytest.mark.slow
 def test_pages_do_not_scroll_sideways(tmp_path: Path) -> None:
     """At 420 pixels every page is as wide as the window, tables opened, in both themes. PODSLICE_SHOTS keeps
@@ -39,5 +50,9 @@ def test_pages_do_not_scroll_sideways(tmp_path: Path) -> None:
                 browser.screenshot(shots / f"{name}-420-{theme}.png", 420, 2400, dark=dark)
                 assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
                 assert browser.evaluate("innerWidth") == 420
+                assert browser.evaluate(TEXTS_OUTSIDE) == []
+                assert browser.evaluate(TALLEST_ROW) < 190, "eight facts, each on a line or two"
                 browser.screenshot(shots / f"{name}-1400-{theme}.png", 1400, 1800, dark=dark)
+                assert browser.evaluate(TEXTS_OUTSIDE) == []
+                assert browser.evaluate(TALLEST_ROW) < 60
         assert browser.errors == []

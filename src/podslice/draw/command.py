@@ -162,8 +162,8 @@ def _with_refused(picture: Picture, node: Node, pods: Sequence[Pod]) -> Picture:
     from podslice.advise.explain.obstacles import with_obstacles
 
     # A pod that an earlier change of the same command lets in now is not refused any more, and has no obstacles.
-    traces = [one.explanation.trace for one in explain_each(node, pods, fixes=False)]
-    return with_obstacles(picture, node.view, [trace for trace in traces if not trace.admitted])
+    explained = [one.explanation for one in explain_each(node, pods, fixes=False)]
+    return with_obstacles(picture, node.view, [one for one in explained if not one.trace.admitted])
 
 
 def find_pod(node: Node, name: str) -> str:

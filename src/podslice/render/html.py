@@ -32,7 +32,7 @@ tr[data-o]:focus-visible{outline:2px solid var(--link);outline-offset:-2px}
 svg.swatch{width:15px;height:15px;margin-right:.5em;vertical-align:-.15em;background:none}
 .problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
 code{font-family:ui-monospace,monospace;font-size:12px;overflow-wrap:anywhere}
-.scroll{overflow-x:auto}
+.scroll,pre{overflow-x:auto}
 @media (max-width:700px){.owners thead{display:none}.owners tr{display:block;padding:.3rem 0;
 border-bottom:1px solid var(--line)}.owners td{display:block;border:0;padding:.1rem 0}
 .owners td[data-title]::before{content:attr(data-title) ": ";color:var(--dim)}}

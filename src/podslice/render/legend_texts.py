@@ -254,6 +254,7 @@ OF_COMMAND: dict[str, dict[str, str]] = {
         "CROSS-CACHE": "pods with CPUs of their own on more L3 caches than they need",
         "CROSS-NUMA": "pods with CPUs, memory or devices of a container on several NUMA nodes",
         "EXCLUSIVE CPUS": "CPUs that containers own",
+        "FIT": "how many such pods fit; + where more were not tried",
         "FRAGMENTATION BY NODE": "for each NUMA node: 0 free CPUs in whole L3 groups, 0.5 in whole cores, 1 single",
         "NOW": "CPUs and NUMA nodes before the restart",
         "NOT PLACED": "admitted pods that own nothing, so that nothing of them is aligned",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from podslice.advise.explain.codes import REFUSALS
 from podslice.advise.explain.columns import Cell
+from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.story import cell_text
 from podslice.advise.explain.trace import Trace
 from podslice.node.view import NodeView
@@ -19,16 +20,16 @@ _MOST_HOLDERS = 4
 _SINGLE = "single-numa-node"
 
 
-def with_obstacles(picture: Picture, view: NodeView, refused: Sequence[Trace]) -> Picture:
+def with_obstacles(picture: Picture, view: NodeView, refused: Sequence[Explanation]) -> Picture:
     """Return a picture of a node with what is in the way of refused pods; `view` is the node that refused them."""
     shown = refused[:MOST_REFUSED]
     if not shown:
         return picture
-    headings = [_heading(trace) for trace in shown]
+    headings = [_heading(one) for one in shown]
     if len(refused) > len(shown):
-        headings.append("Refused too: " + ", ".join(_name(trace) for trace in refused[len(shown) :]))
+        headings.append("Refused too: " + ", ".join(_name(one.trace) for one in refused[len(shown) :]))
     wants: dict[int, list[Want]] = {}
-    for trace in shown:
+    for trace in (one.trace for one in shown):
         for node, found in _wants(picture, view, trace).items():
             named = f"{_name(trace)}: " if len(shown) > 1 else ""
             wants.setdefault(node, []).extend(Want(named + one.text, one.short) for one in found)
@@ -39,10 +40,10 @@ def _name(trace: Trace) -> str:
     return f"{trace.namespace}/{trace.name}"
 
 
-def _heading(trace: Trace) -> str:
-    container = trace.steps[-1].container
-    who = f"{_name(trace)}, container {container}," if container else _name(trace)
-    return f"{who} is refused with {trace.reason}: {REFUSALS[trace.code]}"
+def _heading(explanation: Explanation) -> str:
+    trace = explanation.trace
+    reason = f"{_name(trace)} is refused with {trace.reason}"
+    return f"{reason}. {explanation.why[0]}" if explanation.why else f"{reason}: {REFUSALS[trace.code]}"
 
 
 def _wants(picture: Picture, view: NodeView, trace: Trace) -> dict[int, list[Want]]:
@@ -81,7 +82,7 @@ def _want(cell: Cell, policy: str, *, admitted: bool) -> Want:
     if cell.verdict == "fits":
         return Want(f"Needs {what}, {free} free: enough", False)
     if cell.verdict == "small":
-        return Want(f"Needs {what}, only {_amount(cell.resource, cell.capacity)} here", policy == _SINGLE)
+        return Want(f"Needs {what}, has only {_amount(cell.resource, cell.capacity)} in all", policy == _SINGLE)
     if cell.verdict == "short":
         missing = _amount(cell.resource, cell.need - cell.free)
         return Want(f"Needs {what}, {free} free: {missing} short", True)

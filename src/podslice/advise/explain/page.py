@@ -45,11 +45,10 @@ class ShownExplanation(NamedTuple):
     @classmethod
     def of(cls, one: Explained, contradiction: Contradiction | None = None) -> ShownExplanation:
         """Return the explanation with a picture of the node: with the pod, or with what is in its way."""
-        trace, before = one.explanation.trace, picture_of(one.before)
-        picture = (
-            picture_of(one.after, before=before) if trace.admitted else with_obstacles(before, one.before, [trace])
-        )
-        return cls(one.explanation, picture, contradiction)
+        explanation, before = one.explanation, picture_of(one.before)
+        if explanation.trace.admitted:
+            return cls(explanation, picture_of(one.after, before=before), contradiction)
+        return cls(explanation, with_obstacles(before, one.before, [explanation]), contradiction)
 
 
 def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str], provenance: Provenance) -> str:
@@ -102,23 +101,24 @@ def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: 
 def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
     explanation, picture, contradiction = answer
     trace, said = explanation.trace, explanation.said
+    first, *story = explanation.story
+    # Of a refused pod the last sentence is the reason: it stands at the top, the way there below the fixes.
+    ending = [] if trace.admitted else [story.pop() if story else first]
     verdict = "would be admitted" if trace.admitted else f"would be refused: {trace.reason}"
     return h.article[
         h.h2[f"{trace.namespace}/{trace.name} ", h.span(".yes" if trace.admitted else ".no")[verdict]],
         h.p(".problem")[contradiction_line(contradiction)] if contradiction is not None else None,
-        (h.p[sentence] for sentence in explanation.why),
+        (h.p[sentence] for sentence in (*explanation.why, *ending)),
         h.p[f"The kubelet said (status in the file): {said}"] if said is not None else None,
-        h.details(open=not trace.admitted)[
-            h.summary["The story"],
-            h.ul[(h.li[sentence.strip()] for sentence in explanation.story[1:])],
-        ],
         _fixes(explanation),
-        _table(trace.steps[-1]),
         section(
             "With this pod (changed CPUs are framed)" if trace.admitted else "What is in its way",
-            picture._replace(distances=()),
+            # The reason stands above already.
+            picture._replace(distances=(), refusals=()),
             prefix,
         ),
+        h.details[h.summary["The story"], h.ul[(h.li[sentence.strip()] for sentence in story)]],
+        _table(trace.steps[-1]),
     ]
 
 
