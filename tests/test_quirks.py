@@ -33,6 +33,7 @@ SEVERAL = {
         "whether answers need names",
     ),
     "reuse_outlives_pod": (2, "what managers remember, and affinities"),
+    "searches_take_any_time": (2, "a merge whose search ends, and the listing of hints before it"),
     "zero_checksum_is_trusted": (2, "each file has its reader"),
 }
 """How often a quirk is asked, and why more than once."""

@@ -56,6 +56,9 @@ def test_options_are_spelled_where_they_mean_something() -> None:
         "config/policy_options.py",  # which exclude each other
         "config/carriers/openshift.py",  # which a performance profile sets
         "advise/explain/fixes/losses.py",  # what is lost with one
+        "advise/explain/causes.py",  # which may be why a pod is refused
+        "config/without_effect.py",  # which do nothing on some machines
+        "advise/upgrade/changes.py",  # which a row of a release is about
         "advise/reserve/options.py",  # which keeps shared pods off what is reserved
         "advise/whatif/variants.py",  # which choose CPUs
         "evidence/owners.py",  # which say how owners' CPUs must lie

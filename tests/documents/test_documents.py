@@ -38,6 +38,7 @@ COMMANDS = [
     ("LintReport", ("lint", PODS, *NODE)),
     ("LintRule", ("lint", "--explain", "PS101")),
     ("ReservationAdvice", ("reserve", *MACHINE)),
+    ("UpgradeReport", ("upgrade", "--from", "1.33", "--to", "1.36", *MACHINE)),
     ("LintRuleList", ("lint", "--rules")),
     ("Machine", ("topology", *MACHINE)),
     ("MachineList", ("topology", "--list")),

@@ -39,6 +39,9 @@ COMMANDS = {
     "whatif": LazyCommand(
         "podslice.advise.whatif.command", "Compare kubelet configurations and machines for the same pods.", _ANYWHERE
     ),
+    "upgrade": LazyCommand(
+        "podslice.advise.upgrade.command", "Say what another release of the kubelet changes.", _ANYWHERE
+    ),
     "reserve": LazyCommand(
         "podslice.advise.reserve.command", "Advise what a node should keep for its system.", _ANYWHERE
     ),

@@ -57,6 +57,7 @@ KINDS: dict[str, Kind] = {
     "StateVerificationList": Kind("podslice.state_files.documents", "podslice state verify"),
     "TraceCheck": Kind("podslice.fleet.documents", "podslice fleet trace check"),
     "TraceDescription": Kind("podslice.fleet.documents", "podslice fleet trace describe"),
+    "UpgradeReport": Kind("podslice.advise.upgrade.documents", "podslice upgrade"),
     "Version": Kind("podslice.cli.version", "podslice version"),
 }
 

@@ -52,8 +52,9 @@ from podslice.values.cpuset import CPUSet, format_bits
 from podslice.values.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
 from podslice.values.gates import join_errors, with_pod_level
 from podslice.values.go.gojson import CheckpointError
-from podslice.values.quirks import PODSLICE, PROFILE_RELEASES, PROFILES, profile_for
+from podslice.values.quirks import PODSLICE, PROFILE_RELEASES, PROFILES, Quirks, profile_for
 from podslice.values.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
+from podslice.values.releases.release import Release
 from podslice.values.series import Series
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
@@ -99,12 +100,36 @@ class Node:
         _check_kind(policy, PodslicePolicy, "policy", "PodslicePolicy() is one that asks for nothing")
         if kubernetes:
             profile = profile_for(profile, kubernetes)
-        quirks, release = PROFILES[profile], PROFILE_RELEASES[profile]
+        self._start(
+            machine,
+            config or KubeletConfig(),
+            quirks=PROFILES[profile],
+            release=PROFILE_RELEASES[profile],
+            devices=devices,
+            predicates=predicates,
+            files=files,
+            cgroup_version=cgroup_version,
+            policy=policy,
+        )
+
+    def _start(
+        self,
+        machine: Machine,
+        config: KubeletConfig,
+        *,
+        quirks: Quirks,
+        release: Release,
+        devices: DeviceInventory | None,
+        predicates: bool,
+        files: Mapping[str, bytes] | None,
+        cgroup_version: int,
+        policy: PodslicePolicy,
+    ) -> None:
         if policy is not NO_POLICY:
             check_policy(policy, quirks)
         kubelet = Kubelet(
             machine,
-            config or KubeletConfig(),
+            config,
             quirks,
             devices=devices,
             predicates=predicates,
@@ -122,6 +147,32 @@ class Node:
         except UpstreamDefectError as defect:
             raise StartError("startMemoryManager", _CRASH, defect=str(defect)) from defect
         self._hold(kubelet.rules, kubelet.state, kubelet.cache, kubelet.manager.context.metrics)
+
+    @classmethod
+    def like(
+        cls,
+        rules: NodeRules,
+        *,
+        config: KubeletConfig,
+        quirks: Quirks,
+        release: Release,
+        files: Mapping[str, bytes] | None = None,
+    ) -> Node:
+        """Return a node that starts on the machine of `rules`, with its devices, as another kubelet: of any release,
+        which may have other facts and defects than a profile. Raises `StartError`."""
+        node: Node = cls.__new__(cls)
+        node._start(
+            rules.machine,
+            config,
+            quirks=quirks,
+            release=release,
+            devices=rules.inventory,
+            predicates=rules.predicates,
+            files=files,
+            cgroup_version=rules.cgroup_version,
+            policy=rules.policy,
+        )
+        return node
 
     @classmethod
     def of(cls, rules: NodeRules, state: NodeState) -> Node:

@@ -133,7 +133,7 @@ class _NodeReader:
         model = str(labels.get(_GPU_MODEL, "")) if gpus else ""
         name = f"{self._machine.cpu_count}c-{memory}Gi" + (f"-{gpus}x{model or 'GPU'}" if gpus else "")
         known = self._captured is not None or self._zones is not None
-        assumed = [*(() if known else self._described.assumed), *([self._spread] if self._spread else ())]
+        assumed = [*(() if known else map(str, self._described.assumed)), *([self._spread] if self._spread else ())]
         return NodeClass(
             name,
             {AS_WRITTEN: replace(self._machine, name="", source="")},

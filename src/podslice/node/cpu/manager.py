@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.machine.cores import whole_core_sums
-from podslice.machine.model import CPUTopology
+from podslice.machine.model import CPUTopology, bisect_sums
 from podslice.node.checkpoints.data import add_data
 from podslice.node.context import (
     EXCLUSIVE,
@@ -244,7 +244,7 @@ class CPUManager:
             count,
             align_by_socket=self.rules.options.align_by_socket,
             sockets_first=self.rules.picker.sockets_first,
-            smallest=self.rules.fewest_numa_nodes(count),
+            smallest=bisect_sums(self.rules.sums, count),
         )
         return hints or []
 

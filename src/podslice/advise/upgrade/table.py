@@ -1,0 +1,69 @@
+"""An upgrade as text: first the answer, then what changes, with its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from podslice.advise.upgrade.engine import Change, Upgrade
+from podslice.render.ansi import style
+from podslice.render.prose import wrap_lines
+
+_COUNTS = "Values of cgroup files count for containers that start after the restart."
+
+
+def to_text(step: Upgrade, *, pods: int, width: int | None, wide: bool = False) -> str:
+    """Return one step in lines of at most `width` columns; `wide` lists the other changes of the releases too."""
+    return "\n".join(wrap_lines(line, width) if line else "" for line in _lines(step, pods, wide=wide))
+
+
+def summary(step: Upgrade, pods: int) -> str:
+    """Return the answer in one sentence."""
+    way = f"Kubernetes {step.before} to {step.after}"
+    harmed = len({one.subject for one in step.running if one.harms})
+    changed = len({one.subject for one in step.running})
+    starts = "does not start as it is" if step.errors else "starts"
+    if step.errors and not step.running:
+        return f"{way}: the {step.after} kubelet {starts}."
+    if not pods:
+        return f"{way}: the kubelet {starts}; no pods were given."
+    then = " without these settings" if step.errors else ""
+    fate = f"{harmed} of {pods} running pods {'is' if harmed == 1 else 'are'} harmed" if harmed else ""
+    calm = f"{changed} of {pods} running pods {'changes' if changed == 1 else 'change'}, none is harmed"
+    return f"{way}: the kubelet {starts};{then} {fate or (calm if changed else 'all running pods stay as they are')}."
+
+
+def _lines(step: Upgrade, pods: int, *, wide: bool) -> Iterator[str]:
+    yield style(summary(step, pods), bold=True)
+    if not step.proven:
+        yield f"{step.after} is known from its specification only, not from recorded decisions."
+    yield from (f"  {error}" for error in step.errors)
+    yield from _section("Configuration", step.configuration)
+    yield from _section("Running pods, after the restart with their state files", step.running)
+    anew = [one for one in step.recreated if one not in step.running]
+    yield from _section("Pods made anew, one after the other on the drained node", anew)
+    if step.recreated and not anew:
+        yield "  Pods that are made anew change in the same way."
+    if any("cpu.max" in one.text or ": memory." in one.text for one in (*step.running, *step.recreated)):
+        yield f"  {_COUNTS}"
+    yield from _section(f"Back to {step.before}, on the files of the {step.after} kubelet", step.rollback)
+    if step.also and wide:
+        yield ""
+        yield style(f"What else {step.after} does otherwise on such nodes", bold=True)
+        yield from (f"  {text}" for text in step.also)
+    elif step.also:
+        yield ""
+        yield f"{len(step.also)} changes of these releases can concern such a node: -o wide, docs/releases.md."
+
+
+def _section(title: str, changes: Iterable[Change]) -> Iterator[str]:
+    """Yield a title and the changes below it; those of several subjects that say the same stand in one line."""
+    alike: dict[tuple[str, str, bool], list[str]] = {}
+    for one in changes:
+        alike.setdefault((one.text, one.cause, one.harms), []).append(one.subject)
+    if not alike:
+        return
+    yield ""
+    yield style(title, bold=True)
+    for (text, cause, harms), subjects in alike.items():
+        names = ", ".join(subjects)
+        yield f"  {style(names, fg='red') if harms else names}: {text}{f' [{cause}]' if cause else ''}"
