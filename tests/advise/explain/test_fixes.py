@@ -23,6 +23,7 @@ from podslice.machine.model import HugePages, Machine
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.values.quantity import Quantity
+from tests.advise.explain.fix_truth import check_distinct, check_sentences
 from tests.advise.explain.random_nodes import Setup, refusals
 from tests.advise.explain.reapply import works
 from tests.conftest import make_node, make_pod
@@ -41,6 +42,8 @@ def check_fixes(setup: Setup, pod: Pod) -> int:
         assert works(setup, pod, fix), f"{fix.text} does not help {pod.metadata.name}"
         after = fix.change.pod if isinstance(fix.change, EditPod) else default_pod(pod, gates)
         assert not validate_pod(default_pod(after, gates), gates), f"{fix.text} leads to an invalid pod"
+        check_sentences(setup, pod, fix)
+    check_distinct(fixes)
     ranks = [(bool(fix.losses), fix.cost) for fix in fixes]
     assert ranks == sorted(ranks)
     return len(fixes)

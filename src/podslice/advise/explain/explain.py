@@ -14,6 +14,7 @@ from podslice.advise.explain.cause_words import sentences
 from podslice.advise.explain.causes import DEFECT, CauseFinder, Refused
 from podslice.advise.explain.fixes.alternatives import Alternatives, GivenUpError
 from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.explain.fixes.commands import renamed
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.fixes.search import Found, search_fixes
 from podslice.advise.explain.placement import placement_sentences
@@ -206,15 +207,18 @@ def _with_name_of(edited: Pod, pod: Pod) -> Pod:
     return replace(edited, metadata=replace(pod.metadata, annotations=edited.metadata.annotations))
 
 
+def _fix_for_pod(fix: Fix, pod: Pod) -> Fix:
+    change = fix.change
+    return replace(fix, change=EditPod(_with_name_of(change.pod, pod))) if isinstance(change, EditPod) else fix
+
+
 def _for_pod(known: Explanation, pod: Pod) -> Explanation:
     """Return an explanation for a pod that differs in name and UID only."""
     metadata, cached = pod.metadata, known.trace
     if (cached.name, cached.uid) == (metadata.name, metadata.uid):
         return known
     decision = replace(cached, name=metadata.name, uid=metadata.uid)
-    fixes = tuple(
-        replace(fix, change=EditPod(_with_name_of(fix.change.pod, pod))) if isinstance(fix.change, EditPod) else fix
-        for fix in known.fixes
-    )
+    before = replace(metadata, name=cached.name)
+    fixes = tuple(_fix_for_pod(renamed(fix, before, metadata), pod) for fix in known.fixes)
     opening = next(iter(story(decision)))
     return replace(known, trace=decision, story=(opening, *known.story[1:]), fixes=fixes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from math import inf
 
 from podslice.advise.explain.fixes.bench import Bench, Load, PodNeeds
 from podslice.advise.explain.fixes.changes import Remove, admits
@@ -23,17 +24,26 @@ from podslice.values.quantity import ZERO
 from podslice.values.releases.release import Release
 
 _MOST_KEPT = 512
+_WHOLE_NODE = 10
+"""Trials that one on a new copy of the node counts for."""
 
 
 class GivenUpError(PodsliceError):
     """Raised when the caller no longer waits for fixes."""
 
 
+class SearchEndedError(PodsliceError):
+    """Raised when the trials for one pod are used up."""
+
+
 class Alternatives:
     """The alternatives of one node, which must stay as it is while they are used. `node` is a copy of it, which must
-    not be changed either. `given_up` is called before every trial; once it returns True, `GivenUpError` is raised."""
+    not be changed either. `given_up` is called before every trial; once it returns True, `GivenUpError` is raised.
+    Once the trials that `begin` allows are used up, `SearchEndedError` is."""
 
     def __init__(self, node: Trial, given_up: Callable[[], bool] | None = None) -> None:
+        self._most_tries: float = inf
+        self._tries = 0
         self.node = node.copy()
         self._given_up = given_up
         self._recorder: Trial | None = None
@@ -46,10 +56,20 @@ class Alternatives:
         self._in_release: dict[tuple[int, bool], Bench | None] = {}
         self._stale: dict[tuple[int, int], tuple[str, ...]] = {}
 
+    def begin(self, most_tries: int) -> None:
+        """Allow so many trials from now on."""
+        self._most_tries, self._tries = most_tries, 0
+
+    def _count(self, tries: int = 1) -> None:
+        self._tries += tries
+        if self._tries > self._most_tries:
+            raise SearchEndedError
+
     def needs(self, pod: Pod) -> PodNeeds:
-        """Return what a pod needs, as the benches take it. Raises `GivenUpError`."""
+        """Return what a pod needs, as the benches take it. Raises `GivenUpError` and `SearchEndedError`."""
         if self._given_up is not None and self._given_up():
             raise GivenUpError
+        self._count()
         return PodNeeds.of(pod, self.view)
 
     @cached_property
@@ -93,6 +113,7 @@ class Alternatives:
 
     def admits_without(self, uids: Sequence[str], needs: PodNeeds) -> bool:
         """Whether the pod is admitted once these pods have left."""
+        self._count()
         key = frozenset(uids)
         bench = self._without.get(key)
         if bench is None:
@@ -105,6 +126,7 @@ class Alternatives:
         """Whether the pods, which leave first, are admitted again after the pod, in order."""
         if len(uids) == 1 and not self._may_return(uids[0], needs):
             return False
+        self._count(_WHOLE_NODE)
         return admits(self.node, needs.pod, Remove(tuple(uids), back=True))
 
     def _may_return(self, uid: str, needs: PodNeeds) -> bool:
@@ -207,6 +229,7 @@ class Alternatives:
         # Machines and configurations are compared by identity, which `machine` and `configs` guarantee; comparing
         # thousands of CPUs would cost more than a trial.
         key = (how, id(config), id(machine))
+        self._count()
         if key not in self._kept:
             self._kept[key] = self._build(how, config, machine)
         return self._kept[key]

@@ -24,7 +24,7 @@ from podslice.advise.explain.fixes.changes import (
 )
 from podslice.advise.explain.fixes.edits import POD, places, removed_names
 from podslice.advise.explain.fixes.fix import AffectedPod, Edit, Effect, Fix
-from podslice.api.pod.spec import Pod, ResourceRequirements
+from podslice.api.pod.spec import ObjectMeta, Pod, ResourceRequirements
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.said import status_said
 from podslice.machine.model import Machine
@@ -39,6 +39,12 @@ def in_full(fix: Fix, pod: Pod, node: NodeView, stale: Sequence[str] = ()) -> Fi
     """Return a fix for this pod with its commands and the pods that it affects. `stale` are the state files on which
     the kubelet would not start with the change."""
     return replace(fix, commands=commands(fix, pod, node, stale), affected=affected_pods(fix, node))
+
+
+def renamed(fix: Fix, before: ObjectMeta, after: ObjectMeta) -> Fix:
+    """Return a fix for a pod that differs from another one in its name only."""
+    old, new = (f"kubectl delete pod -n {one.namespace or 'default'} {one.name}" for one in (before, after))
+    return replace(fix, commands=tuple(new if line == old else line for line in fix.commands))
 
 
 def affected_pods(fix: Fix, node: NodeView) -> tuple[AffectedPod, ...]:

@@ -8,6 +8,7 @@ bisection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from podslice.advise.explain.fixes.alternatives import Alternatives
 from podslice.advise.explain.fixes.annotations import other_classes, without_annotations
@@ -24,7 +25,7 @@ from podslice.advise.explain.fixes.edits import (
     without_limit,
     without_resources,
 )
-from podslice.advise.explain.fixes.fix import COSTS, Fix, shrink_cost, text_of
+from podslice.advise.explain.fixes.fix import COSTS, Edit, Fix, shrink_cost, text_of
 from podslice.advise.explain.fixes.raises import Raises
 from podslice.api.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.api.pod.eligibility import integral_cpus
@@ -58,18 +59,32 @@ class PodFixes:
 
     def find(self) -> list[Fix]:
         """Return at most one fix per place, resource and class."""
+        return list(self.each())
+
+    def each(self) -> Iterator[Fix]:
+        """Yield at most one fix per place, resource and class."""
         if self.wrong_annotations:
-            return list(without_annotations(self.pod, self.wrong_annotations, self._works))
-        found = [fix for place, resources in self._places_to_edit() for fix in self._fixes_for(place, resources)]
-        found += self._raises.of_inits()
+            yield from without_annotations(self.pod, self.wrong_annotations, self._works)
+            return
         # A bound for all containers that binds only one of them is the change of that one.
-        alone = {fix.edits for fix in found}
-        found += (fix for fix in self._shrink_together() if fix.edits not in alone)
-        found += other_classes(self.node, self.pod, self._works)
+        alone: set[tuple[Edit, ...]] = set()
+        smaller = False
+        for fix in chain(self._in_places(self._fixes_for), self._raises.of_inits()):
+            alone.add(fix.edits)
+            smaller = smaller or fix.code == "shrink"
+            yield fix
+        for fix in self._shrink_together():
+            smaller = True
+            if fix.edits not in alone:
+                yield fix
+        yield from other_classes(self.node, self.pod, self._works)
         # Smaller CPUs and memory together are worth a search only where neither alone helps.
-        if not any(fix.code.startswith("shrink") for fix in found):
-            found += [fix for place, resources in self._places_to_edit() for fix in self._shrink_both(place, resources)]
-        return found
+        if not smaller:
+            yield from self._in_places(self._shrink_both)
+
+    def _in_places(self, search: Callable[[str, ResourceRequirements], Iterator[Fix]]) -> Iterator[Fix]:
+        for place, resources in self._places_to_edit():
+            yield from search(place, resources)
 
     def _places_to_edit(self) -> list[tuple[str, ResourceRequirements]]:
         """Return the places that are edited: all, or in a pod with very many the first of each kind, up to a number

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.alternatives import Alternatives, SearchEndedError
 from podslice.advise.explain.fixes.bench import PodNeeds
 from podslice.advise.explain.fixes.changes import ChangeMachine, EditPod, Reconfigure, Remove
 from podslice.advise.explain.fixes.commands import in_full
@@ -20,6 +20,10 @@ from podslice.advise.explain.fixes.pod_fixes import PodFixes
 from podslice.advise.explain.fixes.reservations import reservations
 from podslice.api.pod.spec import Pod
 
+MOST_TRIES = 20_000
+"""Bound of the trials for one pod. An ordinary pod takes some hundreds."""
+ENDED = "The search ended after its last trial: there may be other changes that make it fit."
+
 
 class Found(NamedTuple):
     """Fixes, the best first, and the reason why there may be more; empty where everything was searched."""
@@ -28,19 +32,30 @@ class Found(NamedTuple):
     unsearched: str = ""
 
 
-def search_fixes(nodes: Alternatives, pod: Pod) -> Found:
+def search_fixes(nodes: Alternatives, pod: Pod, *, most_tries: int = MOST_TRIES) -> Found:
     """Search every class of fixes (docs/explain.md) for a refused pod with its defaults.
 
     First come fixes that give up no guarantee: those in the pod's own request, in the node's configuration, and those
-    that interrupt other pods. A pod that the API server refuses gets only edits as fixes. Raises `GivenUpError`.
+    that interrupt other pods. A pod that the API server refuses gets only edits as fixes. Where the trials for one pod
+    are used up, what was found so far is returned. Raises `GivenUpError`.
     """
-    edits = PodFixes(nodes, pod)
-    found = edits.find()
+    nodes.begin(most_tries)
     needs = nodes.needs(pod)
+    found: list[Fix] = []
+    unsearched = ""
+    try:
+        for fix in _search(nodes, pod, needs):
+            found.append(replace(fix, losses=losses(fix.change, needs, nodes.view)))
+    except SearchEndedError:
+        unsearched = ENDED
+    return Found([_in_full(nodes, pod, fix) for fix in _distinct(found)], unsearched)
+
+
+def _search(nodes: Alternatives, pod: Pod, needs: PodNeeds) -> Iterator[Fix]:
+    edits = PodFixes(nodes, pod)
+    yield from edits.each()
     if is_valid(pod, nodes.view.gates) and not edits.wrong_annotations:
-        found += _outside(nodes, needs)
-    found = [replace(fix, losses=losses(fix.change, needs, nodes.view)) for fix in found]
-    return Found([_in_full(nodes, pod, fix) for fix in _distinct(found)])
+        yield from _outside(nodes, needs)
 
 
 def _outside(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
