@@ -221,7 +221,7 @@ def test_a_search_that_ends_early_says_so() -> None:
 
 
 def test_another_release_is_named() -> None:
-    """Kubernetes 1.31 lets a container join NUMA nodes that others use alone; since 1.32 the group is kept. The fix says
+    """Kubernetes 1.31 lets a container join NUMA nodes that others use alone; since 1.32 it may not. The fix says
     which release, and that the node is drained for it."""
     config = static("best-effort", memory_manager_policy="Static", system_reserved={"memory": "1Gi"},
                     reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),))  # fmt: skip
