@@ -84,8 +84,8 @@ def test_reserved_cpus_that_are_given_away(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("policy", "apart"), [("none", True), ("single-numa-node", False)])
 def test_what_is_not_aligned_is_said(tmp_path: Path, policy: str, apart: bool) -> None:
-    """Without alignment the device of an admitted pod lies on another NUMA node than its CPUs: the story says where
-    each is. Where all is on one node nothing is said (kubernetes/kubernetes#139430)."""
+    """Without alignment the device of an admitted pod lies on another NUMA node than its CPUs: the first lines say
+    where each is and why (kubernetes/kubernetes#139430)."""
     files = write(
         tmp_path,
         config=f"{_HEAD}reservedSystemCPUs: 0,4\ntopologyManagerPolicy: {policy}\n",
@@ -98,6 +98,44 @@ def test_what_is_not_aligned_is_said(tmp_path: Path, policy: str, apart: bool) -
     sentence = "Not all that container app has is on the same NUMA nodes: CPUs on NUMA 0, example.com/nic on NUMA 1."
     assert (sentence in said) == apart
     assert ("Not all that" in said) == apart
+    assert ("topologyManagerPolicy none aligns nothing" in said) == apart
+    assert ("Container app has its CPUs and example.com/nic on NUMA node 1." in said) != apart
+
+
+def test_distribution_over_fewer_numa_nodes_is_said(tmp_path: Path) -> None:
+    """v1.36.2 distributes CPUs over fewer NUMA nodes than the merge chose, so that two GPUs are away from them: the
+    first lines say so, and that the option is why (kubernetes/kubernetes#139430)."""
+    options = 'cpuManagerPolicyOptions: {distribute-cpus-across-numa: "true"}\n'
+    files = write(
+        tmp_path,
+        config=f"{_HEAD}reservedSystemCPUs: 0-3\ntopologyManagerPolicy: best-effort\n{options}",
+        devices="devices: [{resource: example.com/gpu, perNUMANode: {0: 2, 1: 2, 2: 2, 3: 2}}]\n",
+        pod=pod("w", 44, "1Gi", ', example.com/gpu: "8"'),
+    )
+    given = ("--from", "pack:2 numa:2(memory=16GiB) core:16 pu:1", "--config", files["config"])
+    given = (*given, "--devices", files["devices"], "--profile", "kubelet-1.36")
+    lines = podslice("explain", files["pod"], *given).stdout.splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("default/w is"))
+    assert "CPUs on NUMA 1-3, example.com/gpu on NUMA 0-3." in lines[start + 1]
+    assert "distribute-cpus-across-numa takes CPUs from the fewest NUMA nodes" in lines[start + 2]
+
+
+def test_a_tie_is_said(tmp_path: Path) -> None:
+    """Two NUMA nodes are equal for best-effort, which takes the lower number and counts no devices; what speaks
+    against both has the same words (kubernetes/kubernetes#136431)."""
+    files = write(
+        tmp_path,
+        config=f"{_HEAD}reservedSystemCPUs: 0,8\ntopologyManagerPolicy: best-effort\nmemoryManagerPolicy: Static\n"
+        "systemReserved: {memory: 924Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
+        devices="devices: [{resource: example.com/gpu, perNUMANode: {0: 1, 1: 2}}]\n",
+        pod=pod("w", 12, "4Gi", ', example.com/gpu: "3"'),
+    )
+    given = ("--from", "pack:2 numa:1(memory=16GiB) core:8 pu:1", "--config", files["config"])
+    said = podslice("explain", files["pod"], *given, "--devices", files["devices"], "--profile", "kubelet-1.36").stdout
+    assert "NUMA nodes 0 and 1 are equal for best-effort, and the lowest number wins; how many example.com/gpu" in said
+    rows = [line.split(maxsplit=4)[-1] for line in said.splitlines() if line[:2] in ("0 ", "1 ")]
+    against = "cpu, example.com/gpu: too little even when empty"
+    assert rows == [f"chosen, though {against}", f"equal, {against}"]
 
 
 def test_what_an_init_container_leaves_is_free(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _narrowest(cause: Cause) -> str:
         (amount,) = amounts_in(one, one.need)
         wants.append(f"{amount} {_noun(one, one.need)} on {_few(int(width))}")
     return (
-        f"restricted wants every resource of {who(cause)} on as few NUMA nodes as could hold it: {_series(wants)}. No "
+        f"restricted wants every resource of {who(cause)} on as few NUMA nodes as could hold it: {series(wants)}. No "
         f"set of NUMA nodes is all of that, whatever runs here."
     )
 
@@ -153,7 +153,7 @@ def _unit(resource: str) -> str:
 
 def _no_common(cause: Cause) -> str:
     return (
-        f"No set of NUMA nodes that {cause.rule.removeprefix(_POLICY)} takes has enough {_series(cause.facts)} for "
+        f"No set of NUMA nodes that {cause.rule.removeprefix(_POLICY)} takes has enough {series(cause.facts)} for "
         f"{who(cause)}, even without other pods."
     )
 
@@ -245,7 +245,7 @@ def holders_text(cause: Cause) -> str:
     shown = parts[:_MOST_HOLDERS]
     if len(parts) > _MOST_HOLDERS:
         shown.append(f"{len(parts) - _MOST_HOLDERS} more {_verb(cause)} {rest_text}")
-    listed = _series(shown)
+    listed = series(shown)
     if cause.code == "node-total":
         return f"Of the other pods, {listed}."
     noun = {"CPUs": "CPUs", "bytes": cause.resource}.get(cause.unit, f"{cause.resource}")
@@ -345,7 +345,8 @@ def bytes_in_one_unit(amounts: Iterable[int]) -> tuple[str, ...]:
     return tuple(str(Quantity.of(amount, BINARY_SI)) for amount in listed)
 
 
-def _series(names: Sequence[str]) -> str:
+def series(names: Sequence[str]) -> str:
+    """Return names as one text: `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -35,11 +35,13 @@ class ShownFix(msgspec.Struct, frozen=True):
 
 
 class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
-    """Everything about one decision: of a refused pod what keeps it out, in sentences (`why`, the binding cause first)
-    and as values (`causes`), its story in sentences, and the changes that would make a refused pod fit;
-    `unsearched` is the reason why there are none, or not all, though some change might help. `said` is the pod's status
-    as the kubelet wrote it, null without one; `reason` and `message` are what is expected of it. `contradiction` is how
-    the two differ, null where they do not."""
+    """Everything about one decision.
+
+    `why` are sentences: of a refused pod what keeps it out, the binding cause first, of an admitted one where it is and
+    the rule that chose; `causes` are the former as values. `story` tells the decision in order; `fixes` are the changes
+    that would make a refused pod fit, `unsearched` the reason why there are none, or not all, though some change might
+    help. `said` is the pod's status as the kubelet wrote it, null without one; `reason` and `message` are what is
+    expected of it. `contradiction` is how the two differ, null where they do not."""
 
     why: tuple[str, ...] = ()
     causes: Causes = Causes()

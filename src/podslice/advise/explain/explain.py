@@ -43,7 +43,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """The answer for one pod. `story` are sentences; `fixes`, best first, all admit the pod when applied. `unsearched`
     is the reason why there are none, or not all, though some change might help; empty where all were searched. `said`
     is the pod's status as the kubelet wrote it, None without one. `causes` are what keeps a refused pod out; `why` are
-    they in sentences, the binding one first."""
+    they in sentences, the binding one first, and of an admitted pod where it is and the rule that chose."""
 
     trace: Trace
     story: tuple[str, ...]
@@ -80,8 +80,8 @@ class Explainer:
         # Replicas of one Deployment differ only in name and UID: the first one's explanation serves all.
         known = self._known.get(key)
         if known is None:
-            decision, causes = self._decide(pod)
-            why, said = sentences(causes, decision.code), status_said(pod)
+            decision, causes, placed = self._decide(pod)
+            why, said = placed or sentences(causes, decision.code), status_said(pod)
             try:
                 found = search_fixes(self._nodes, pod) if fixes and not decision.admitted else Found([])
             except GivenUpError:
@@ -146,8 +146,8 @@ class Explainer:
         """Return a key that is equal for pods that differ in name and UID only."""
         return msgspec.json.encode(replace(pod, metadata=replace(pod.metadata, name="", uid="")), enc_hook=str)
 
-    def _decide(self, pod: Pod) -> tuple[Trace, Causes]:
-        """Return the trace of a pod's admission, and the causes of its refusal."""
+    def _decide(self, pod: Pod) -> tuple[Trace, Causes, tuple[str, ...]]:
+        """Return the trace of a pod's admission, the causes of its refusal, and where an admitted one is."""
         node = self._nodes.recorder if self._clean else self._nodes.node.copy()
         admission = node.view.admission(pod)
         with node.recording() as record:
@@ -161,8 +161,8 @@ class Explainer:
             self._nodes.forget_recorder()
         decision = trace(node.view, admission, record, refusal)
         if refusal is None:
-            return decision, Causes()
-        return decision, self._finder.find(pod, admission, Refused(record, refusal))
+            return decision, Causes(), tuple(placement_sentences(node.view, pod.metadata.uid, decision.steps))
+        return decision, self._finder.find(pod, admission, Refused(record, refusal)), ()
 
     @cached_property
     def _finder(self) -> CauseFinder:
@@ -187,8 +187,8 @@ def explain_each(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iter
         if explanation.trace.admitted:
             now = explainer.with_pod(pod)
             explainer = Explainer(now)
-            sentences = tuple(placement_sentences(now.view, explanation.trace.uid))
-            explanation = replace(explanation, story=(*explanation.story, *sentences))
+            uid, steps = explanation.trace.uid, explanation.trace.steps
+            explanation = replace(explanation, why=tuple(placement_sentences(now.view, uid, steps)))
         yield Explained(explanation, before, now.view)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.explain.candidates import Candidate
+from podslice.advise.explain.cause_words import bytes_in_one_unit
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
@@ -14,6 +15,7 @@ from podslice.values.quantity import BINARY_SI, Quantity
 from podslice.values.reasons import UPSTREAM_DEFECT
 
 _MOST_ROWS = 4
+_MIB = 1 << 20
 _MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device Manager"}
 
 
@@ -39,11 +41,14 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def amount_texts(resource: str, need: int, free: int) -> tuple[str, str]:
-    """Return two amounts in one unit, so that they can be compared: in MiB where one of them is no whole GiB."""
-    texts = amount_text(resource, need), amount_text(resource, free)
-    if texts[0][-2:] == texts[1][-2:] or not all(text.endswith(("Mi", "Gi", "Ti")) for text in texts):
-        return texts
-    return f"{need >> 20}Mi", f"{free >> 20}Mi"
+    """Return two amounts in one unit, so that they can be compared: bytes in the largest unit of which both are whole,
+    or in whole MiB, what is needed rounded up and what is free rounded down."""
+    if resource != "memory" and not resource.startswith("hugepages-"):
+        return str(need), str(free)
+    texts = bytes_in_one_unit((need, free))
+    if all(text == "0" or text[-2:] in ("Ti", "Gi", "Mi") for text in texts) or need < _MIB:
+        return texts[0], texts[1]
+    return f"{-(-need // _MIB)}Mi", f"{free // _MIB}Mi"
 
 
 def _opening(trace: Trace) -> str:

@@ -40,7 +40,8 @@ def to_text(
     refused = not explanation.trace.admitted
     story = list(_story(explanation))
     said = [] if explanation.said is None else [f"The kubelet said (status in the file): {explanation.said}"]
-    head = [story[0], *explanation.why, story.pop(), *said] if refused else [story[0], *said, *story[1:]]
+    head = [story[0], *explanation.why, *([story.pop()] if refused else ()), *said]
+    head += () if refused else story[1:]
     parts = [wrap_lines("\n".join(head), width)]
     if contradiction is not None:
         parts.insert(0, style(wrap_lines(contradiction_line(contradiction), width), fg="yellow"))
@@ -126,13 +127,17 @@ def _cell(cell: Cell) -> str:
 def _verdict(row: Candidate, step: MergeStep, *, failed: bool) -> str:
     if step.policy == "none":
         return "-"
-    if row.nodes == step.nodes and step.admitted:
-        short = [cell.resource for cell in row.cells if cell.need > cell.free] if failed else []
-        lack = f", but too little {', '.join(short)} is free" if short else ""
-        return style(f"chosen{lack}", fg="red" if short else "green")
-    text = CANDIDATES[row.verdict]
     worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
-    return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
+    text = CANDIDATES[row.verdict]
+    against = text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
+    if row.nodes == step.nodes and step.admitted:
+        short = [cell.resource for cell in row.cells if cell.need > cell.free]
+        if failed:
+            lack = f", but too little {', '.join(short)} is free" if short else ""
+            return style(f"chosen{lack}", fg="red" if short else "green")
+        # What speaks against the chosen set has the same words as where it speaks against another.
+        return style("chosen" if row.verdict in ("fits", "wide-single") else f"chosen, though {against}", fg="green")
+    return f"equal, {against}" if row.nodes in step.tied else against
 
 
 def losses_text(fix: Fix) -> str:

@@ -68,7 +68,8 @@ class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
     """One merge: the answers, its result, and the table of all candidate sets.
 
     `container` None means the pod as a whole; `common` are the sets that every answer prefers, `nodes` the chosen one.
-    `scores` is filled where a policy's scored best-effort decided.
+    `scores` is filled where a policy's scored best-effort decided; `tied` are the sets that differ from the chosen one
+    in nothing but their numbers, with it.
     """
 
     container: str | None
@@ -80,6 +81,7 @@ class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
     admitted: bool
     candidates: tuple[Candidate, ...]
     scores: tuple[ScoredNodes, ...] = ()
+    tied: tuple[CPUSet, ...] = ()
 
 
 class ShownPick(msgspec.Struct, frozen=True, rename="camel"):
@@ -263,7 +265,14 @@ def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merg
         admitted=merged.admitted,
         candidates=table,
         scores=scores,
+        tied=_tied(merger, step, affinity) if merged.admitted and not scores else (),
     )
+
+
+def _tied(merger: Merger, step: HintRound, affinity: Hint) -> tuple[CPUSet, ...]:
+    """Return the sets of NUMA nodes that are as good as the chosen one, with it; empty where it is the only one."""
+    tied = merger.list_tied(list(step.hints.values()), affinity)
+    return tuple(map(CPUSet.from_bits, tied)) if len(tied) > 1 else ()
 
 
 def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answer:
