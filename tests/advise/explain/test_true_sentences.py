@@ -78,8 +78,8 @@ def test_reserved_cpus_that_are_given_away(tmp_path: Path) -> None:
     given = (files["pod"], "--from", files["machine"], "--config", files["config"])
     for command in ("explain", "admit"):
         said = podslice(command, *given, "--profile", "kubelet-1.36").stdout
-        assert "reserved for the system: a kubelet that starts with this state refuses it" in said, command
-        assert "starts with this state" not in podslice(command, *given).stdout, command
+        assert "reserved for the system: the kubelet does not start again" in said, command
+        assert "does not start again" not in podslice(command, *given).stdout, command
 
 
 @pytest.mark.parametrize(("policy", "apart"), [("none", True), ("single-numa-node", False)])
@@ -127,11 +127,14 @@ def test_a_tie_is_said(tmp_path: Path) -> None:
         tmp_path,
         config=f"{_HEAD}reservedSystemCPUs: 0,8\ntopologyManagerPolicy: best-effort\nmemoryManagerPolicy: Static\n"
         "systemReserved: {memory: 924Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
-        devices="devices: [{resource: example.com/gpu, perNUMANode: {0: 1, 1: 2}}]\n",
+        devices="devices: [{resource: example.com/gpu, perNUMANode: {0: 1, 1: 2}}, "
+        "{resource: example.com/nic, perNUMANode: {1: 1}}]\n",
+        running=pod("a", 1, "1Gi") + pod("b", 1, "1Gi", ', example.com/nic: "1"'),
         pod=pod("w", 12, "4Gi", ', example.com/gpu: "3"'),
     )
     given = ("--from", "pack:2 numa:1(memory=16GiB) core:8 pu:1", "--config", files["config"])
-    said = podslice("explain", files["pod"], *given, "--devices", files["devices"], "--profile", "kubelet-1.36").stdout
+    given = (*given, "--pods", files["running"], "--devices", files["devices"], "--profile", "kubelet-1.36")
+    said = podslice("explain", files["pod"], *given).stdout
     assert "NUMA nodes 0 and 1 are equal for best-effort, and the lowest number wins; how many example.com/gpu" in said
     rows = [line.split(maxsplit=4)[-1] for line in said.splitlines() if line[:2] in ("0 ", "1 ")]
     against = "cpu, example.com/gpu: too little even when empty"
