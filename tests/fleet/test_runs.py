@@ -281,7 +281,7 @@ def test_a_full_disk_loses_nothing(scenario: Path, tmp_path: Path, monkeypatch: 
     """When the disk is full the run ends in one line; with room again --resume goes on."""
     kept: list[Path] = []
 
-    def write(path: Path, data: bytes) -> None:
+    def write(path: Path, data: bytes, _: object) -> None:
         if len(kept) > 5:
             raise OSError(28, "No space left on device")
         path.write_bytes(data)

@@ -21,7 +21,8 @@ PAGE_STYLE = """
 body{margin:1rem auto;max-width:1280px;padding:0 1rem;background:var(--paper);color:var(--ink);
 font:15px/1.45 system-ui,sans-serif}
 h1{font-size:1.35rem;margin:.2rem 0}h2{font-size:1.1rem;margin:1.4rem 0 .4rem}p{margin:.3rem 0}.dim{color:var(--dim)}
-svg{max-width:100%;height:auto}.podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
+svg{max-width:100%;height:auto}@media (max-width:800px){.scroll svg:not(.podslice){max-width:none}}
+.podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
 svg.patterns{position:absolute}.podslice.narrow{display:none}
 @media (max-width:700px){.podslice.narrow{display:block}.podslice.wide{display:none}
 body{padding:0 .8rem}}

@@ -81,4 +81,4 @@ def _list(key: str, store: RunStore) -> None:
         for node in order
     ]
     echo(f"{key}: the nodes with the most CPUs that the mix could not get\n")
-    print_table(["NODE", "CLASS", "PODS", "FREE CPUS", "ASSIGNABLE", "LARGEST POD"], rows, right=[2, 3, 4, 5])
+    print_table(["NODE", "CLASS", "PODS", "NOT REQUESTED", "FREE", "LARGEST POD"], rows, right=[2, 3, 4, 5])

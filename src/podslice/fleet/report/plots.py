@@ -159,7 +159,7 @@ def _key(names: Sequence[str]) -> h.Element:
 def bar_chart(bars: Sequence[Bar], *, label: str, most: float | None = None) -> h.Node:
     """Draw horizontal bars of parts, each name above its bar, so that they fit on narrow screens."""
     whole = most or max((sum(part.value for part in bar.parts) for bar in bars), default=0) or 1
-    text = 8 + 9.5 * max((len(bar.text) for bar in bars), default=0)
+    text = 8 + 11.5 * max((len(bar.text) for bar in bars), default=0)
     x = Scale(0, whole, 4, WIDTH - text)
     rows = [_draw_bar(bar, place, x) for place, bar in enumerate(bars)]
     names = [part.name for part in bars[0].parts] if bars else []

@@ -104,7 +104,7 @@ def _figures(summary: RunSummary, names: Sequence[str]) -> h.Element:
 
 
 def _heading(name: str) -> str:
-    return BY_NAME[name].heading.capitalize().replace("pus", "PUs")
+    return BY_NAME[name].heading.capitalize().replace("pus", "PUs").replace("numa", "NUMA")
 
 
 def _figure(candidate: Configuration, name: str) -> str:

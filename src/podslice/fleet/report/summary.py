@@ -9,15 +9,16 @@ from podslice.fleet.report.comparing import Configuration, PairedDifference, fin
 from podslice.fleet.report.measures import BY_NAME, CRITERIA, figures_of
 from podslice.fleet.report.tables import split_key
 from podslice.fleet.scenario.store import RunStore
+from podslice.render.prose import plural
 from podslice.values.errors import InputError
 from podslice.values.reasons import SMT_ALIGNMENT, TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION, out_of
 
 _PHRASES = {
-    "unmet": "demand that never ran",
-    "refused": "refused attempts",
-    "firstRefused": "pods that a kubelet refused first",
-    "acrossNUMA": "pods across NUMA nodes",
-    "expectedStranded": "CPUs stranded for the mix",
+    "unmet": "the demand that never ran",
+    "refused": "the share of refused attempts",
+    "firstRefused": "the share of pods that their first node refused",
+    "acrossNUMA": "the share of pods across NUMA nodes",
+    "expectedStranded": "the share of CPUs that the mix cannot use",
 }
 REASONS = {
     TOPOLOGY_AFFINITY: "no NUMA node had all it asked for",
@@ -123,10 +124,11 @@ def _winner_sentence(summary: RunSummary, criteria: Sequence[str]) -> str:
         return "All configurations are equal in all figures that are compared."
     nearest, found = against[0]
     alike = f" (as {', '.join(same)})" if same else ""
-    text = f"{best.name}{alike} is best: {_amount(found)} than {nearest.name}"
+    text = f"{best.name}{alike} is best: {_phrase(found)} is {_amount(found)} than with {nearest.name}"
     worst, far = against[-1]
     if worst is not nearest:
-        text += f", {_amount(far)} than {worst.name}"
+        again = "" if far.measure == found.measure else f"{_phrase(far)} is "
+        text += f", and {again}{_amount(far)} than with {worst.name}"
     # Intervals need two seeds.
     if summary.seeds == 1:
         return f"{text}. That is one seed: only several seeds can show whether it is more than chance."
@@ -135,13 +137,17 @@ def _winner_sentence(summary: RunSummary, criteria: Sequence[str]) -> str:
 
 
 def _amount(found: PairedDifference) -> str:
-    """Describe a difference: `12.3 points (±1.2) less demand that never ran`."""
+    """Describe a difference: `12.3 points (±1.2) lower`."""
     measure = BY_NAME[found.measure]
     value = found.value
     unit = " points" if measure.unit == "%" else f" {measure.unit}".rstrip()
     interval = "" if value.half is None else f" (±{value.half:.1f})"
-    more = "less" if value.mean < 0 else "more"
-    return f"{abs(value.mean):.1f}{unit}{interval} {more} {_PHRASES.get(found.measure, measure.meaning)}"
+    return f"{abs(value.mean):.1f}{unit}{interval} {'lower' if value.mean < 0 else 'higher'}"
+
+
+def _phrase(found: PairedDifference) -> str:
+    measure = BY_NAME[found.measure]
+    return _PHRASES.get(found.measure, f"{measure.heading} ({measure.meaning})")
 
 
 def _refusal_sentence(summary: RunSummary) -> str:
@@ -152,8 +158,9 @@ def _refusal_sentence(summary: RunSummary) -> str:
     why = REASONS.get(most.reason, "")
     because = f": {why}" if why else ""
     return (
-        f"Kubelets refused {total} attempts in all; most of a kind were {most.attempts} under {most.configuration}: "
-        f"pods of {most.shape} on nodes {most.kind} with {most.reason}{because} (pod {most.example} was one)."
+        f"Kubelets refused {plural(total, 'attempt')}. The most frequent refusal came {plural(most.attempts, 'time')} "
+        f"under {most.configuration}: {most.reason} for pods of {most.shape} on nodes {most.kind}{because} "
+        f"(pod {most.example}, for example)."
     )
 
 

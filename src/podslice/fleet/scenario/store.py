@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.fleet.scenario.codec import CellOutcome, DamagedError, decode
-from podslice.host.state.statefile import remove_temporaries, write_atomically
+from podslice.host.state.statefile import RealFiles, remove_temporaries, write_atomically
 from podslice.reading.files import read_limited
 from podslice.values.errors import InputError
 
@@ -84,7 +84,8 @@ class RunStore:
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, data)
+            # Reports and tables are for others to read too.
+            write_atomically(path, data, RealFiles(mode=0o666))
         except OSError as error:
             remedy = "what is there stays; run again with --resume"
             raise InputError(f"cannot be written: {error.strerror}", source=str(path), remedy=remedy) from None
