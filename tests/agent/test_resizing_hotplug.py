@@ -54,6 +54,31 @@ class Switch:
 
 
 @pytest.mark.parametrize("lost", ["degrade", "replace"])
+def test_an_owner_that_shares_again_has_its_limit_again(tmp_path: Path, lost: str) -> None:
+    """All CPUs of an owner go, and it runs on those that are left. It had no quota, because its CPUs were its own: on
+    shared ones it has the kubelet's, in its cgroup and in what the runtime hears."""
+
+    world = Elastic(tmp_path, policy(lost), pod_level(reserved_system_cpus="0-1"), machine=MACHINE)
+
+    async def main() -> None:
+        world.start()
+        switch = Switch(world)
+        await world.run(app("a", "4"))
+        assert world.owner.containers["a-app"].applied.quota_off
+        await switch.off(switch.whole.cpus.bits & ~bits_of([0, 1]))
+        await world.settle()
+        world.agrees()
+        record = world.owner.containers["a-app"]
+        assert (world.cpus("a-app"), record.applied.quota_off) == ("0-1", False)
+        said = [
+            one.linux.resources.cpu.quota.value for one in world.owner.updates.late() if one.container_id == "a-app"
+        ]
+        assert said in ([], [400_000])
+
+    clock.run(main())
+
+
+@pytest.mark.parametrize("lost", ["degrade", "replace"])
 def test_cpus_go_while_others_leave_them(tmp_path: Path, lost: str) -> None:
     """A growth is waiting for a shared container to leave when a CPU that it is to get goes: it is undone, said to have
     failed with the CPU, and what is asked next is had from those that are there."""

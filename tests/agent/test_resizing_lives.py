@@ -17,7 +17,7 @@ from tests.agent.helpers import pod_level
 from tests.agent.kernel import KilledError
 from tests.conftest import make_pod
 
-MACHINE = "pack:2 numa:1(memory=64GB) core:4 pu:2(indexes=pu)"
+MACHINE = "pack:2 numa:1(memory=64GB) core:4 pu:2"
 STEPS = 25
 
 

@@ -7,47 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
 
-from podslice.cli.main import main
 from podslice.cli.output import prose_width, use_colours
 from podslice.render.prose import wrap_lines
+from tests.shell import ROOT, podslice
 
-ROOT = Path(__file__).parents[2]
 PODS = str(ROOT / "examples" / "pods.yaml")
 MACHINE = ("--machine", "xeon-6338-2s")
-
-
-class Answer(NamedTuple):
-    code: int | str | None
-    out: str
-    err: str
-
-
-class Shell:
-    """Runs the command in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch = monkeypatch
-        self.capsys = capsys
-
-    def __call__(self, *arguments: str) -> Answer:
-        self.monkeypatch.setattr(sys, "argv", ["podslice", *arguments])
-        code: int | str | None = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-        out, err = self.capsys.readouterr()
-        return Answer(code, out, err)
-
-
-@pytest.fixture
-def podslice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -71,11 +40,11 @@ def bad(tmp_path: Path) -> dict[str, str]:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_useless_files(podslice: Shell, bad: dict[str, str], command: tuple[str, ...], kind: str) -> None:
+def test_useless_files(bad: dict[str, str], command: tuple[str, ...], kind: str) -> None:
     """A file that is missing, a folder, empty, binary or something else is one line on standard error, exit code 2."""
     answer = podslice(*command, bad[kind])
-    assert (answer.code, answer.out) == (2, "")
-    (line,) = answer.err.splitlines()
+    assert (answer.returncode, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
     assert line.startswith("podslice: error: ")
 
 
@@ -105,18 +74,18 @@ def test_useless_files(podslice: Shell, bad: dict[str, str], command: tuple[str,
         (("version", "extra"), "got unexpected extra argument (extra)"),
     ],
 )
-def test_mistakes(podslice: Shell, arguments: tuple[str, ...], problem: str) -> None:
+def test_mistakes(arguments: tuple[str, ...], problem: str) -> None:
     """Every mistake on the command line is one line that says what would be right."""
     answer = podslice(*arguments)
-    assert (answer.code, answer.out) == (2, "")
-    (line,) = answer.err.splitlines()
+    assert (answer.returncode, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
     assert line.startswith("podslice: error: ")
     assert problem in line
 
 
-def test_without_a_command(podslice: Shell) -> None:
+def test_without_a_command() -> None:
     """The bare command shows the help; `--version` is the same as `version`."""
-    assert podslice().out == podslice("--help").out
+    assert podslice().stdout == podslice("--help").stdout
     assert podslice("--version") == podslice("version")
 
 
@@ -157,12 +126,14 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_data_is_data(podslice: Shell, command: tuple[str, ...]) -> None:
+def test_data_is_data(command: tuple[str, ...]) -> None:
     """`-o json` and `-o yaml` print the same data and nothing else."""
-    assert json.loads(podslice(*command, "-o", "json").out) == yaml.safe_load(podslice(*command, "-o", "yaml").out)
+    assert json.loads(podslice(*command, "-o", "json").stdout) == yaml.safe_load(
+        podslice(*command, "-o", "yaml").stdout
+    )
 
 
-def test_admit_beside_what_runs(podslice: Shell, tmp_path: Path) -> None:
+def test_admit_beside_what_runs(tmp_path: Path) -> None:
     """`--pods` says what runs on the node already; a pod of the same name gets an identity of its own."""
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
     pod += "  - {name: c, resources: {limits: {cpu: '2', memory: 1Gi}}}\n"
@@ -170,8 +141,8 @@ def test_admit_beside_what_runs(podslice: Shell, tmp_path: Path) -> None:
     file.write_text(pod)
     node = ("--from", "pack:1 core:4 pu:1", "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
             "--no-predicates", "-o", "json")  # fmt: skip
-    alone = json.loads(podslice("admit", str(file), *node).out)["pods"]
-    beside = json.loads(podslice("admit", str(file), "--pods", str(file), *node).out)["pods"]
+    alone = json.loads(podslice("admit", str(file), *node).stdout)["pods"]
+    beside = json.loads(podslice("admit", str(file), "--pods", str(file), *node).stdout)["pods"]
     assert [pod["containers"][0]["cpus"] for pod in alone] == ["1-2"]
     assert [pod["reason"] for pod in beside] == ["UnexpectedAdmissionError"]
 
@@ -247,7 +218,7 @@ def test_shell_completion() -> None:
     assert "plain,epyc-9654-nps4" in completed("podslice admit --machine epyc", 3)
 
 
-def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path) -> None:
+def test_granted_resources_of_running_pods_count(tmp_path: Path) -> None:
     """With `--state`, a running pod counts with what it was granted, not with what it asks for now."""
     from podslice import Node, load_machine, load_pods
 
@@ -265,22 +236,22 @@ def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path
     for name, data in node.files.items():
         (tmp_path / name).write_bytes(data)
     arguments = ("admit", pod("new", "2"), "--from", machine, "--pods", pod("old", "3"), "--state", str(tmp_path))
-    assert podslice(*arguments).code == 0
+    assert podslice(*arguments).returncode == 0
     (tmp_path / "allocated_pods_state").unlink()
-    assert podslice(*arguments).code == 1
+    assert podslice(*arguments).returncode == 1
 
 
-def test_a_node_without_pods_is_an_empty_list(podslice: Shell, tmp_path: Path) -> None:
+def test_a_node_without_pods_is_an_empty_list(tmp_path: Path) -> None:
     """kubectl's output for a node on which nothing runs is fine for --pods, and nothing is admitted."""
     nothing = tmp_path / "none.json"
     nothing.write_text('{"apiVersion": "v1", "items": [], "kind": "List"}')
-    assert "none.json" not in podslice("admit", PODS, *MACHINE, "--pods", str(nothing), "--no-map").err
-    assert "holds no pods, only List" in podslice("admit", str(nothing), *MACHINE).err
+    assert "none.json" not in podslice("admit", PODS, *MACHINE, "--pods", str(nothing), "--no-map").stderr
+    assert "holds no pods, only List" in podslice("admit", str(nothing), *MACHINE).stderr
     nothing.write_text("kind: Service")
-    assert "holds no pods, only Service" in podslice("admit", PODS, *MACHINE, "--pods", str(nothing)).err
+    assert "holds no pods, only Service" in podslice("admit", PODS, *MACHINE, "--pods", str(nothing)).stderr
 
 
-def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
+def test_events_are_told(tmp_path: Path) -> None:
     """An admitted pod whose pod-level resources the static CPU manager ignores says so below the table."""
     file = tmp_path / "pod.yaml"
     file.write_text(
@@ -288,9 +259,11 @@ def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
         "  resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 2, memory: 1Gi}}\n  containers:\n  - {name: c}\n"
     )
     node = (*MACHINE, "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0", "--no-map")
-    assert 'default/p PodLevelResourcesIgnored: CPU Manager policy "static"' in podslice("admit", str(file), *node).out
+    assert (
+        'default/p PodLevelResourcesIgnored: CPU Manager policy "static"' in podslice("admit", str(file), *node).stdout
+    )
     gate = "featureGates.PodLevelResourceManagers=true"
-    assert "PodLevelResourcesIgnored" not in podslice("admit", str(file), *node, "--set", gate).out
+    assert "PodLevelResourcesIgnored" not in podslice("admit", str(file), *node, "--set", gate).stdout
 
 
 @pytest.mark.parametrize(
@@ -304,16 +277,14 @@ def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("copies", [1, 100])
 @pytest.mark.process
-def test_cases_that_are_none(
-    podslice: Shell, tmp_path: Path, case: dict[str, object], problem: str, copies: int
-) -> None:
+def test_cases_that_are_none(tmp_path: Path, case: dict[str, object], problem: str, copies: int) -> None:
     """A recording with cases nobody can run is bad input that names the file and the case, on one core and on many."""
     file = tmp_path / "cases.jsonl"
     file.write_text((json.dumps(case) + "\n") * copies)
     answer = podslice("replay", "--jobs", "2", str(file))
-    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
-    assert answer.err.startswith(f"podslice: error: {file}: ")
-    assert problem in answer.err
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (2, 1)
+    assert answer.stderr.startswith(f"podslice: error: {file}: ")
+    assert problem in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -326,20 +297,23 @@ def test_cases_that_are_none(
          "maxLimitRequestRatio: {cpu: 0.5}}]}", "ratio 500m is less than 1"),
     ],
 )  # fmt: skip
-def test_wrong_kinds_of_values(podslice: Shell, tmp_path: Path, option: str, text: str, problem: str) -> None:
+def test_wrong_kinds_of_values(tmp_path: Path, option: str, text: str, problem: str) -> None:
     """Values of a kind that nobody expects are named, wherever they stand."""
     file = tmp_path / "file.yaml"
     file.write_text(text)
     answer = podslice("inspect", PODS, option, str(file))
-    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
-    assert problem in answer.err
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (2, 1)
+    assert problem in answer.stderr
 
 
-def test_what_an_option_wants_is_said(podslice: Shell, tmp_path: Path) -> None:
+def test_what_an_option_wants_is_said(tmp_path: Path) -> None:
     """A file where a folder is wanted, no pods allowed, and a state folder that is none are told as they are."""
     state = podslice("admit", PODS, *MACHINE, "--state", PODS)
-    assert (state.code, state.err) == (2, f"podslice: error: {PODS}: is a file (give the folder of the state files)\n")
+    assert (state.returncode, state.stderr) == (
+        2,
+        f"podslice: error: {PODS}: is a file (give the folder of the state files)\n",
+    )
     full = podslice("admit", str(ROOT / "examples" / "small.yaml"), *MACHINE, "--set", "maxPods=0")
-    assert full.code == 0  # 0 is the default, 110
+    assert full.returncode == 0  # 0 is the default, 110
     audited = podslice("audit", "--state", str(tmp_path / "none"))
-    assert audited.err.startswith(f"podslice: error: {tmp_path}/none: holds no cpu_manager_state")
+    assert audited.stderr.startswith(f"podslice: error: {tmp_path}/none: holds no cpu_manager_state")

@@ -17,9 +17,8 @@ from podslice.host.machine_files import dump_machine, parse_machine
 from podslice.machine.gallery import gallery_names, load_gallery
 from podslice.values.document import API_VERSION, document
 from podslice.values.errors import InputError
-from tests.cli.test_manners import Shell
-from tests.cli.test_manners import podslice as podslice
 from tests.read_documents import check_document, read_document
+from tests.shell import podslice
 from tests.state_files import samples
 from tests.test_docs_commands import all_commands
 
@@ -92,13 +91,13 @@ def state(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else None)
 def test_every_document_agrees_with_its_schema(
-    podslice: Shell, monkeypatch: pytest.MonkeyPatch, state: Path, kind: str, command: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, state: Path, kind: str, command: tuple[str, ...]
 ) -> None:
     """Each command prints a document of its kind that its schema describes wholly; YAML says the same as JSON."""
     monkeypatch.chdir(Path(__file__).parents[2])
     words = [word.format(state=state) for word in command]
-    printed = read_document(podslice(*words, "-o", "json").out, kind)
-    assert yaml.safe_load(podslice(*words, "-o", "yaml").out) == printed
+    printed = read_document(podslice(*words, "-o", "json").stdout, kind)
+    assert yaml.safe_load(podslice(*words, "-o", "yaml").stdout) == printed
 
 
 def test_every_kind_is_looked_at() -> None:
@@ -143,14 +142,14 @@ def test_schemas_are_schemas(kind: str) -> None:
     assert all(one["description"].rstrip().endswith((".", "`.")) for one in described)
 
 
-def test_schema_command(podslice: Shell) -> None:
+def test_schema_command() -> None:
     """`podslice schema` lists the kinds; with one, in any case, it prints the schema; others are one line."""
-    listed = podslice("schema").out
+    listed = podslice("schema").stdout
     assert all(kind in listed for kind in KINDS)
-    assert json.loads(podslice("schema", "admissionreport").out) == make_schema("AdmissionReport")
+    assert json.loads(podslice("schema", "admissionreport").stdout) == make_schema("AdmissionReport")
     wrong = podslice("schema", "AdmissionRaport")
-    assert (wrong.code, wrong.out) == (2, "")
-    assert wrong.err == (
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == (
         "podslice: error: 'AdmissionRaport' is not a kind of document (did you mean AdmissionReport?)\n"
     )
 

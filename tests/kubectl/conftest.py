@@ -11,9 +11,9 @@ import pytest
 
 from podslice.kubectl.commands.main import main
 from tests.agent.test_daemon import api_pod
-from tests.cli.test_manners import Answer
 from tests.kubectl.fakeapi import FakeAPI, fake_api, kubeconfig
 from tests.kubectl.liveagent import NODE, live_agent
+from tests.shell import Answer
 
 PODS = [api_pod("web", "4"), api_pod("db", "11"), api_pod("big", "20")]
 
@@ -26,11 +26,11 @@ class Plugin:
 
     def __call__(self, *arguments: str) -> Answer:
         self._patch.setattr(sys, "argv", ["kubectl-podslice", *arguments])
-        code: int | str | None = 0
+        code = 0
         try:
             main()
         except SystemExit as end:
-            code = end.code
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
         out, err = self._capsys.readouterr()
         return Answer(code, out, err)
 

@@ -66,14 +66,14 @@ def test_a_plan_is_carried_out(plugin: Plugin, cluster: FakeAPI, tmp_path: Path)
     cluster.runs = container = Container(tmp_path / "s")
     progress = {"step": 1, "of": 1, "text": "default/db app: 16-19 -> 2-5", "result": "done", "problem": ""}
     planned = plugin("defrag", "-f", pod(tmp_path, "8"), "--node", "n8", "-o", "json")
-    (plan,) = read_document(planned.out, "DefragmentationPlanList")["items"]
+    (plan,) = read_document(planned.stdout, "DefragmentationPlanList")["items"]
     assert len(plan["plan"]["moves"]) == 1
     assert container.commands == []
     with agent(tmp_path, {"progress": progress}, {"answer": result_of(DONE)}) as asked:
         done = plugin("defrag", "-f", pod(tmp_path, "8"), "--node", "n8", "--apply", "--yes")
-    assert (done.code, done.out.splitlines()[-2]) == (0, "1 of 1: done: default/db app: 16-19 -> 2-5")
-    assert "default/big" in done.out
-    assert done.err == "warning: the policy of n8 says defrag.carryOut: never, its agent will refuse\n"
+    assert (done.returncode, done.stdout.splitlines()[-2]) == (0, "1 of 1: done: default/db app: 16-19 -> 2-5")
+    assert "default/big" in done.stdout
+    assert done.stderr == "warning: the policy of n8 says defrag.carryOut: never, its agent will refuse\n"
     (request,) = asked
     assert (request["moves"]["state"], request["moves"]["moves"]) == (plan["state"], plan["plan"]["moves"])
     (asked_for,) = [one for one in cluster.asked if "/exec?" in one]
@@ -86,30 +86,30 @@ def test_a_kept_plan_and_the_way_back(plugin: Plugin, cluster: FakeAPI, tmp_path
     and documents are the agent's."""
     cluster.runs = Container(tmp_path / "s")
     kept = tmp_path / "plan.json"
-    kept.write_text(plugin("defrag", "-f", pod(tmp_path, "8"), "--node", "n8", "-o", "json").out)
+    kept.write_text(plugin("defrag", "-f", pod(tmp_path, "8"), "--node", "n8", "-o", "json").stdout)
     with agent(tmp_path, {"answer": result_of(FAILED, problem="busy")}):
         stopped = plugin("defrag", "--plan", str(kept), "--node", "n8", "--apply", "--yes", "-o", "json")
-    assert (stopped.code, read_document(stopped.out, "DefragmentationResult")["problem"]) == (1, "busy")
+    assert (stopped.returncode, read_document(stopped.stdout, "DefragmentationResult")["problem"]) == (1, "busy")
     (tmp_path / "s").unlink()
     with agent(tmp_path, {"answer": result_of(DONE, undo=True)}) as asked:
         back = plugin("defrag", "--undo", "--node", "n8", "--yes")
-    assert (back.code, back.out, asked) == (0, "1 move undone.\n", [{"request": "undo"}])
+    assert (back.returncode, back.stdout, asked) == (0, "1 move undone.\n", [{"request": "undo"}])
 
 
 def test_nothing_moves_by_itself(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
     """Without --apply, without a yes, with --dry-run, and where no move is needed or none helps, no command runs."""
     here = ("defrag", "-f", pod(tmp_path, "8"), "--node", "n8")
-    assert plugin(*here).code == 0
+    assert plugin(*here).returncode == 0
     unasked = plugin(*here, "--apply")
-    assert (unasked.code, unasked.err.splitlines()[-1]) == (
+    assert (unasked.returncode, unasked.stderr.splitlines()[-1]) == (
         2, "podslice: error: --yes: there is no terminal to ask at (add --yes, or look at the plan first)",
     )  # fmt: skip
     dry = plugin(*here, "--apply", "--dry-run")
-    assert (dry.code, dry.err.splitlines()[-1]) == (0, "Nothing was moved on n8: --dry-run.")
+    assert (dry.returncode, dry.stderr.splitlines()[-1]) == (0, "Nothing was moved on n8: --dry-run.")
     small = plugin("defrag", "-f", pod(tmp_path, "2"), "--node", "n8", "--apply", "--yes")
-    assert small.code == 0
+    assert small.returncode == 0
     large = plugin("defrag", "-f", pod(tmp_path, "30"), "--node", "n8", "--apply", "--yes")
-    assert large.code == 1
+    assert large.returncode == 1
     assert not [one for one in cluster.asked if "/exec" in one]
 
 
@@ -129,8 +129,8 @@ def test_commands_that_make_no_sense(
     """One line, exit code 2, and no question."""
     path = pod(tmp_path, "8")
     answer = plugin("defrag", "--node", "n8", *(path if one == "POD" else one for one in arguments))
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"podslice: error: {problem}")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith(f"podslice: error: {problem}")
     assert cluster.asked == []
 
 
@@ -139,12 +139,12 @@ def test_what_may_go_wrong_on_the_way(plugin: Plugin, cluster: FakeAPI) -> None:
     steer the terminal."""
     cluster.forbidden = ("/api/v1/namespaces/podslice/pods/podslice-agent-n8/exec",)
     refused = plugin("defrag", "--undo", "--node", "n8", "--yes")
-    assert refused.code == 2
-    assert "podslice-kubectl-move" in refused.err
+    assert refused.returncode == 2
+    assert "podslice-kubectl-move" in refused.stderr
     cluster.forbidden = ()
     missing = plugin("defrag", "--undo", "--node", "n8", "--yes")
-    assert missing.code == 2
-    assert "the command did not run: executable file not found in $PATH" in missing.err
+    assert missing.returncode == 2
+    assert "the command did not run: executable file not found in $PATH" in missing.stderr
     cluster.runs = lambda command, given: ([(False, "a\x1b[2Jé".encode()[:6]), (False, "é".encode()[1:] + b"\n")], 1)
     told = plugin("defrag", "--undo", "--node", "n8", "--yes")
-    assert (told.code, told.out) == (1, "a\\x1b[2Jé\n")
+    assert (told.returncode, told.stdout) == (1, "a\\x1b[2Jé\n")

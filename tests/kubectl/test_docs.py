@@ -94,7 +94,7 @@ def test_documented_output_is_what_is_printed(
     monkeypatch.setenv("KUBECONFIG", str(config))
     monkeypatch.setenv("COLUMNS", "100")
     answer = plugin(*shlex.split(line)[2:])
-    printed = [re.sub(r"\(\d+s ago\)", "(2m ago)", one) for one in (answer.out + answer.err).splitlines()]
+    printed = [re.sub(r"\(\d+s ago\)", "(2m ago)", one) for one in (answer.stdout + answer.stderr).splitlines()]
     place = 0
     for wanted in output.splitlines():
         if wanted.strip() in ("", "…"):

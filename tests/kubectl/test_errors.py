@@ -24,8 +24,8 @@ needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the ce
 def fails(plugin: Plugin, *arguments: str) -> str:
     """The one line of an error."""
     answer = plugin(*arguments)
-    assert (answer.code, answer.out) == (2, "")
-    (line,) = answer.err.splitlines()
+    assert (answer.returncode, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
     assert line.startswith("podslice: error: ")
     assert line.endswith(")"), "no remedy"
     return line
@@ -77,8 +77,8 @@ def test_broken_kubeconfig(plugin: Plugin, api: FakeAPI, config: dict[str, Any],
     path = Path(os.environ["KUBECONFIG"])
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
     answer = plugin("top")
-    assert (answer.code, answer.out, len(answer.err.splitlines())) == (2, "", 1)
-    assert part in answer.err
+    assert (answer.returncode, answer.stdout, len(answer.stderr.splitlines())) == (2, "", 1)
+    assert part in answer.stderr
 
 
 def test_expired_token(plugin: Plugin, api: FakeAPI) -> None:
@@ -150,8 +150,8 @@ def test_an_agent_behind_a_kubelet_that_is_down(plugin: Plugin, api: FakeAPI, ag
         for node in nodes:
             api.add(node, agent_port)
         top = plugin("top", "-o", "json")
-        assert (top.code, top.err) == (0, "")
-        rows = {row["node"]: row["problem"] for row in json.loads(top.out)["items"]}
+        assert (top.returncode, top.stderr) == (0, "")
+        rows = {row["node"]: row["problem"] for row in json.loads(top.stdout)["items"]}
         assert "error dialing backend" in rows.pop("n8")
         assert rows == dict.fromkeys(nodes, "")
 
@@ -180,11 +180,11 @@ def test_an_agent_that_crashes(plugin: Plugin, api: FakeAPI) -> None:
 def test_an_agent_that_does_not_listen(plugin: Plugin, api: FakeAPI) -> None:
     """A port without listener behind the port-forward, and behind the proxy."""
     name = api.add(NODE, 1)
-    assert "error trying to reach service" in plugin("node", NODE, "--via", "proxy").err
+    assert "error trying to reach service" in plugin("node", NODE, "--via", "proxy").stderr
     del api.ports[name]
     assert "connection refused" in fails(plugin, "node", NODE)
     api.add_pod(stored("web"))
-    assert "connection refused" in plugin("pod", "default/web").out
+    assert "connection refused" in plugin("pod", "default/web").stdout
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_whatever_answers_in_place_of_an_agent(plugin: Plugin, api: FakeAPI, bod
         patch.setattr("tests.kubectl.fakeapi._Handler.do_GET", answer)
         for command in (("node", NODE), ("node", NODE, "-o", "json"), ("explain", "-f", "-", "--node", NODE)):
             found = plugin(*command, "--via", "proxy")
-            assert (found.code, len(found.err.splitlines())) == (2, 1), found
+            assert (found.returncode, len(found.stderr.splitlines())) == (2, 1), found
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_certificates(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.Monkey
         def use(server: str = server, **cluster: Any) -> str:
             options = {name.replace("_", "-"): value for name, value in cluster.items()}
             monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server, cluster=options)))
-            return plugin("top").err
+            return plugin("top").stderr
 
         assert "the certificate is not trusted" in use()
         assert "the certificate is for another name" in use(certificate_authority=str(found.authority))
@@ -285,7 +285,7 @@ token = os.environ["WORD"] if count.read_text() != "1" else "old"
 print(json.dumps({"apiVersion": info["apiVersion"], "kind": "ExecCredential", "status": {"token": token}}))
 """
     use(printed, args=[str(count)], env=[{"name": "WORD", "value": TOKEN}])
-    assert "no agent runs" in plugin("top").err
+    assert "no agent runs" in plugin("top").stderr
     assert count.read_text() == "2"
     use("sys.exit('the session is over')")
     assert "ended with 1: the session is over (log in again)" in fails(plugin, "top")

@@ -16,12 +16,12 @@ from podslice.cluster.page.history import measure_room_now
 from podslice.cluster_view import client as page
 from podslice.kubectl.client import Reply
 from podslice.reading.yaml import load_documents
-from tests.cli.test_manners import Answer, Shell
 from tests.cluster.bench import pod_object
 from tests.cluster.pagebench import PageCluster, serve
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import FakeAPI
 from tests.read_documents import read_document
+from tests.shell import Answer, podslice
 
 TOKEN = "0123456789abcdef-page"
 Run = Callable[..., Answer]
@@ -44,7 +44,7 @@ def crowded_cluster() -> PageCluster:
 
 
 @pytest.fixture(params=["service", "plugin"])
-def run(request: pytest.FixtureRequest, api: FakeAPI, plugin: Plugin, podslice: Shell) -> Iterator[Run]:
+def run(request: pytest.FixtureRequest, api: FakeAPI, plugin: Plugin) -> Iterator[Run]:
     """`podslice cluster` with an address, and `kubectl podslice` through the API server."""
     with serve(crowded_cluster()) as site:
         if request.param == "service":
@@ -52,11 +52,6 @@ def run(request: pytest.FixtureRequest, api: FakeAPI, plugin: Plugin, podslice: 
         else:
             api.add_service("podslice-cluster-0", int(site.url.rsplit(":", 1)[1].strip("/")))
             yield plugin
-
-
-@pytest.fixture
-def podslice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -74,9 +69,9 @@ def manifest(tmp_path: Path) -> Callable[[int], str]:
 
 def documents(run: Run, kind: str, code: int, *words: str) -> dict[str, Any]:
     answers = [run(*words, "-o", form) for form in ("json", "yaml")]
-    assert [one.code for one in answers] == [code, code], answers[0].err
-    found = read_document(answers[0].out, kind)
-    assert load_documents(answers[1].out, "yaml") == [found]
+    assert [one.returncode for one in answers] == [code, code], answers[0].stderr
+    found = read_document(answers[0].stdout, kind)
+    assert load_documents(answers[1].stdout, "yaml") == [found]
     return found
 
 
@@ -84,16 +79,16 @@ def test_pending(run: Run) -> None:
     """A row for each pod, the most important first, and what would help, once for equal pods; exit code 1, because no
     node takes some."""
     answer = run("pending")
-    assert answer.code == 1
-    lines = answer.out.splitlines()
+    assert answer.returncode == 1
+    lines = answer.stdout.splitlines()
     assert lines[0].split() == "POD STATE PRIORITY ALIKE WHY".split()
     assert [line.split()[:4] for line in lines[1:4]] == [
         ["default/small", "waiting", "5", "0"], ["default/a", "refused", "0", "1"], ["default/b", "refused", "0", "1"]
     ]  # fmt: skip
     assert lines[2].endswith("0/2 nodes take it: 2 no NUMA node has 6 exclusive CPUs free")
-    assert answer.out.count("  default/a: ") == 1
-    assert "  default/b: " not in answer.out
-    assert "What would help" not in run("pending", "--no-ways").out
+    assert answer.stdout.count("  default/a: ") == 1
+    assert "  default/b: " not in answer.stdout
+    assert "What would help" not in run("pending", "--no-ways").stdout
     found = documents(run, "PendingPodList", 1, "pending")
     assert [bool(one["way"]) for one in found["items"]] == [False, True, True]
 
@@ -102,19 +97,19 @@ def test_fit(run: Run, manifest: Callable[[int], str], monkeypatch: pytest.Monke
     """Nodes that take the pod with the CPUs it would own, the others by reason, and what would help; from files,
     standard input and by the name of one that waits."""
     answer = run("fit", "-f", manifest(3))
-    assert answer.code == 0
-    assert "default/p3: 1 of 2 nodes take it" in answer.out
-    assert next(line for line in answer.out.splitlines() if line.startswith("n7")).split()[0] == "n7"
-    assert "no NUMA node has 3 exclusive CPUs free" in answer.out
+    assert answer.returncode == 0
+    assert "default/p3: 1 of 2 nodes take it" in answer.stdout
+    assert next(line for line in answer.stdout.splitlines() if line.startswith("n7")).split()[0] == "n7"
+    assert "no NUMA node has 3 exclusive CPUs free" in answer.stdout
     refused = run("fit", "-f", manifest(6), "-f", manifest(1))
-    assert refused.code == 1
-    assert "default/p6: none of 2 nodes takes it" in refused.out
-    assert "  1. " in refused.out
-    assert "  3. " in refused.out
-    assert "default/p1: 2 of 2 nodes take it" in refused.out
+    assert refused.returncode == 1
+    assert "default/p6: none of 2 nodes takes it" in refused.stdout
+    assert "  1. " in refused.stdout
+    assert "  3. " in refused.stdout
+    assert "default/p1: 2 of 2 nodes take it" in refused.stdout
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path(manifest(2)).read_bytes())))
-    assert "default/p2: 1 of 2 nodes take it" in run("fit", "-f", "-").out
-    assert "default/small: 1 of 2 nodes take it" in run("fit", "--pod", "small").out
+    assert "default/p2: 1 of 2 nodes take it" in run("fit", "-f", "-").stdout
+    assert "default/small: 1 of 2 nodes take it" in run("fit", "--pod", "small").stdout
     (one,) = documents(run, "PodFitList", 1, "fit", "--pod", "default/a", "--no-ways")["items"]
     assert one["ways"] is None
 
@@ -122,11 +117,11 @@ def test_fit(run: Run, manifest: Callable[[int], str], monkeypatch: pytest.Monke
 def test_fragmentation(run: Run) -> None:
     """Sizes with the pods that find room, the most scattered node, and how it was, thinned out."""
     answer = run("fragmentation")
-    assert answer.code == 0
-    first = answer.out.splitlines()[0]
+    assert answer.returncode == 0
+    first = answer.stdout.splitlines()[0]
     assert first.startswith("2 nodes: 30 CPUs, 22 owned or promised, 8 free; 38 % of the free ones are not on")
-    assert answer.out.count("2023-11-14T") == 8
-    assert run("fragmentation", "-o", "wide").out.count("2023-11-14T") == 11
+    assert answer.stdout.count("2023-11-14T") == 8
+    assert run("fragmentation", "-o", "wide").stdout.count("2023-11-14T") == 11
     found = documents(run, "ClusterFragmentation", 0, "fragmentation")
     assert found["scattered"] == [{"node": "n7", "free": 7, "largest": 4}]
 
@@ -143,9 +138,9 @@ def test_fragmentation(run: Run) -> None:
 def test_bad_questions(run: Run, words: tuple[str, ...], text: str) -> None:
     """One line says what is wrong, and the exit code is 2."""
     answer = run(*words)
-    assert answer.code == 2
-    assert text in answer.err
-    assert answer.out == ""
+    assert answer.returncode == 2
+    assert text in answer.stderr
+    assert answer.stdout == ""
 
 
 def test_through_the_proxy(plugin: Plugin, api: FakeAPI) -> None:
@@ -156,33 +151,34 @@ def test_through_the_proxy(plugin: Plugin, api: FakeAPI) -> None:
         api.add_service("podslice-cluster-1", port, secret="page")
         data = {"token": base64.b64encode(TOKEN.encode()).decode()}
         api.objects["/api/v1/namespaces/podslice/secrets/page"] = {"kind": "Secret", "data": data}
-        assert plugin("fragmentation").code == 0
+        assert plugin("fragmentation").returncode == 0
         assert any("/pods/https:podslice-cluster-1:9101/proxy/fragmentation" in path for path in api.asked)
         assert (
-            "--via: the page of podslice-cluster-1 has a token" in plugin("fragmentation", "--via", "port-forward").err
+            "--via: the page of podslice-cluster-1 has a token"
+            in plugin("fragmentation", "--via", "port-forward").stderr
         )
         data["token"] = base64.b64encode(b"wrong-wrong-wrong-wrong").decode()
-        assert "give the token" in plugin("fragmentation").err
+        assert "give the token" in plugin("fragmentation").stderr
     api.agents.clear()
     api.add_service("podslice-cluster-0", 9)
-    assert "has no token" in plugin("fragmentation", "--via", "proxy").err
+    assert "has no token" in plugin("fragmentation", "--via", "proxy").stderr
 
 
 def test_replicas(plugin: Plugin, api: FakeAPI) -> None:
     """The first replica that answers will do; where none does the first one's error is reported, and without any where
     they were searched."""
-    assert "podslice cluster does not run in namespace podslice" in plugin("pending").err
+    assert "podslice cluster does not run in namespace podslice" in plugin("pending").stderr
     api.add_service("podslice-cluster-0", 9)
     api.add_service("podslice-cluster-1", 9, phase="Pending")
     answer = plugin("pending")
-    assert answer.code == 2
-    assert "port 9101 is not forwarded" in answer.err
+    assert answer.returncode == 2
+    assert "port 9101 is not forwarded" in answer.stderr
     with serve(crowded_cluster()) as site:
         api.add_service("podslice-cluster-2", int(site.url.rsplit(":", 1)[1].strip("/")))
-        assert plugin("pending").code == 1
+        assert plugin("pending").returncode == 1
 
 
-def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
+def test_nobody_there(tmp_path: Path) -> None:
     """An address without listener, one that is none, and one where something else answers."""
     for url, text in (
         ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
@@ -192,20 +188,20 @@ def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
         ("http://[", "is not an address"),
     ):
         answer = podslice("cluster", "pending", "--url", url)
-        assert (answer.code, text in answer.err) == (2, True), answer.err
+        assert (answer.returncode, text in answer.stderr) == (2, True), answer.stderr
     token = tmp_path / "token"
     token.write_text("short")
-    assert "--token-file" in podslice("cluster", "pending", "--token-file", str(token)).err
+    assert "--token-file" in podslice("cluster", "pending", "--token-file", str(token)).stderr
 
 
-def test_with_a_token(podslice: Shell, tmp_path: Path) -> None:
+def test_with_a_token(tmp_path: Path) -> None:
     """`podslice cluster` reads the token from a file, and reports where it is missing."""
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
     with serve(crowded_cluster(), token=lambda: TOKEN) as site:
-        assert podslice("cluster", "pending", "--url", site.url, "--token-file", str(token)).code == 1
+        assert podslice("cluster", "pending", "--url", site.url, "--token-file", str(token)).returncode == 1
         answer = podslice("cluster", "pending", "--url", site.url)
-        assert (answer.code, "give the token" in answer.err) == (2, True)
+        assert (answer.returncode, "give the token" in answer.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b'{"kind":"PendingPodList","items":7}', b'{"kind":"Other"}', b"<html>"])
@@ -215,4 +211,4 @@ def test_answers_that_are_none(plugin: Plugin, api: FakeAPI, body: bytes, monkey
     monkeypatch.setattr(page, "forward_request", lambda *asked, **how: Reply(200, "application/json", body))
     for command in (["pending"], ["fragmentation"], ["fit", "--pod", "x"]):
         answer = plugin(*command)
-        assert (answer.code, answer.err.count("\n"), answer.out) == (2, 1, "")
+        assert (answer.returncode, answer.stderr.count("\n"), answer.stdout) == (2, 1, "")

@@ -62,19 +62,19 @@ def cluster(api: FakeAPI) -> FakeAPI:
 
 def ask(plugin: Plugin, *words: str, code: int = 1) -> Json:
     answer = plugin("why", "shop/big", "-o", "json", *words)
-    assert answer.code == code, answer.err
-    return read_document(answer.out, "PodDiagnosis")
+    assert answer.returncode == code, answer.stderr
+    return read_document(answer.stdout, "PodDiagnosis")
 
 
 def test_without_an_agent(plugin: Plugin, cluster: FakeAPI) -> None:
     """The cause is the kubelet's and ours; the machine is assumed aloud, and nothing names the pod of a bad guess."""
     answer = plugin("why", "-n", "shop", "big")
-    assert answer.code == 1
-    assert answer.out.startswith("The kubelet of n7 ")
-    assert " shop/big with TopologyAffinityError" in answer.out.splitlines()[0]
+    assert answer.returncode == 1
+    assert answer.stdout.startswith("The kubelet of n7 ")
+    assert " shop/big with TopologyAffinityError" in answer.stdout.splitlines()[0]
     for part in ("n7/api/node.json", "n7/api/configz.json", "2 running pods counted", "assumed: ", "kubelet said at"):
-        assert part in answer.out
-    assert "/tmp/" not in answer.out + answer.err
+        assert part in answer.stdout
+    assert "/tmp/" not in answer.stdout + answer.stderr
     assert not cluster.made
 
 
@@ -210,16 +210,16 @@ def test_missing_rights(plugin: Plugin, cluster: FakeAPI, path: str, part: str, 
 def test_rights_that_are_needed(plugin: Plugin, cluster: FakeAPI, path: str, problem: str) -> None:
     cluster.forbidden = (path,)
     answer = plugin("why", "shop/big")
-    assert (answer.code, answer.out) == (2, "")
-    assert problem in answer.err
-    assert "kubectl create " in answer.err
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert problem in answer.stderr
+    assert "kubectl create " in answer.stderr
 
 
 def test_no_such_pod_or_node(plugin: Plugin, cluster: FakeAPI) -> None:
-    assert "there is no pod shop/none" in plugin("why", "shop/none").err
+    assert "there is no pod shop/none" in plugin("why", "shop/none").stderr
     del cluster.objects[f"/api/v1/nodes/{NAME}"]
-    assert "there is no node n7" in plugin("why", "shop/big").err
-    assert plugin("why", "a/b/c").code == 2
+    assert "there is no node n7" in plugin("why", "shop/big").stderr
+    assert plugin("why", "a/b/c").returncode == 2
 
 
 def test_pod_without_a_node(plugin: Plugin, cluster: FakeAPI) -> None:
@@ -243,8 +243,8 @@ def test_with_an_agent(plugin: Plugin, api: FakeAPI, agent_port: int) -> None:
     api.add_pod(pods[-1])
     api.objects["/api/v1/pods"] = {"items": pods}
     answer = plugin("why", "default/big", "-o", "json")
-    found = read_document(answer.out, "PodDiagnosis")
-    assert (answer.code, found["code"]) == (1, "refused"), answer.err
+    found = read_document(answer.stdout, "PodDiagnosis")
+    assert (answer.returncode, found["code"]) == (1, "refused"), answer.stderr
     assert found["missing"] == []
     assert found["provenance"]["state"] == "n7/kubelet"
     assert len(PODS) == 3
@@ -320,15 +320,15 @@ def test_command_of_the_pod_runs(tmp_path: Path) -> None:
 def test_pod_is_shown_and_needs_a_yes(plugin: Plugin, cluster: FakeAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody can be asked nothing is made, nor after a no."""
     answer = plugin("why", "shop/big", "--capture", "--image", "busybox")
-    assert (answer.code, cluster.made) == (2, [])
-    assert "hostPath:" in answer.err
-    assert "(the text of deploy/capture.sh)" in answer.err
-    assert "--yes makes the pod above" in answer.err
+    assert (answer.returncode, cluster.made) == (2, [])
+    assert "hostPath:" in answer.stderr
+    assert "(the text of deploy/capture.sh)" in answer.stderr
+    assert "--yes makes the pod above" in answer.stderr
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     answer = plugin("why", "shop/big", "--capture", "--image", "busybox")
-    assert (answer.code, cluster.made) == (2, [])
-    assert "no pod was made" in answer.err
+    assert (answer.returncode, cluster.made) == (2, [])
+    assert "no pod was made" in answer.stderr
 
 
 def waiting(reason: str, message: str = "") -> Callable[[Json], Json | None]:
@@ -362,8 +362,8 @@ def test_pod_that_cannot_run(plugin: Plugin, cluster: FakeAPI, becomes: Any, pro
     """Why it did not run is one line, and it is deleted all the same."""
     cluster.becomes = becomes
     answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
-    assert (answer.code, answer.out) == (2, "")
-    assert problem in answer.err
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert problem in answer.stderr
     assert len(cluster.deleted) == len(cluster.made) == 1
 
 
@@ -381,8 +381,8 @@ def test_pod_that_cannot_run(plugin: Plugin, cluster: FakeAPI, becomes: Any, pro
 def test_damaged_logs(plugin: Plugin, cluster: FakeAPI, log: bytes, problem: str) -> None:
     cluster.log = lambda pod: log
     answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
-    assert answer.code == 2
-    assert problem in answer.err
+    assert answer.returncode == 2
+    assert problem in answer.stderr
     assert len(cluster.deleted) == 1
 
 
@@ -403,9 +403,9 @@ def test_refused_creation(
     """The API server's words are shown, with what would help."""
     cluster.refusal = refusal
     answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
-    assert answer.code == 2
-    assert problem in answer.err
-    assert remedy in answer.err
+    assert answer.returncode == 2
+    assert problem in answer.stderr
+    assert remedy in answer.stderr
 
 
 @pytest.mark.usefixtures("quick")
@@ -418,7 +418,7 @@ def test_interrupt_deletes_the_pod(plugin: Plugin, cluster: FakeAPI, monkeypatch
     cluster.becomes = lambda pod: {"phase": "Pending"}
     monkeypatch.setattr(capture_pod.time, "sleep", interrupt)
     answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox")
-    assert answer.code == 130
+    assert answer.returncode == 130
     assert len(cluster.deleted) == 1
 
 
@@ -432,10 +432,10 @@ def test_pod_that_cannot_be_deleted_is_named(plugin: Plugin, cluster: FakeAPI, t
 
     cluster.log = log
     answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "busybox", "--patience", "30")
-    assert answer.code == 1
+    assert answer.returncode == 1
     name = cluster.made[0]["metadata"]["name"]
-    assert f"pod kube-system/{name} may be left, it ends by itself after 30 s" in answer.err
-    assert f"kubectl delete pod -n kube-system {name}" in answer.err
+    assert f"pod kube-system/{name} may be left, it ends by itself after 30 s" in answer.stderr
+    assert f"kubectl delete pod -n kube-system {name}" in answer.stderr
 
 
 def test_patience_ends(cluster: FakeAPI, tmp_path: Path) -> None:
@@ -468,8 +468,8 @@ def test_patience_ends_with_the_kubelets_warning(cluster: FakeAPI, tmp_path: Pat
 def test_image_of_the_agent(plugin: Plugin, cluster: FakeAPI) -> None:
     """Without an agent and without --image there is none, and the error says which would do."""
     answer = plugin("why", "shop/big", "--capture", "--yes")
-    assert (answer.code, cluster.made) == (2, [])
-    assert "--image: no image is known: no agent runs in namespace podslice" in answer.err
+    assert (answer.returncode, cluster.made) == (2, [])
+    assert "--image: no image is known: no agent runs in namespace podslice" in answer.stderr
 
 
 @pytest.mark.usefixtures("quick")
@@ -478,9 +478,9 @@ def test_capture_command(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> No
     cluster.log = lambda pod: log_of(node_archive())
     out = tmp_path / "n7.podslice.tar.gz"
     answer = plugin("capture", NAME, "--image", "busybox", "--yes", "--out", str(out))
-    assert answer.code == 0, answer.err
+    assert answer.returncode == 0, answer.stderr
     assert {"api/node.json", "api/pods.json", "kubelet/cpu_manager_state", "proc/cpuinfo"} <= set(contents(out))
-    assert plugin("capture", NAME, "--no-pod", "--out", str(out)).code == 0
+    assert plugin("capture", NAME, "--no-pod", "--out", str(out)).returncode == 0
     assert "proc/cpuinfo" not in contents(out)
     assert len(cluster.made) == 1
 
@@ -500,14 +500,14 @@ def test_ssh_in_place_of_a_pod(
 @pytest.mark.parametrize("words", [("--capture", "--ssh", "n7"), ("--sudo",), ("--ssh", "-oProxyCommand=id")])
 def test_options_that_contradict(plugin: Plugin, cluster: FakeAPI, words: tuple[str, ...]) -> None:
     answer = plugin("why", "shop/big", *words)
-    assert (answer.code, answer.out, cluster.made) == (2, "", [])
+    assert (answer.returncode, answer.stdout, cluster.made) == (2, "", [])
 
 
 @pytest.mark.parametrize("folder", ["var/lib/kubelet", "/var/../etc", ""])
 def test_kubelet_folder_is_absolute(plugin: Plugin, cluster: FakeAPI, folder: str) -> None:
     answer = plugin("why", "shop/big", "--capture", "--yes", "--image", "x", "--kubelet", folder)
-    assert (answer.code, cluster.made) == (2, [])
-    assert "is not an absolute path" in answer.err
+    assert (answer.returncode, cluster.made) == (2, [])
+    assert "is not an absolute path" in answer.stderr
 
 
 def test_decode_log_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,8 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint, encode
 from podslice.node_objects.described import DescribedNode
 from podslice.values.cpuset import format_bits
 from podslice.values.errors import InputError
-from tests.cli.test_manners import Shell
-from tests.cli.test_manners import podslice as podslice
 from tests.conftest import make_pod
+from tests.shell import podslice
 
 NFD = "feature.node.kubernetes.io"
 NODE: dict[str, Any] = {
@@ -346,7 +345,7 @@ def test_objects_that_others_publish(shared: Path) -> None:
     assert machines >= 12
 
 
-def test_on_the_command_line(podslice: Shell, tmp_path: Path) -> None:
+def test_on_the_command_line(tmp_path: Path) -> None:
     """`--from` and `--machine` accept them; each assumption is in the first line; a given configuration wins
     over the object, and the contradiction is reported."""
     file, pod = tmp_path / "n7.json", tmp_path / "pod.yaml"
@@ -355,27 +354,27 @@ def test_on_the_command_line(podslice: Shell, tmp_path: Path) -> None:
     spec = {"containers": [{"name": "c", "image": "i", "resources": amounts}]}
     pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
     answers = [podslice("admit", str(pod), option, str(file)) for option in ("--from", "--machine")]
-    assert [answer.code for answer in answers] == [1, 1]
-    assert "single-numa-node" in answers[0].out
-    first = answers[0].out.splitlines()[0]
+    assert [answer.returncode for answer in answers] == [1, 1]
+    assert "single-numa-node" in answers[0].stdout
+    first = answers[0].stdout.splitlines()[0]
     assert "two threads in each core" in first
     assert first.partition("assumed: ")[2].count("; ") == 4
     other = podslice("admit", str(pod), "--from", str(file), "--set", "topologyManagerPolicy=none")
-    assert (other.code, "n7 says single-numa-node" in other.err) == (0, True)
+    assert (other.returncode, "n7 says single-numa-node" in other.stderr) == (0, True)
     config = tmp_path / "kubelet.yaml"
     config.write_text(f"apiVersion: {API_VERSION}\nkind: KubeletConfiguration\n")
     given = podslice("admit", str(pod), "--from", str(file), "--config", str(config))
-    assert "cpuManagerPolicy static" not in given.out
-    assert "each NUMA node on a socket of its own" in given.out
-    assert "cpuManagerPolicy static" in podslice("whatif", str(pod), "--from", str(file)).out
-    assert podslice("admit", str(pod), "--from", str(file), "--quiet").err == ""
+    assert "cpuManagerPolicy static" not in given.stdout
+    assert "each NUMA node on a socket of its own" in given.stdout
+    assert "cpuManagerPolicy static" in podslice("whatif", str(pod), "--from", str(file)).stdout
+    assert podslice("admit", str(pod), "--from", str(file), "--quiet").stderr == ""
     topology = podslice("topology", "--machine", str(file))
-    assert (topology.err, "! assumed: two threads in each core" in topology.out) == ("", True)
-    assert "6 CPUs" not in podslice("inspect", str(pod), "--node", str(file)).out
+    assert (topology.stderr, "! assumed: two threads in each core" in topology.stdout) == ("", True)
+    assert "6 CPUs" not in podslice("inspect", str(pod), "--node", str(file)).stdout
     assert load_machine(file).name == "n7"
 
 
-def test_lint_knows_the_told_configuration(podslice: Shell, tmp_path: Path) -> None:
+def test_lint_knows_the_told_configuration(tmp_path: Path) -> None:
     """`lint` uses the node's configuration from the object, without --config, and prints its assumptions; a plain
     machine has no configuration."""
     file, pod = tmp_path / "n7.json", tmp_path / "pod.yaml"
@@ -384,19 +383,17 @@ def test_lint_knows_the_told_configuration(podslice: Shell, tmp_path: Path) -> N
     spec = {"containers": [{"name": "c", "image": "i", "resources": amounts}]}
     pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
     result = podslice("lint", str(pod), "--from", str(file))
-    assert "error PS202" in result.out
-    assert "cpuManagerPolicy static" in " ".join(result.out.split()).partition("assumed: ")[2]
+    assert "error PS202" in result.stdout
+    assert "cpuManagerPolicy static" in " ".join(result.stdout.split()).partition("assumed: ")[2]
     other = podslice("lint", str(pod), "--from", str(file), "--set", "topologyManagerPolicy=none")
-    assert ("info PS202" in other.out, "n7 says single-numa-node" in other.err) == (True, True)
+    assert ("info PS202" in other.stdout, "n7 says single-numa-node" in other.stderr) == (True, True)
     plain = podslice("lint", str(pod), "--from", "pack:2 core:4 pu:2")
-    assert ("PS202" in plain.out, "no rule checks pods against the machine" in plain.err) == (False, True)
+    assert ("PS202" in plain.stdout, "no rule checks pods against the machine" in plain.stderr) == (False, True)
 
 
 @pytest.mark.parametrize("more", [(), ("--set", "cpuManagerPolicy=static")])
 @pytest.mark.parametrize(("owned", "code"), [("0", 1), ("1", 0)])
-def test_state_verify_knows_the_told_reservation(
-    podslice: Shell, tmp_path: Path, owned: str, code: int, more: tuple[str, ...]
-) -> None:
+def test_state_verify_knows_the_told_reservation(tmp_path: Path, owned: str, code: int, more: tuple[str, ...]) -> None:
     """A Node keeps a CPU from pods, so no kubelet starts there with a file that gives it to one. The Node does not
     report the policy, so the file's counts. A reservation by options wins over the Node's."""
     node, state = tmp_path / "n7.json", tmp_path / "cpu_manager_state"
@@ -404,11 +401,11 @@ def test_state_verify_knows_the_told_reservation(
     rest = format_bits(0xFFFF & ~(1 << int(owned)))
     state.write_bytes(encode(CPUCheckpoint("static", rest, {"u": {"c": owned}}), "v2"))
     found = podslice("state", "verify", str(state), "--from", str(node), *more)
-    assert (found.code, "not all reserved cpus" in found.out) == (code, bool(code)), found.out
-    assert "assumed: one NUMA node" in found.err
+    assert (found.returncode, "not all reserved cpus" in found.stdout) == (code, bool(code)), found.stdout
+    assert "assumed: one NUMA node" in found.stderr
     if not more:
         other = podslice("state", "verify", str(state), "--from", str(node), "--reserved-cpus", "2")
-        assert (other.code, other.out.count("not all reserved cpus")) == (0, 0)
+        assert (other.returncode, other.stdout.count("not all reserved cpus")) == (0, 0)
 
 
 @pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])

@@ -68,6 +68,11 @@ class Pinning(msgspec.Struct, frozen=True):
             resources.cpu.quota.value = -1
 
 
+def quota_returns(applied: Pinning, wanted: Pinning, limits: Limits | None) -> bool:
+    """Whether a container that had no quota, because its CPUs were its own, gets the kubelet's again: it shares now."""
+    return applied.quota_off and not wanted.quota_off and limits is not None and limits.quota is not None
+
+
 class Limits(msgspec.Struct, frozen=True):
     """Limits that the kubelet passed to the runtime: CFS quota and period in microseconds, memory in bytes. None: no
     limit."""
@@ -84,6 +89,11 @@ class Limits(msgspec.Struct, frozen=True):
             period=cpu.period.value or self.period,
             memory=self.memory if memory == 0 else _limit(memory),
         )
+
+    def write_quota(self, resources: nri.LinuxResources) -> None:
+        """Set the quota, where there is one."""
+        if self.quota is not None:
+            resources.cpu.quota.value, resources.cpu.period.value = self.quota, self.period
 
 
 def _limit(value: int) -> int | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from podslice.agent.contract import NodeEvents
 from podslice.agent.placing import Placing
-from podslice.agent.records import ContainerRecord, Pinning
+from podslice.agent.records import ContainerRecord, Pinning, quota_returns
 from podslice.agent.runtime.translate import same_effect, update_of
 from podslice.service.proto import nri_pb2 as nri
 from podslice.values.cpuset import Bits
@@ -66,6 +66,8 @@ class Updates:
         self._units: set[str] = set()
         self._late: dict[str, None] = {}
         """Ids of containers whose cgroup is newer than the runtime's record; a dict keeps their order."""
+        self._quotas: set[str] = set()
+        """Those of them that have a quota again."""
 
     def pool_changed(self) -> None:
         """Note that the node's shared pool changed."""
@@ -88,6 +90,7 @@ class Updates:
         self._due = self._everyone = True
         self._changes += 1
         self._late.clear()
+        self._quotas.clear()
 
     def answered(self) -> None:
         """Note that the runtime got an answer with CPU sets, which it will write soon."""
@@ -105,10 +108,11 @@ class Updates:
         for record, wanted in self._shrinking_first(pool):
             if wanted is None or record.id == but:
                 continue
-            if wanted is pool and pool.cpus and wanted != record.applied:
+            returns = quota_returns(record.applied, wanted, record.limits)
+            if wanted is pool and pool.cpus and wanted != record.applied and not returns:
                 updates.append(nri.ContainerUpdate(container_id=record.id, linux=on_pool, ignore_failure=True))
                 self._late.pop(record.id, None)
-            elif not same_effect(record.applied, wanted):
+            elif returns or not same_effect(record.applied, wanted):
                 updates.append(update_of(record, wanted))
                 self._late.pop(record.id, None)
             self._note_given(record, wanted, pool)
@@ -123,7 +127,11 @@ class Updates:
             container_id = next(iter(self._late))
             del self._late[container_id]
             if (record := self._containers.get(container_id)) is not None:
-                updates.append(update_of(record, record.applied))
+                update = update_of(record, record.applied)
+                if container_id in self._quotas and record.limits is not None and not record.applied.quota_off:
+                    record.limits.write_quota(update.linux.resources)
+                updates.append(update)
+            self._quotas.discard(container_id)
         if updates:
             self.answered()
         return updates
@@ -193,9 +201,12 @@ class Updates:
         self._attempt(record, lambda: self._write(record, self._placing.wanted(record), pool, write))
 
     def _write(self, record: ContainerRecord, wanted: Pinning, pool: Pinning, write: Write) -> bool:
+        returns = quota_returns(record.applied, wanted, record.limits)
         written = write(record, wanted)
         if written and wanted != record.applied:
             self._late[record.id] = None
+            if returns:
+                self._quotas.add(record.id)
             self._note_given(record, wanted, pool)
         return written
 

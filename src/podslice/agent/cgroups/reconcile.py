@@ -15,7 +15,7 @@ import msgspec
 
 from podslice.agent.contract import PodFailure
 from podslice.agent.owner import Owner
-from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
+from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord, quota_returns
 from podslice.agent.resize.unapplied_resizes import limit_milli_cpu, pod_resize_text
 from podslice.dra.cgroups import ClaimedLimits
 from podslice.host.kernel.cgroup2 import CgroupTree, CgroupValues, cgroup_path
@@ -75,6 +75,9 @@ class Reconciler:
         differences = [*self._sets(path, wanted, found)]
         if wanted.quota_off and found.quota is not None:
             differences.append(self._quota(path, None, found.period, found))
+        limits = record.limits
+        if limits is not None and found.quota is None and quota_returns(record.applied, wanted, limits):
+            differences.append(self._quota(path, limits.quota, limits.period, found))
         written = [self._repair_difference("", "", one).repaired or one.skip_reason for one in differences]
         return all(written)
 

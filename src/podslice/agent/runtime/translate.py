@@ -8,7 +8,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.agent.records import CPUS_ENV, EXCLUSIVE_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
+from podslice.agent.records import (
+    CPUS_ENV,
+    EXCLUSIVE_ENV,
+    ISOLATION_ENV,
+    ContainerRecord,
+    Limits,
+    Pinning,
+    quota_returns,
+)
 from podslice.agent.runtime.ttrpc import FAILED_PRECONDITION, RPCError
 from podslice.dra.cgroups import ClaimedLimits
 from podslice.node.devices.plugin import DeviceNode, RunOptions
@@ -22,6 +30,8 @@ def update_of(record: ContainerRecord, wanted: Pinning) -> nri.ContainerUpdate:
     """Return the update of one container. Its failure must not undo the others': the reconcile loop repairs it."""
     update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
     wanted.write(update.linux.resources)
+    if record.limits is not None and quota_returns(record.applied, wanted, record.limits):
+        record.limits.write_quota(update.linux.resources)
     return update
 
 
