@@ -48,7 +48,9 @@ def run(request: pytest.FixtureRequest, api: FakeAPI, plugin: Plugin) -> Iterato
     """`podslice cluster` with an address, and `kubectl podslice` through the API server."""
     with serve(crowded_cluster()) as site:
         if request.param == "service":
-            yield lambda command, *words: podslice("cluster", command, "--url", site.url, *words)
+            yield lambda command, *words: podslice(
+                "cluster", command, "--url", site.url, *words, stdin=sys.stdin.read() if "-" in words else ""
+            )
         else:
             api.add_service("podslice-cluster-0", int(site.url.rsplit(":", 1)[1].strip("/")))
             yield plugin
