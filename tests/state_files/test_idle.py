@@ -112,7 +112,7 @@ def test_a_picture_names_cpus_of_init_containers_that_have_ended(tmp_path: Path)
     (tmp_path / "pods.yaml").write_text(_PODS)
     result = CliRunner().invoke(draw, [str(tmp_path / "pods.yaml"), *_MACHINE])
     assert "held for init container init of default/leaky" in result.output
-    assert "side" not in result.output.split("held for")[1]
+    assert "side" not in result.output.split("held for")[1].partition("\n")[0]
 
 
 def test_explain_says_what_keeps_cpus_from_a_refused_pod(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def admit(
         raise click.UsageError("Missing argument 'FILE...'.")
     form = picture_form(None, out)
     asked = read_pods(files, **options)
-    node, _, warnings, provenance, _ = start_node(asked=asked.pods, **options)
+    node, _, warnings, provenance, *_ = start_node(asked=asked.pods, **options)
     before = None if out is None else picture_of(node.view)
     read = asked.beside(set(node.pods))
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))

@@ -33,6 +33,7 @@ from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE
 from podslice.node.container import STATE_FILE_OF_STAGE
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
+from podslice.values.cpuset import Bits
 from podslice.values.errors import InputError, StartError, raise_all
 from podslice.values.gate_table import gate_warnings
 from podslice.values.gates import gates_of
@@ -260,14 +261,15 @@ def _read_answers(folder: Path) -> PodResources | None:
 
 
 class StartedNode(NamedTuple):
-    """A started node, the pods that run on it, warnings for the user, what the node rests on, and sentences about CPUs
-    that the state files keep for pods that are gone."""
+    """A started node, the pods that run on it, warnings for the user, what the node rests on, the CPUs that the state
+    files keep for pods that are gone, and sentences about them."""
 
     node: Node
     running: tuple[Pod, ...]
     warnings: tuple[str, ...]
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    held: Bits = 0
 
 
 def start_node(
@@ -363,12 +365,13 @@ def start_node(
             *check_started(node, described, facts, listed=there.listed, refused=refused),
         ),
     )
-    notes = _idle_notes(there.files, frozenset(pod.metadata.uid for pod in pods))
-    return StartedNode(node, running, (*warnings, *there.warnings), provenance, notes)
+    notes, held = _idle_notes(there.files, frozenset(pod.metadata.uid for pod in pods))
+    return StartedNode(node, running, (*warnings, *there.warnings), provenance, notes, held)
 
 
-def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[str, ...]:
-    """Return sentences about the CPUs that state files keep for other pods than those that are known."""
+def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[tuple[str, ...], Bits]:
+    """Return sentences about the CPUs that state files keep for other pods than those that are known, and these CPUs
+    that the shared pool gets at the next admission."""
     from podslice.node.checkpoints.content import read_content
     from podslice.node.cpu.checkpoint import CPUCheckpoint
     from podslice.node.cpu.ended import describe_idle, describe_pools
@@ -376,10 +379,10 @@ def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[str,
 
     checkpoint = read_content(files[CPU_STATE_FILE]).checkpoint if CPU_STATE_FILE in files else None
     if not isinstance(checkpoint, CPUCheckpoint):
-        return ()
+        return (), 0
     state = find_idle(checkpoint, known, {})
     pools = (describe_pools(state.now, state.then),) if state.now != state.then else ()
-    return (*(describe_idle(one, one.pod) for one in state.idle), *pools)
+    return (*(describe_idle(one, one.pod) for one in state.idle), *pools), state.then & ~state.now
 
 
 def warnings_about(described: DescribedNode, config: KubeletConfig, *, configured: bool) -> Iterator[str]:

@@ -25,6 +25,8 @@ from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.evidence.provenance import provenance_lines
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.node import Node
+from podslice.node.shared_pool import describe_pool
+from podslice.node.view import NodeView
 from podslice.render.ansi import echo, shown_paths, style, to_terminal, visible
 from podslice.render.picture import Picture, picture_of
 from podslice.values.errors import InputError, PodsliceError
@@ -123,9 +125,8 @@ def _pictures(
 ) -> tuple[list[tuple[str, Picture]], bool]:
     """Return the pictures with their headings, and whether all pods were admitted and resized as asked."""
     node = started.node
-    before = picture_of(node.view, basis=basis)
     # An admission frees the CPUs of pods that are gone, so only the picture before knows of them.
-    before = before._replace(notes=(*before.notes, *started.notes))
+    before = _with_pool(picture_of(node.view, basis=basis), node.view, started)
     if not pods and not evicted and not resizes:
         return [("", before)], True
     for name in evicted:
@@ -142,7 +143,7 @@ def _pictures(
     for answer, good in zip(answers, granted, strict=True):
         name = f"{answer.namespace}/{answer.name}"
         changes.append(f"{name} {'resized' if good else f'not resized ({answer.outcome})'}")
-    after = picture_of(node.view, before=before, basis=basis)
+    after = _with_pool(picture_of(node.view, before=before, basis=basis), node.view)
     if len(refused) == len(pods) and not evicted and not any(granted):
         # Nothing changed: the picture after would repeat the one before.
         after = before
@@ -152,6 +153,14 @@ def _pictures(
     # An empty node before would only repeat the picture after.
     pictures = [("Before", before), (heading, after)] if changed and before.pods else [(heading, after)]
     return pictures, not refused and all(granted)
+
+
+def _with_pool(picture: Picture, view: NodeView, started: StartedNode | None = None) -> Picture:
+    """Return the picture with sentences about the shared pool: who owns the rest, and what the state files that the
+    node `started` with keep for pods that are gone."""
+    notes, held = ((), 0) if started is None else (started.notes, started.held)
+    pool = describe_pool(view, held) if view.pins_cpus else ""
+    return picture._replace(shared=picture.shared & ~held, notes=(*([pool] if pool else ()), *picture.notes, *notes))
 
 
 def _with_refused(picture: Picture, node: Node, pods: Sequence[Pod]) -> Picture:
@@ -228,7 +237,10 @@ def _terminal(heading: str, picture: Picture) -> str:
     title = style(heading, bold=True) + "\n" if heading else ""
     width = shutil.get_terminal_size((120, 24)).columns
     headline = "\n" if basis else wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
-    return basis + (headline + title if basis else title + headline) + to_text(picture, width=width)
+    # The answer to why the pool is small comes before the map that shows it.
+    notes = "".join(wrap_lines(note, prose_width()) + "\n" for note in picture.notes)
+    top = basis + (headline + title if basis else title + headline) + (f"{notes}\n" if notes else "")
+    return top + to_text(picture._replace(notes=()), width=width)
 
 
 # Watching
@@ -253,7 +265,7 @@ def current_text(options: dict[str, Any]) -> str:
     try:
         started = start_node(**options)
         picture = picture_of(started.node.view, basis=provenance_lines(started.provenance))
-        return _terminal("", picture._replace(notes=(*picture.notes, *started.notes)))
+        return _terminal("", _with_pool(picture, started.node.view, started))
     except PodsliceError as error:
         return style(f"podslice: {error}", fg="red")
 

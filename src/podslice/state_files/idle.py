@@ -9,6 +9,7 @@ from typing import NamedTuple
 from podslice.api.pod.spec import Pod
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.cpu.ended import IdleCPUs, describe_idle, describe_pools, idle_after_init, idle_of_gone_pods
+from podslice.node.shared_pool import describe_pool_of
 from podslice.values.cpuset import Bits, CPUSetError, parse_bits, union
 
 _NOT_STARTED = ("Pending",)
@@ -52,6 +53,21 @@ def find_idle(checkpoint: CPUCheckpoint, known: AbstractSet[str] | None, pods: M
 def init_names(pod: Pod) -> frozenset[str]:
     """Return the names of a pod's init containers that end."""
     return frozenset(one.name for one in pod.spec.init_containers if one.restart_policy != "Always")
+
+
+def pool_text(checkpoint: CPUCheckpoint, pods: Mapping[str, Pod]) -> str:
+    """Return who owns the CPUs that are not in the shared pool of a file; empty for files that cannot be read."""
+    owned: dict[str, Bits] = {}
+    try:
+        for uid, named in (checkpoint.entries or {}).items():
+            owned[_name(pods, uid)] = union(parse_bits(text) for text in (named or {}).values())
+        for uid, whole in (checkpoint.pod_entries or {}).items():
+            owned[_name(pods, uid)] = owned.get(_name(pods, uid), 0) | whole
+        shared = parse_bits(checkpoint.default_cpuset)
+    except CPUSetError:
+        return ""
+    text = describe_pool_of(shared, 0, {name: cpus for name, cpus in owned.items() if cpus})
+    return f"{text}." if text else ""
 
 
 def idle_text(state: IdleState, pods: Mapping[str, Pod]) -> str:

@@ -96,7 +96,7 @@ def explain(
         raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
     check_page_name(out)
     asked = read_pods(files, **options)
-    node, _, warnings, provenance, _ = start_node(asked=asked.pods, **options)
+    node, _, warnings, provenance, *_ = start_node(asked=asked.pods, **options)
     read = asked.beside(set(node.pods))
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []

@@ -29,6 +29,7 @@ from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
 from podslice.node.pod_remarks import budget_remarks
+from podslice.node.shared_pool import describe_pool
 from podslice.node.view import NodeView
 from podslice.values.errors import Refusal, UpstreamDefectError
 
@@ -89,7 +90,7 @@ class Explainer:
                 return _for_pod(given_up, pod)
             *beginning, ending = story(decision)
             if decision.admitted:
-                beginning[1:1] = (*self._not_exclusive(pod), *self._quota(pod, decision), *self._unused(pod))
+                beginning[1:1] = self._remarks(pod, decision)
             idle = () if decision.admitted else _idle_sentences(self._nodes.view)
             unsearched = found.unsearched if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
@@ -100,6 +101,14 @@ class Explainer:
                     self._known.clear()
                 self._known[key] = known
         return _for_pod(known, pod)
+
+    def _remarks(self, pod: Pod, decision: Trace) -> Iterator[str]:
+        """Yield what people ask about an admitted pod: why it owns no CPUs, why it is throttled, why the pool is small,
+        and what of its budget is wasted."""
+        yield from self._not_exclusive(pod)
+        yield from self._quota(pod, decision)
+        yield from self._pool(decision)
+        yield from self._unused(pod)
 
     def _not_exclusive(self, pod: Pod) -> tuple[str, ...]:
         """Return why no container of an admitted pod owns CPUs although one asks for whole ones, and the smallest edit,
@@ -118,6 +127,14 @@ class Explainer:
             text := quota_sentence(pod, view.gates, view.release, owners, cfs_quota=view.config.cpu_cfs_quota)
         ):
             yield text
+
+    def _pool(self, decision: Trace) -> Iterator[str]:
+        """Yield who owns the CPUs that a pod does not get which shares the rest."""
+        view = self._nodes.view
+        if not view.pins_cpus or any(one.exclusive_cpus for one in decision.containers):
+            return
+        if text := describe_pool(view):
+            yield f"{text}."
 
     def _unused(self, pod: Pod) -> Iterator[str]:
         """Yield what of the pod's budget no container can use."""

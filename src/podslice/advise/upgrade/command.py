@@ -64,7 +64,7 @@ def upgrade(*, source: Sources, target: str, step_by_step: bool, output: str, **
     old, new = _release_now(versions, places), _parse(target, "--to")
     if old is new:
         raise InputError(f"the kubelet is one of {old} already", path="--to", remedy="name another release")
-    node, running, warnings, provenance, _ = start_node(source=places, profile=f"kubelet-{old}", **options)
+    node, running, warnings, provenance, *_ = start_node(source=places, profile=f"kubelet-{old}", **options)
     print_warnings(warnings)
     print_provenance(provenance, output)
     steps = tuple(walk(node, running, new, step_by_step=step_by_step))

@@ -143,7 +143,7 @@ def answer_why(
 def _start(asked: LoadedPod, options: dict[str, Any]) -> tuple[Node | None, Provenance, tuple[str, ...]]:
     """Start the node. Where that fails, what was reported is an answer all the same."""
     try:
-        node, _, warnings, provenance, _ = start_node(asked=(asked,), **options)
+        node, _, warnings, provenance, *_ = start_node(asked=(asked,), **options)
     except InputError as error:
         return None, Provenance(), tuple(f"the node, which cannot be started: {one}" for one in error.errors)
     print_warnings(warnings)

@@ -53,7 +53,7 @@ from podslice.state_files.documents import (
     state_file,
 )
 from podslice.state_files.folder import passed_over, passed_over_text
-from podslice.state_files.idle import find_idle, idle_text
+from podslice.state_files.idle import find_idle, idle_text, pool_text
 from podslice.state_files.repair import RunningContainer, RunningPods
 from podslice.state_files.table import content_text, identity_text
 from podslice.state_files.verify import verify as verify_file
@@ -139,9 +139,10 @@ def show(path: Path, pods_path: str | None, output: str) -> None:
             echo(f"{'' if place == 0 else chr(10)}{style(str(file.path), bold=True)}: {_title(content)}")
             if output == "wide":
                 echo(identity_text(file.data, content))
+            if content.kind == "cpu" and cpus is not None and idle is not None:
+                texts = [text for text in (pool_text(cpus, pods), idle_text(idle, pods)) if text]
+                echo("\n".join(texts) + "\n" if texts else "", nl=bool(texts))
             echo(content_text(content, cpus))
-            if content.kind == "cpu" and idle is not None and idle.idle:
-                echo(f"\n{idle_text(idle, pods)}")
         others = passed_over_text(passed_over(other_entries(path, files)))
         if others:
             echo(f"\n{others}")
