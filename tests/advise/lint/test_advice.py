@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from podslice import KubeletConfig
+from podslice.advise.lint.attempt import SEARCH_ON
 from podslice.advise.lint.engine import lint_pod
-from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.advise.lint.subject import NodeSubject, PodSubject, TrialBudget
 from podslice.api.pod.spec import pod_from_dict
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.readers.synthetic import from_synthetic
@@ -69,3 +70,15 @@ def test_numbers_are_found() -> None:
         findings = lint_pod(PodSubject(pod_from_dict(pod(cpus, nics)), node), RULES)
         seen += sum("ask for" in one.fix for one in findings)
     assert seen > 15
+
+
+def test_search_for_advice_is_bounded() -> None:
+    """A linter stops after some hundred trials and says where to go on; the next finding has its own."""
+    budget = TrialBudget(2)
+    assert [budget.is_spent() for _ in range(3)] == [False, False, True]
+    budget.refill()
+    assert not budget.is_spent()
+    node = subject(random.Random(0))
+    node.trials = TrialBudget(0)
+    refused = PodSubject(pod_from_dict(pod("30", 0)), node)
+    assert [one.fix for one in lint_pod(refused, {"PS501"})] == [SEARCH_ON]

@@ -18,6 +18,7 @@ from podslice.node.node import with_default_uid
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.quantity import Quantity
 
+SEARCH_ON = "podslice explain searches on: lint stops after some hundred trials"
 NOTHING_HELPS = "no single change that was tried helps: choose another machine or configuration"
 
 
@@ -69,12 +70,13 @@ def choose_tried(subject: PodSubject, candidates: Iterable[tuple[str, Pod]], own
 def explain_fix(subject: PodSubject) -> str:
     """Return the best change after which the empty node admits a pod that it refuses, as explain finds it."""
     explainer = None if subject.node is None else subject.node.explainer
-    if explainer is None:
+    if explainer is None or subject.node is None:
         return NOTHING_HELPS
-    found = explainer.explain(with_default_uid(subject.written)).fixes
-    if not found:
-        return NOTHING_HELPS
-    text = found[0].text.rstrip(".")
+    subject.node.trials.refill()
+    explanation = explainer.explain(with_default_uid(subject.written))
+    if not explanation.fixes:
+        return SEARCH_ON if explanation.unsearched else NOTHING_HELPS
+    text = explanation.fixes[0].text.rstrip(".")
     return text[:1].lower() + text[1:]
 
 

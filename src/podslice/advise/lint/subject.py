@@ -33,6 +33,22 @@ from podslice.values.quirks import PROFILE_RELEASES, PROFILES
 from podslice.values.releases.release import Release
 
 
+class TrialBudget:
+    """How many changes a search may still try for one finding; a linter's user does not wait for all of them."""
+
+    def __init__(self, most: int = 600) -> None:
+        self._most = self._left = most
+
+    def refill(self) -> None:
+        """Begin a new search."""
+        self._left = self._most
+
+    def is_spent(self) -> bool:
+        """Take one trial, and return whether there was none left."""
+        self._left -= 1
+        return self._left < 0
+
+
 class NodeSubject:
     """A kubelet's configuration. `unknown_fields` are those without effect, `machine` is None when not known.
     `assumed`: a platform sets fields that the file does not tell.
@@ -51,6 +67,7 @@ class NodeSubject:
         assumed: bool = False,
     ) -> None:
         self.assumed = assumed
+        self.trials = TrialBudget()
         self.policy = policy
         self.undecoded = undecoded
         self.devices = devices
@@ -169,7 +186,7 @@ class NodeSubject:
     @cached_property
     def explainer(self) -> Explainer | None:
         """An explainer of pods on the empty node; None where there is no node."""
-        return None if self.view is None else Explainer(Trial.of(self.new_node()))
+        return None if self.view is None else Explainer(Trial.of(self.new_node()), self.trials.is_spent)
 
     def new_node(self) -> Node:
         """Return an empty node. Raises `StartError`."""
