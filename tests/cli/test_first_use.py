@@ -143,8 +143,8 @@ def test_devices_that_the_node_has_not(command: str, tmp_path: Path) -> None:
     result = run(command, str(tmp_path / "pod.yaml"), *NONE[1:])
     assert result.returncode == 0
     assert result.stderr == (
-        "warning: nvidia.com/gpu, which default/train asks for, is no device of this node and is passed over "
-        "(--devices FILE names some)\n"
+        "warning: nvidia.com/gpu, which default/train asks for, is ignored: no device of the node is known to "
+        "offer it (--devices FILE describes them)\n"
     )
     (tmp_path / "devices.yaml").write_text("devices: [{resource: nvidia.com/gpu, count: 2}]\n")
     assert run(command, str(tmp_path / "pod.yaml"), *NONE[1:], "--devices", str(tmp_path / "devices.yaml")).stderr == ""

@@ -178,8 +178,8 @@ def running_options(command: F) -> F:
             "state_path",
             metavar="DIR",
             type=click.Path(path_type=Path),
-            help="State files of a kubelet, or of an agent, which has its pods in there too: who owns what now; owners "
-            "that --pods does not name count as well, unless DIR shows that they are gone.",
+            help="Directory of a kubelet's or an agent's state files, which say who owns what now. Owners that --pods "
+            "does not name count too, unless DIR shows that they are gone.",
         ),
     )
 

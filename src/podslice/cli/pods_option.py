@@ -30,7 +30,9 @@ def pod_options(command: F) -> F:
     takes them."""
     return with_options(
         command,
-        click.option("--replicas", is_flag=True, help="Take as many pods of a workload as it asks for, not one."),
+        click.option(
+            "--replicas", is_flag=True, help="Count every replica of a workload; without it a workload is one pod."
+        ),
         strict_option,
         click.option(
             "--validate/--no-validate", default=True, help="Refuse pods that the API server refuses (default), or not."
@@ -114,7 +116,8 @@ def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[
                 if resource not in names | claimed and is_extended_resource_name(resource):
                     asking.setdefault(resource, f"{metadata.namespace}/{metadata.name}")
     return tuple(
-        f"{resource}, which {who} asks for, is no device of this node and is passed over (--devices FILE names some)"
+        f"{resource}, which {who} asks for, is ignored: no device of the node is known to offer it "
+        "(--devices FILE describes them)"
         for resource, who in asking.items()
     )
 

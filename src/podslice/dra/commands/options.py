@@ -106,7 +106,7 @@ class ClaimAnswers:
         return found
 
     def allocate_others(self) -> list[ClaimAnswer]:
-        """Allocate the claims that no pod has named, each for itself, in the order of the files."""
+        """Allocate the claims that no pod has named, one by one, in the order of the files."""
         from podslice.dra.allocation.search import RequestedClaim
 
         return [
