@@ -23,6 +23,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = Path("podslice")
 MOST_MISSED = 2
+PATIENCE = ("--timeout", "600")
+"""A test that is stopped while it draws examples ends all of pytest: only one that hangs is."""
 BESIDE = {
     "node/cpu": ("node/cpu", "node", "node/resize"),
     "node/topology": ("node/topology", "node/plugins", "node/memory", "node/devices", "node/cpu"),
@@ -144,7 +146,18 @@ def _near(file: Path) -> tuple[str, ...]:
 def _first_failure(src: Path, *arguments: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "--basetemp", folder, *arguments],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-qx",
+                *PATIENCE,
+                "-p",
+                "no:cacheprovider",
+                "--basetemp",
+                folder,
+                *arguments,
+            ],
             cwd=ROOT,
             # CI: the properties draw the same examples each time.
             env={**os.environ, "PYTHONPATH": str(src), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"},
