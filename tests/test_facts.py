@@ -15,6 +15,7 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node, with_default_uid
 from podslice.values.errors import AdmissionError, RefusalKind, StartError, StartKind
 from tests.conftest import make_pod
+from tests.source_files import modules_with
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 SENTENCES = {"message", "why", "problem", "detail", "sentence", "remedy", "hint", "remarks", "story"}
@@ -91,8 +92,8 @@ def looked_into(text: str) -> list[str]:
 
 def kinds() -> Iterator[tuple[str, str]]:
     """The codes of all kinds of refusals and failed starts, by the class."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for _, tree in modules_with("RefusalKind", "StartKind"):
+        for node in ast.walk(tree):
             named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             if named and node.func.id in ("RefusalKind", "StartKind") and isinstance(node.args[0], ast.Constant):
                 yield node.func.id, node.args[0].value

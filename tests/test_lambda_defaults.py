@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-import podslice
-
-SOURCE = Path(podslice.__file__).parent
+from tests.source_files import modules_with
 
 
 def defaults(node: ast.AST) -> list[ast.expr | None]:
@@ -28,8 +25,7 @@ def lambda_defaults(tree: ast.AST) -> Iterator[int]:
 
 def test_no_default_is_a_lambda() -> None:
     """All of the package."""
-    found = {str(path.relative_to(SOURCE)): list(lambda_defaults(ast.parse(path.read_text())))
-             for path in SOURCE.rglob("*.py")}  # fmt: skip
+    found = {file: list(lambda_defaults(tree)) for file, tree in modules_with("lambda")}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from podslice.values.gates import GATES
 from podslice.values.quirks import Quirks
+from tests.source_files import modules_with
 
-SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 SEVERAL = {
     "amounts_wrap": (2, "an admission, and what a model of the cluster foresees of one"),
     "assignment_metrics_drift": (3, "both managers count, an undo takes back, and the agent names its metrics"),
@@ -42,10 +41,10 @@ SEVERAL = {
 def asked() -> dict[str, list[str]]:
     """Where each quirk is read as an attribute."""
     found = defaultdict(list)
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for file, tree in modules_with(*Quirks.__struct_fields__):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in Quirks.__struct_fields__:
-                found[node.attr].append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+                found[node.attr].append(f"{file}:{node.lineno}")
     return found
 
 

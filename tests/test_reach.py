@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import podslice
+from tests.source_files import modules_with
 
-ROOT = Path(podslice.__file__).parent
 DRIVERS = ("node", "replica", "cluster/model", "fleet/engine", "advise/trial", "replay")
 """Rooms that may: what decides, the trials of advice, and the replay of recorded histories."""
 INSIDES = {"kubelet", "manager"}
@@ -45,17 +43,12 @@ def subtractions(tree: ast.AST) -> Iterator[str]:
                     yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
-def sources() -> Iterator[tuple[str, ast.AST]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
-
-
 @pytest.mark.slow
 def test_only_drivers_reach_into_a_kubelet() -> None:
     """Outside of what decides, the trials and the replay nothing reaches through `.kubelet` or `.manager`."""
     found = [
         f"{name}, {where}"
-        for name, tree in sources()
+        for name, tree in modules_with(*(f".{one}" for one in INSIDES), *CLASSES)
         if not name.startswith(tuple(f"{room}/" for room in DRIVERS))
         for where in reaches(tree, name)
     ]
@@ -65,7 +58,7 @@ def test_only_drivers_reach_into_a_kubelet() -> None:
 @pytest.mark.slow
 def test_what_can_be_given_away_is_written_once() -> None:
     """ASSIGNABLE, the shared pool without the reserved CPUs, has one place."""
-    assert [name for name, tree in sources() for _ in subtractions(tree)] == ["node/cpu/state.py"]
+    assert [name for name, tree in modules_with(KEPT) for _ in subtractions(tree)] == ["node/cpu/state.py"]
 
 
 @pytest.mark.parametrize(

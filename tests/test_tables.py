@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator
 
 import pytest
 
@@ -17,25 +16,25 @@ from podslice.node.checkpoints import names
 from podslice.values import reasons
 from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.values.releases.table import DEFAULT
+from tests.source_files import modules_with
 
-SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 DOCUMENTED = {"state_files/documents.py"}
 """Their descriptions of documents begin with the name of a state file."""
 REASONS = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
 
 
-def literals() -> Iterator[tuple[str, str]]:
-    """Every string in the source, with the file it is in."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+def literals(words: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Every string of the modules that hold one of the words, with the file it is in."""
+    for file, tree in modules_with(*words):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield str(path.relative_to(SOURCE)), node.value
+                yield file, node.value
 
 
 def spelled(words: set[str]) -> dict[str, set[str]]:
     """The words that each file spells out."""
     found: dict[str, set[str]] = {}
-    for file, text in literals():
+    for file, text in literals(words):
         if text in words:
             found.setdefault(file, set()).add(text)
     return found
@@ -99,7 +98,8 @@ def test_reasons_are_spelled_once() -> None:
 def test_state_files_are_named_once() -> None:
     """Nobody spells the name of a state file or of a file in one; all read `node/checkpoints/names.py`."""
     state_files = {*names.MANAGER_STATE_FILES, names.ALLOCATED_STATE_FILE, names.ACTUATED_STATE_FILE}
-    spelling = {file for file, text in literals() if text.startswith((*state_files, names.DEVICE_DIRECTORY))}
+    begins = (*state_files, names.DEVICE_DIRECTORY)
+    spelling = {file for file, text in literals(begins) if text.startswith(begins)}
     assert spelling - {"node/checkpoints/names.py"} == DOCUMENTED
     assert names.place_of(names.DEVICE_STATE_FILE) == "device-plugins/kubelet_internal_checkpoint"
     assert names.place_of(names.CPU_STATE_FILE) == names.CPU_STATE_FILE

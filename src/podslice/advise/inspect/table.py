@@ -65,7 +65,7 @@ def _placement(page: Page) -> tuple[Span, ...]:
     placement = page.placement
     assert placement is not None
     if placement.reason == UPSTREAM_DEFECT:
-        return "Kubelet: ", (placement.message.removeprefix("the kubelet "), "red")
+        return "Kubelet: ", (placement.message, "red")
     if not placement.admitted:
         return "Kubelet: ", ("refuses it", "bold red"), f", {placement.reason}: {placement.message}"
     cpus = ", ".join(f"{name} {text}" for name, text in placement.cpus.items())

@@ -198,7 +198,7 @@ class Bench:
         if not self._clean or not node.pins_cpus:
             return True
         if self._owned_sums is None:
-            free = node.shared & ~node.reserved
+            free = node.assignable
             self._owned_sums = node.topology.largest_sums(free), free.bit_count()
         sums, total = self._owned_sums
         if node.config.topology_manager_policy in (NONE, BEST_EFFORT) or node.cpu_options.align_by_socket or not sums:

@@ -42,7 +42,7 @@ class Shortages:
     def __init__(self, node: NodeView, running: Iterable[PodNeeds]) -> None:
         self._node = node
         self._numa = dict(node.topology.numa_nodes)
-        self._free_cpus = node.shared & ~node.reserved
+        self._free_cpus = node.assignable
         self._freed = {one.admission.uid: self._freed_by(one) for one in running}
         self._left = self._remaining()
         self._most: dict[Key, list[int]] = {}
