@@ -17,13 +17,9 @@ GO_COLOURS = {
     "cpu": ("Kubernetes v1.36.2, CPU", COLOURS["CPU"]),
     "cpumem": ("Kubernetes v1.36.2, CPU + memory", COLOURS["CPU + memory"]),
 }
-_STYLE = """
-text { font: 12px system-ui, sans-serif; fill: #444; }
-.grid { stroke: #8884; stroke-width: 1; }
-.curve { fill: none; stroke-width: 2.5; }
-.go { stroke-dasharray: 5 4; opacity: 0.8; }
-@media (prefers-color-scheme: dark) { text { fill: #ccc; } }
-"""
+# Colours are attributes, which every viewer shows; the style sheet only adds dark paper.
+_DARK = "@media (prefers-color-scheme:dark){.paper{fill:#0d1117}.ink{fill:#ccc}}"
+_GRID = 'stroke="#888" stroke-opacity=".27"'
 
 
 def draw(results: Iterable[Result]) -> str:
@@ -34,14 +30,16 @@ def draw(results: Iterable[Result]) -> str:
             curves.setdefault(result.curve, []).append((result.nodes, result.median))
     parts = [_grid(), _title()]
     for name, points in curves.items():
-        parts.append(_curve(name, points, COLOURS.get(name, "#888"), ""))
+        parts.append(_curve(name, points, COLOURS.get(name, "#888")))
     for place, (kind, (name, colour)) in enumerate(GO_COLOURS.items()):
-        parts.append(_curve(name, _go(kind), colour, " go", left=place > 0))
+        parts.append(_curve(name, _go(kind), colour, dashed=True, left=place > 0))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="Time of one admission over the number of NUMA nodes"><style>{_STYLE}</style>'
+        f'aria-label="Time of one admission over the number of NUMA nodes"><style>{_DARK}</style>'
+        f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>'
+        '<g class="ink" fill="#444" font-size="12" font-family="Arial, Helvetica, sans-serif">'
         + "".join(parts)
-        + "</svg>\n"
+        + "</g></svg>\n"
     )
 
 
@@ -63,7 +61,7 @@ def _y(microseconds: float) -> float:
 def _title() -> str:
     middle = (LEFT + WIDTH - RIGHT) / 2
     return (
-        f'<text x="{LEFT}" y="20" style="font-weight:bold">One pod admitted, pod scope, restricted (median)</text>'
+        f'<text x="{LEFT}" y="20" font-weight="bold">One pod admitted, pod scope, restricted (median)</text>'
         f'<text x="{middle:.0f}" y="{HEIGHT - 12}" text-anchor="middle">NUMA nodes</text>'
     )
 
@@ -72,23 +70,26 @@ def _grid() -> str:
     parts = []
     for power, label in enumerate(("10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s"), 1):
         y = _y(10**power)
-        parts.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
+        parts.append(f'<line {_GRID} x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     for nodes in (2, 4, 8, 16, 32, 64):
         x = _x(nodes)
-        parts.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<line {_GRID} x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{nodes}</text>')
     return "".join(parts)
 
 
-def _curve(name: str, points: Sequence[tuple[int, float]], colour: str, kind: str, *, left: bool = False) -> str:
+def _curve(
+    name: str, points: Sequence[tuple[int, float]], colour: str, *, dashed: bool = False, left: bool = False
+) -> str:
     """Draw a line with its name beside its end."""
     points = sorted(points)
+    dashes = ' stroke-dasharray="5 4" opacity=".8"' if dashed else ""
     path = " ".join(f"{_x(nodes):.1f},{_y(value):.1f}" for nodes, value in points)
     nodes, value = points[-1]
     dots = "".join(f'<circle cx="{_x(n):.1f}" cy="{_y(v):.1f}" r="3" fill="{colour}"/>' for n, v in points)
     return (
-        f'<polyline class="curve{kind}" stroke="{colour}" points="{path}"/>{dots}'
+        f'<polyline fill="none" stroke-width="2.5" stroke="{colour}"{dashes} points="{path}"/>{dots}'
         f'<text x="{_x(nodes) + (-8 if left else 8):.1f}" y="{_y(value) + 4:.1f}" '
-        f'text-anchor="{"end" if left else "start"}" style="fill:{colour}">{name}</text>'
+        f'text-anchor="{"end" if left else "start"}" fill="{colour}">{name}</text>'
     )
