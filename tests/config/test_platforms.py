@@ -12,6 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from podslice import InputError, load_kubelet_config
+from podslice.cli.config_option import ConfigSource
+from podslice.cli.node_option import load_config
 from podslice.config.kubelet import KubeletConfig
 
 Write = Callable[[str], str]
@@ -278,3 +280,34 @@ def test_a_field_that_is_not_read_is_named(write: Write) -> None:
     loaded = load_kubelet_config(write("kubeletConfig: {cpuManagerPolicy: none, newField: 1, maxPods: 3}\n"))
     assert loaded.warnings == ("newField of node configuration of AKS, kubeletConfig is not read",)
     assert loaded.config.max_pods == 3
+
+
+_CLASS = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: %s}\nspec: {kubelet: {maxPods: %d}}\n"
+SEVERAL = "---\n".join(_CLASS % one for one in (("web", 10), ("ml", 20)))
+
+
+@pytest.mark.parametrize(("name", "pods"), [("#web", 10), ("#ml", 20), ("#EC2NodeClass ml", 20)])
+def test_one_of_several_is_named(tmp_path: Path, name: str, pods: int) -> None:
+    """FILE#NAME is one of the configurations of a file; a file of that very name comes first."""
+    file = tmp_path / "c.yaml"
+    file.write_text(SEVERAL)
+    assert load_config(ConfigSource(f"{file}{name}"), ()).config.max_pods == pods
+    (tmp_path / f"c.yaml{name}").write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+    assert load_config(ConfigSource(f"{file}{name}"), ()).config.max_pods == 110
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "holds 2 configurations of kubelets: EC2NodeClass web, EC2NodeClass ml (name one of them behind the file, "
+             "as in FILE#web, or give it in a file of its own)"),
+        ("#mll", "holds no configuration of a kubelet named 'mll' (did you mean ml?)"),
+        ("#x/y", "holds no configuration of a kubelet named 'x/y' (it holds EC2NodeClass web, EC2NodeClass ml)"),
+    ],
+)  # fmt: skip
+def test_several_without_a_name(tmp_path: Path, name: str, problem: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(SEVERAL)
+    with pytest.raises(InputError) as found:
+        load_config(ConfigSource(f"{file}{name}"), ())
+    assert problem in str(found.value)

@@ -112,7 +112,8 @@ def read_source(source: ConfigSource) -> list[Layer]:
     folders = [source.directory] if source.directory else []
     if path is not None and path != "-" and Path(path).is_dir():
         folders, path = [path, *folders], None
-    layers = list(read_layers(_read_file(path))) if path is not None else []
+    path, name = _split_name(path)
+    layers = list(read_layers(_read_file(path), name=name)) if path is not None else []
     drop_ins = [layer for folder in folders for layer in read_drop_ins(_read_folder(folder))]
     if drop_ins:
         base = layers[0] if layers and layers[0].merge != "flags" else Layer({}, "")
@@ -127,6 +128,14 @@ def read_source(source: ConfigSource) -> list[Layer]:
         layers += _read_arguments(source.arguments, "--kubelet-args", beside_file=path is not None)
     # Flags override every file, so a command line that came as --config still counts last.
     return sorted(layers, key=lambda layer: layer.merge == "flags")
+
+
+def _split_name(path: str | None) -> tuple[str | None, str]:
+    """Return the file, and the name of one of its configurations: FILE#NAME."""
+    if path is None or Path(path).exists():
+        return path, ""
+    file, mark, name = path.rpartition("#")
+    return (file, name) if mark and name and Path(file).is_file() else (path, "")
 
 
 def _read_file(path: str) -> str:

@@ -368,3 +368,22 @@ def test_hostile_objects_are_bounded() -> None:
     assert len(found.pods) == 1001
     assert found.pods[-1].replicas == 10**9
     assert any("it is inside more than 5 objects" in note for note in found.notes)
+
+
+def test_a_key_that_is_there_twice() -> None:
+    """In an operator's object the last value counts, and a note says so; the rest of the file is read. In a Pod it is
+    an error, as for kubectl."""
+    spark = (
+        "apiVersion: sparkoperator.k8s.io/v1beta2\nkind: SparkApplication\nmetadata: {name: s}\nspec:\n"
+        "  sparkConf: {a: '1',\n    a: '2'}\n  executor: {cores: 1, cores: 3}\n"
+    )
+    pod = yaml.safe_dump(thing("v1", "Pod", spec=POD_SPEC))
+    found = read_text_manifests(f"{spark}---\n{pod}", "f.yaml", ReadOptions())
+    assert [one.pod.metadata.name for one in found.pods] == ["s-driver", "s-executor", "x"]
+    assert str((found.pods[1].pod.spec.containers[0].resources.requests or {})["cpu"]) == "3"
+    assert [line for line in found.notes if "more than once" in line] == [
+        "f.yaml: line 6: the key 'a' is there more than once; the last one counts",
+        "f.yaml: line 7: the key 'cores' is there more than once; the last one counts",
+    ]
+    with pytest.raises(InputError, match=r"f.yaml document 2: duplicate key 'kind' in line 10"):
+        read_text_manifests(f"{spark}---\nkind: Pod\nkind: Pod\n{pod}", "f.yaml", ReadOptions())

@@ -40,7 +40,12 @@ _GROUPS = frozenset(
 
 def is_builtin(found: ManifestObject) -> bool:
     """Whether an object is of a group of Kubernetes itself, in which only the kinds of `find_builtin_pod` have pods."""
-    return not found.group or found.group in _GROUPS
+    return is_builtin_group(found.group)
+
+
+def is_builtin_group(group: str) -> bool:
+    """Whether a group is one of Kubernetes itself; "" is core."""
+    return not group or group in _GROUPS
 
 
 def has_builtin_pod(found: ManifestObject) -> bool:

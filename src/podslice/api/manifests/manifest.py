@@ -17,8 +17,7 @@ from podslice.api.manifests.loaded import LoadedPod, assign_names
 from podslice.api.manifests.ownership import drop_owned, drop_repeated
 from podslice.api.manifests.pipeline import Pipeline, ReadOptions
 from podslice.api.manifests.report import describe_doubles, describe_hooks, describe_idle, describe_notes
-from podslice.api.manifests.strangers import load_manifest_documents
-from podslice.api.manifests.texts import Text, may_be_object, read_texts
+from podslice.api.manifests.texts import Text, may_be_object, read_manifest_text, read_texts
 from podslice.values.errors import InputError
 
 
@@ -73,7 +72,7 @@ def load_manifests(paths: Iterable[str], options: ReadOptions) -> Manifests:
 
 def read_text_manifests(text: str, source: str, options: ReadOptions) -> Manifests:
     """Return the pods in the text of a file; see `load_manifests`."""
-    return read_manifests([Text(load_manifest_documents(text, source), source)], options)
+    return read_manifests([read_manifest_text(text, source)], options)
 
 
 def read_manifests(texts: Iterable[Text], options: ReadOptions) -> Manifests:
@@ -91,6 +90,7 @@ def read_manifests(texts: Iterable[Text], options: ReadOptions) -> Manifests:
     passed_over = tuple(map(str, steps.passed_over()))
     notes = (
         *passed_over,
+        *steps.notes,
         *describe_doubles(counted.doubles),
         *(() if options.idle else describe_idle(counted.pods)),
         *describe_hooks(counted.pods),

@@ -31,12 +31,13 @@ class ReadOptions(NamedTuple):
 
 class Pipeline:
     """One reading of files and folders: `wrong` collects the errors, `passed` the objects of which no pod can be read,
-    `unread` the files of folders that cannot be read."""
+    `unread` the files of folders that cannot be read, `notes` what of the files does not count."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.wrong: list[InputError] = []
         self.passed: list[PassedOver] = []
+        self.notes: list[str] = []
         self.unread: dict[str, list[InputError]] = {}
         self._inputs: dict[str, set[str]] = {}
         self._lists_none: set[str] = set()
@@ -47,6 +48,7 @@ class Pipeline:
     def find_objects(self, text: Text) -> list[ManifestObject]:
         """Return the objects of a file."""
         self._order.setdefault(text.source, len(self._order))
+        self.notes += text.notes
         if text.problem is not None:
             if text.folder:
                 self.unread.setdefault(text.folder, []).append(text.problem)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from podslice.api.manifests.builtin import is_builtin_group
 from podslice.api.manifests.strangers import load_manifest_documents
 from podslice.reading.files import read_text
 from podslice.reading.folders import find_object_files, may_hold_pods
-from podslice.reading.yaml import load_documents
+from podslice.reading.yaml import DuplicateKey, load_documents
 from podslice.values.errors import InputError
 
 
 class Text(NamedTuple):
-    """The documents of a file, and what messages call it; `problem` says why they cannot be read.
+    """The documents of a file, and what messages call it; `problem` says why they cannot be read, `notes` what of them
+    does not count.
 
     A file of a `folder` may be of any program and need not have pods: the folder has to have some.
     """
@@ -22,6 +24,7 @@ class Text(NamedTuple):
     source: str
     folder: str = ""
     problem: InputError | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> set[str]:
@@ -42,7 +45,7 @@ def read_texts(paths: Iterable[str]) -> Iterator[Text]:
         try:
             files = find_object_files(path)
             if files is None:
-                yield Text(load_manifest_documents(read_text(path), source), source)
+                yield read_manifest_text(read_text(path), source)
                 continue
         except InputError as error:
             yield Text([], source, problem=error)
@@ -50,6 +53,28 @@ def read_texts(paths: Iterable[str]) -> Iterator[Text]:
         yield Text([], source, source)
         for file in files:
             yield _read_in_folder(file, source)
+
+
+def read_manifest_text(text: str, source: str) -> Text:
+    """Return the documents of a file. A key that an operator's object has twice counts with its last value, which is
+    what the API server stores without strict validation. Raises `InputError` for one in another object."""
+    duplicates: list[DuplicateKey] = []
+    documents = load_manifest_documents(text, source, duplicates=duplicates)
+    notes = []
+    for one in duplicates:
+        found = documents[one.document] if one.document < len(documents) else None
+        if not _is_of_operator(found):
+            problem = f"duplicate key {one.key[:60]!r} in line {one.line}"
+            raise InputError(problem, source=source, document=one.document, remedy="keep one of the two")
+        notes.append(
+            f"{source}: line {one.line}: the key {one.key[:60]!r} is there more than once; the last one counts"
+        )
+    return Text(documents, source, notes=tuple(notes))
+
+
+def _is_of_operator(document: Any) -> bool:
+    group, slash, _ = str(document.get("apiVersion")).partition("/") if isinstance(document, dict) else ("", "", "")
+    return bool(slash) and not is_builtin_group(group)
 
 
 def _read_in_folder(path: str, folder: str) -> Text:

@@ -35,7 +35,7 @@ from podslice.config.carriers.strangers import describe_stranger
 from podslice.config.kubelet import IgnoredField
 from podslice.reading.yaml import DuplicateKey, load_documents
 from podslice.values.decoding import abbreviate
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, did_you_mean
 
 _Family = Callable[[list[Held]], Iterator[Configuration]]
 _FAMILIES: tuple[_Family, ...] = (
@@ -49,9 +49,9 @@ def read_document(text: str) -> ConfigDocument:
     return merge_layers(read_layers(text))
 
 
-def read_layers(text: str, *, beside_file: bool = False) -> tuple[Layer, ...]:
+def read_layers(text: str, *, beside_file: bool = False, name: str = "") -> tuple[Layer, ...]:
     """Return the layers of the configuration that a text holds. `beside_file`: the file that a command line in it names
-    is given as well. Raises `InputError`."""
+    is given as well. `name` chooses one of several. Raises `InputError`."""
     written = read_lines(text, beside_file=beside_file)
     if written is not None:
         return written.layers
@@ -62,8 +62,8 @@ def read_layers(text: str, *, beside_file: bool = False) -> tuple[Layer, ...]:
     if not documents:
         raise InputError(f"holds nothing, not one {KIND}")
     ignored = [IgnoredField(one.key, problem="is there more than once; the last one counts") for one in duplicates]
-    plain = _read_plain(text, documents)
-    first, *others = (plain,) if plain is not None else _choose(documents).layers
+    plain = None if name else _read_plain(text, documents)
+    first, *others = (plain,) if plain is not None else _choose(documents, name).layers
     return (first._replace(ignored=(*ignored, *first.ignored)), *others)
 
 
@@ -152,17 +152,36 @@ def _of_workers(found: list[Configuration]) -> list[Configuration]:
     return [workers[0]._replace(layers=(first._replace(assumed=(*first.assumed, line)), *others))]
 
 
-def _choose(documents: list[Any]) -> Configuration:
-    """Return the one configuration of a file. Raises `InputError` where there is none, or more than one."""
+def _is_named(one: Configuration, wanted: str) -> bool:
+    """Whether a configuration is called so, in full or by the last word of its object."""
+    return wanted in (one.name, _short(one.name), one.name.partition(",")[0])
+
+
+def _short(name: str) -> str:
+    """Return the last word of a name: that of the object, or of a group of workers in it."""
+    return name.rpartition(" ")[2] or KIND
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:4])}{', …' if len(names) > 4 else ''}"
+
+
+def _choose(documents: list[Any], wanted: str = "") -> Configuration:
+    """Return the configuration of a file that is `wanted`, or the only one. Raises `InputError` where there is none, or
+    more than one."""
     found = find_configurations("", documents)
     if not found:
         raise describe_stranger(list(iter_held(documents)), documents)
-    found = _of_workers(_distinct(found))
+    found = [one for one in found if _is_named(one, wanted)] if wanted else _of_workers(_distinct(found))
+    if not found:
+        names = [one.name or KIND for one in find_configurations("", documents)]
+        remedy = did_you_mean(wanted, [_short(name) for name in names], f"it holds {_listed(names)}")
+        raise InputError(f"holds no configuration of a kubelet named {wanted!r}", remedy=remedy)
     if len(found) > 1:
         names = [one.name or KIND for one in found]
         raise InputError(
-            f"holds {len(found)} configurations of kubelets: {', '.join(names[:4])}{', …' if len(names) > 4 else ''}",
-            remedy="give one of them in a file of its own",
+            f"holds {len(found)} configurations of kubelets: {_listed(names)}",
+            remedy=f"name one of them behind the file, as in FILE#{_short(names[0])}, or give it in a file of its own",
         )
     (chosen,) = found
     if not chosen.layers[0].origin:
