@@ -87,6 +87,30 @@ def test_fewest_numa_nodes(machine: str, reserved: str, whole: bool, count: int,
         assert rules.with_reserved(parse_bits(reserved)).fewest_numa_nodes(count) == expected
 
 
+# Siblings of reserved CPUs under full-pcpus-only
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "none", "restricted", "single-numa-node"])
+@BOTH
+def test_siblings_of_reserved_cpus_are_no_cores(profile: str, policy: str) -> None:
+    """CPUs 0 and 2 are reserved, 1 and 3 are halves of cores: with full-pcpus-only nobody gets them, though a kubelet
+    takes the two for a core where it prefers their NUMA node."""
+    node = make_node(
+        "pack:1 numa:2(memory=64GB) core:4 pu:2(indexes=pu)",
+        profile,
+        reserved_system_cpus="0,2",
+        topology_manager_policy=policy,
+        cpu_manager_policy_options={"full-pcpus-only": "true"},
+    )
+    for uid, count in (("a", "2"), ("b", "4"), ("c", "2"), ("d", "4")):
+        node.admit(make_pod(uid, ("app", count)))
+    owned = parse_bits("1,3") & node.view.owned
+    if profile == "podslice":
+        assert not owned
+    elif policy != "none":
+        assert owned == parse_bits("1,3")
+
+
 # Kubernetes 139430: distribution over fewer NUMA nodes than the merge chose
 
 EVEN = CPUPolicyOptions(distribute_cpus_across_numa=True)

@@ -6,7 +6,8 @@ import pytest
 
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.values.gates import FeatureGates
-from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks, quirks_of
+from podslice.values.releases.table import RELEASES
 from tests.node.resize.helpers import GATES, burstable, pod, resources
 
 OFF = FeatureGates.from_overrides({"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False})
@@ -33,3 +34,12 @@ def test_refusals(gates: FeatureGates, os: str, cgroup_version: int, quirks: Qui
     if refusal is not None:
         assert (refusal.reason, refusal.message) == ("PodLevelResourcesNotSupported", expected)
     assert pod_level_refusal(PLAIN, gates, quirks, os=os, cgroup_version=cgroup_version) is None
+
+
+@pytest.mark.parametrize(
+    ("minor", "refused"), [(31, False), (32, False), (33, False), (34, True), (35, True), (37, True)]
+)
+def test_releases_before_1_34_ignore_the_field(minor: int, refused: bool) -> None:
+    """The handler came with 1.34: an older kubelet without the gate admits the pod and ignores its resources."""
+    refusal = pod_level_refusal(SIZED, OFF, quirks_of(RELEASES[minor]), release=RELEASES[minor])
+    assert (refusal is not None) == refused

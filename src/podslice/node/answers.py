@@ -219,6 +219,7 @@ class ValueAnswers:
             self.rules.quirks,
             os=self.rules.machine.operating_system,
             cgroup_version=self.rules.cgroup_version,
+            release=self.rules.release,
         )
         refused = "" if unsupported is None else unsupported.reason
         return admission, AMOUNT_OVERFLOW if admission.overflow else refused

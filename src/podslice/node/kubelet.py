@@ -556,6 +556,7 @@ class Kubelet:
             self.quirks,
             os=self.machine.operating_system,
             cgroup_version=self.cgroup_version,
+            release=self.release,
         )
         if unsupported is not None:
             raise AdmissionError(unsupported.kind, **unsupported.facts)

@@ -61,8 +61,9 @@ class CPURules(msgspec.Struct, frozen=True):
     """Policy `none` or `static` on one machine. `core_size`: average number of CPUs of a core when the node began.
     `reserved`: CPUs kept for the system; `reserved_physical`: all CPUs of their cores. `pod_level`: the gate
     PodLevelResourceManagers. `picker` picks CPUs, `resizer` those of a container that is resized; None: containers keep
-    what they have. `sums`: how many CPUs one, two, three … NUMA nodes could give on an empty machine at most.
-    `plugins`, `classes`, `mixed`: None where the policy has none."""
+    what they have. `withheld`: CPUs that no container gets, the reserved ones among them. `sums`: how many CPUs one,
+    two, three … NUMA nodes could give on an empty machine at most. `plugins`, `classes`, `mixed`: None where the policy
+    has none."""
 
     topology: CPUTopology
     policy: str
@@ -74,6 +75,7 @@ class CPURules(msgspec.Struct, frozen=True):
     static: bool
     resizer: ResizePicker | None
     sums: tuple[int, ...]
+    withheld: Bits
     core_size: int = 1
     plugins: PluginProfile | None = None
     classes: CPUClasses | None = None
@@ -102,7 +104,8 @@ class CPURules(msgspec.Struct, frozen=True):
         """Return the same rules with other CPUs kept for the system."""
         physical = whole_objects(self.topology.cores, reserved)
         sums = self.topology.largest_sums(self.picker.ownable(reserved, physical))
-        return replace(self, reserved=reserved, reserved_physical=physical, sums=sums)
+        withheld = self.picker.withheld(reserved, physical)
+        return replace(self, reserved=reserved, reserved_physical=physical, sums=sums, withheld=withheld)
 
     def fewest_numa_nodes(self, count: int) -> int:
         """Return the fewest NUMA nodes that could give `count` CPUs on an empty machine; the number of all nodes if
@@ -131,8 +134,10 @@ class CPURules(msgspec.Struct, frozen=True):
         resizer = ResizePicker(topology, options, quirks, aligned=aligned) if elastic else None
         static = policy == "static"
         sums = topology.largest_sums(picker.ownable(reserved, physical))
-        per_core = topology.cpus_per_core
-        return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer, sums, per_core)
+        kept, per_core = picker.withheld(reserved, physical), topology.cpus_per_core
+        return cls(
+            topology, policy, options, reserved, physical, pod_level, picker, static, resizer, sums, kept, per_core
+        )
 
 
 class MemoryRules(msgspec.Struct, frozen=True):

@@ -13,16 +13,25 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.values.errors import Refusal, RefusalKind
 from podslice.values.quirks import Quirks
 from podslice.values.reasons import POD_LEVEL_RESOURCES
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 IGNORED = "PodLevelResourcesIgnored"
 _UNSUPPORTED = RefusalKind("pod-level-unsupported", "{problem}", POD_LEVEL_RESOURCES)
 
 
 def pod_level_refusal(
-    pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, os: str = "linux", cgroup_version: int = 2
+    pod: Pod,
+    gates: Mapping[str, bool],
+    quirks: Quirks,
+    *,
+    os: str = "linux",
+    cgroup_version: int = 2,
+    release: Release = DEFAULT,
 ) -> Refusal | None:
-    """Return why the node refuses the pod's `spec.resources`, None if it accepts them (handler "pod features")."""
-    if not is_pod_level_resources_set(pod):
+    """Return why the node refuses the pod's `spec.resources`, None if it accepts or ignores them (handler "pod
+    features", which a `release` before 1.34 does not have)."""
+    if not (release.refuses_pod_level_resources and is_pod_level_resources_set(pod)):
         return None
     if os == "windows":
         return _refuse("pod-level resources are not supported on Windows")

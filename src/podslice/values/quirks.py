@@ -186,6 +186,8 @@ class Quirks(msgspec.Struct, frozen=True):
     narrowest_set_counts_reserved: bool = False
     """cpu-topology 7.3: the fewest NUMA nodes that could do are counted with the reserved CPUs, which no container ever
     gets (kubernetes 132187)."""
+    half_reserved_cores_are_given: bool = False
+    """cpu-topology 6.3: under `full-pcpus-only` a container may get the free siblings of reserved CPUs."""
     distribution_shrinks_affinity: bool = False
     """cpu-topology 4.7: `distribute-cpus-across-numa` uses the fewest NUMA nodes, though the merge chose more
     (kubernetes 139430)."""

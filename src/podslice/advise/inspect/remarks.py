@@ -46,7 +46,9 @@ def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
 
 
 def _node(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[str]:
-    refusal = pod_level_refusal(pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version)
+    refusal = pod_level_refusal(
+        pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version, release=node.release
+    )
     if refusal is not None:
         yield f"the node refuses it with {refusal.reason}: {refusal.message}"
 

@@ -139,7 +139,7 @@ def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Hi
     # What init containers of the pod leave to those after them is free to it.
     reusable = cpu.state.reusable.get(uid, 0)
     memory = dict(manager.memory.machine_state)
-    step = HintRound(container, cpu.assignable | reusable, memory, {}, {}, frozenset(held), reusable)
+    step = HintRound(container, cpu.free | reusable, memory, {}, {}, frozenset(held), reusable)
     if manager.device.state.pools:
         step.free_devices = manager.device.free_ids()
     pod = manager.context.active.get(uid)

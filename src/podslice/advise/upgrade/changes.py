@@ -160,6 +160,15 @@ ROWS: Final = (
     ),
     Row(
         34,
+        "pods with pod-level resources while the gate is off",
+        "ignores the field",
+        "refuses them with `PodLevelResourcesNotSupported`",
+        False,
+        "pod level",
+        facts=("refuses_pod_level_resources",),
+    ),
+    Row(
+        34,
         "`prefer-align-cpus-by-uncorecache`",
         "alpha; parts of a cache are whole cores",
         "beta; any number",

@@ -117,6 +117,7 @@ def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
         rules.quirks,
         os=rules.machine.operating_system,
         cgroup_version=rules.cgroup_version,
+        release=rules.release,
     )
     return "" if unsupported is None else unsupported.message
 

@@ -170,7 +170,7 @@ class CPUManager:
             return None
         assigned = self.state.assignment(pod.uid, container.name)
         if assigned is None:
-            free = assignable(self.state.default, self.rules.reserved)
+            free = assignable(self.state.default, self.rules.withheld)
             reusable = self._reusable(pod) if self.state.reusable else 0
             if self.rules.plugins is not None:
                 left = self._filter(pod, container, count, free | reusable)
@@ -182,7 +182,7 @@ class CPUManager:
             # An empty list, unlike None, means that no NUMA nodes will do: a kubelet refuses another size than the one
             # it gave.
             return {"cpu": []}
-        free = self._filter(pod, container, count, self.assignable | self._reusable(pod), anchor=assigned)
+        free = self._filter(pod, container, count, self.free | self._reusable(pod), anchor=assigned)
         return {"cpu": self._hints(free, assigned, count)}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
@@ -200,7 +200,7 @@ class CPUManager:
             if pod_cpus is not None:
                 if pod_cpus.bit_count() == pod.cpus:
                     return self._hints_for_held(pod_cpus)
-                free = self._filter(pod, None, pod.cpus, self.assignable, anchor=pod_cpus)
+                free = self._filter(pod, None, pod.cpus, self.free, anchor=pod_cpus)
                 return {"cpu": self._hints(free, pod_cpus, pod.cpus)}
             if self._has_run(pod):
                 return None
@@ -289,7 +289,7 @@ class CPUManager:
             resizer = self.rules.resizer
             if resizer is None or held.bit_count() >= container.exclusive_cpus:
                 return held
-            free = self._filter(pod, container, container.exclusive_cpus, self.assignable | reusable, anchor=held)
+            free = self._filter(pod, container, container.exclusive_cpus, self.free | reusable, anchor=held)
             resized = cpu_elastic.grow(self.state, resizer, pod, container, free=free, affinity=affinity)
             self._check_hides_smt(pod, resized)
             self._replace_state(resized)
@@ -347,7 +347,7 @@ class CPUManager:
 
     def _available_to(self, pod: AdmissionPod) -> Bits:
         """Return the free CPUs that the pod as a whole, or any container of it, may get."""
-        free = self.assignable
+        free = self.free
         if self.rules.plugins is None:
             return free
         if pod.managed:
@@ -429,7 +429,7 @@ class CPUManager:
         """Return CPUs for a container, or for the pod as a whole (None), and count them; those in DEFAULT leave it."""
         if self.rules.plugins is None:
             count = pod.cpus if container is None else container.exclusive_cpus
-            pool = assignable(self.state.default, self.rules.reserved) | reusable
+            pool = assignable(self.state.default, self.rules.withheld) | reusable
             budget = self.context.search_budget
             pick = self.rules.picker.take_near(pool, count, affinity.mask, budget, reusable=reusable)
         else:
@@ -462,7 +462,7 @@ class CPUManager:
             if self._running_pod_cpus(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
                 self._check_shared_pool(pod)
                 had = self.state.pod_cpus[pod.uid]
-                free, resizer = self._filter(pod, None, pod.cpus, self.assignable, anchor=had), self.rules.resizer
+                free, resizer = self._filter(pod, None, pod.cpus, self.free, anchor=had), self.rules.resizer
                 self._replace_state(cpu_elastic.resize_pod(self.state, resizer, pod, free=free, affinity=affinity))
             return
         if not pod.cpus or self._has_run(pod):
@@ -644,6 +644,12 @@ class CPUManager:
     def assignable(self) -> Bits:
         """ASSIGNABLE: CPUs that can still be given away exclusively."""
         return assignable(self.state.default, self.rules.reserved)
+
+    @property
+    def free(self) -> Bits:
+        """CPUs that the next container can get: ASSIGNABLE, without the siblings of reserved CPUs where only whole
+        cores are given away."""
+        return assignable(self.state.default, self.rules.withheld)
 
     def own_numa_nodes(self, uid: str, container: str = "") -> Bits:
         """Return the NUMA nodes of the CPUs that a container, or without `container` the whole pod, owns."""

@@ -85,7 +85,7 @@ class PluginCalls:
         owners = (state, self.context.active) if self.profile.sees_owners else (None, None)
         return CPUNode(
             self.profile.machine,
-            free=assignable(state.default, self.rules.reserved),
+            free=assignable(state.default, self.rules.withheld),
             default=state.default,
             reserved=self.rules.reserved,
             state=owners[0],
@@ -202,7 +202,7 @@ def _proposal(
     state: CPUState,
 ) -> Proposal:
     """Return the proposal for one container or for the pod as a whole (None). Raises `AdmissionError`."""
-    free = assignable(state.default, calls.rules.reserved)
+    free = assignable(state.default, calls.rules.withheld)
     reusable = state.reusable.get(pod.uid, 0) if container is not None else 0
     pool = free | reusable
     ask = calls.ask(pod, container, count)

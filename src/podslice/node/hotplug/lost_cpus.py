@@ -144,7 +144,7 @@ class LostCPUs:
         cpu = self._manager.cpu
         rules: CPURules = cpu.rules
         unit = rules.core_size if rules.options.full_pcpus_only else 1
-        room = cpu.assignable
+        room = cpu.free
         if rules.plugins is not None:
             try:
                 room &= cpu.eligible_cpus(pod, names)

@@ -42,6 +42,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     pod_level_pods: PodLevelPods = "by containers"
     """How the CPU and Memory Manager treat pods with pod-level resources that they do not manage: by their containers'
     own requests, not at all while the gate PodLevelResources is on, or never at all."""
+    refuses_pod_level_resources: bool = False
+    """A kubelet without the gate PodLevelResources refuses a pod with such resources; else it ignores the field."""
     pod_under_admission_stays: bool = True
     """The pod that was last admitted or refused counts as active until another one comes, so what it was given stays
     although it is gone."""

@@ -80,5 +80,6 @@ RELEASE = BEFORE.next(
     cpu_options={"prefer-align-cpus-by-uncorecache": "Beta"},
     uncore_takes_odd_numbers=True,
     resizes_beside_static_managers=True,
+    refuses_pod_level_resources=True,
     pod_level_pods="ignored with the gate",
 )

@@ -56,6 +56,12 @@ class Picker:
         self.uneven = options.full_pcpus_only and not topology.core_size and not quirks.smt_check_uses_average
         """Whether only whole cores are given away on a machine whose cores differ in size."""
 
+    def withheld(self, reserved: Bits, reserved_physical: Bits) -> Bits:
+        """Return the CPUs that no container gets: the reserved ones, and where only whole cores are given away, their
+        siblings, which upstream gives."""
+        whole = self._options.full_pcpus_only and not self._quirks.half_reserved_cores_are_given
+        return reserved_physical if whole else reserved
+
     def ownable(self, reserved: Bits, reserved_physical: Bits) -> Bits:
         """Return the CPUs that containers can own on an empty machine, given the reserved CPUs and all CPUs of their
         cores. Upstream counts the reserved ones as well."""
