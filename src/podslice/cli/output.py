@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
@@ -22,6 +23,7 @@ from podslice.render.legend import legend_lines
 from podslice.render.prose import fold
 from podslice.values.errors import InputError
 
+_PIECE = 1 << 20
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -130,6 +132,44 @@ def emit(answer: msgspec.Struct, output: str) -> None:
 
     assert type(answer).__name__ in KINDS, "programs read documents of known kinds only"
     print_data(document(answer), output)
+
+
+class StreamedItems:
+    """The `items` of a document that may be long: as JSON each is written to a temporary file as it comes, and copied
+    into the document in the end. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - closed by `__exit__`
+        self._empty = True
+
+    def __enter__(self) -> StreamedItems:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, item: msgspec.Struct) -> None:
+        """Add one item."""
+        text = msgspec.json.format(msgspec.json.encode(item, enc_hook=str), indent=2).decode()
+        lines = json_text(text).replace("\n", "\n    ")
+        self._file.write(f"{'' if self._empty else ','}\n    {lines}")
+        self._empty = False
+
+    def emit(self, answer: msgspec.Struct) -> None:
+        """Print a document, which has no items of its own, with these."""
+        from podslice.values.document import document
+
+        assert type(answer).__name__ in KINDS, "programs read documents of known kinds only"
+        text = json_text(json.dumps(document(answer), indent=2, ensure_ascii=False))
+        if self._empty:
+            echo(text)
+            return
+        head, _, tail = text.partition('"items": []')
+        echo(f'{head}"items": [', nl=False)
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE):
+            echo(piece, nl=False)
+        echo(f"\n  ]{tail}")
 
 
 def print_data(data: Any, output: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from podslice.reading.yaml import load_documents
 from tests.shell import podslice
 
 _HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
@@ -157,3 +159,15 @@ def test_what_an_init_container_leaves_is_free(tmp_path: Path) -> None:
         assert "chosen, but" not in said
     fixes = [line for line in said.splitlines() if "Ask for 13 instead of 14" in line or "at most 13 CPUs" in line]
     assert len(fixes) == 1
+
+
+def test_streamed_json_is_the_document(tmp_path: Path) -> None:
+    """JSON is written item by item, and says what the YAML form, which is made as a whole, says."""
+    config = f"{_HEAD}reservedSystemCPUs: 0-2\ntopologyManagerPolicy: single-numa-node\n"
+    files = write(tmp_path, config=config, pods=pod("small", 4, "1Gi") + pod("big", 20, "1Gi"))
+    given = (files["pods"], "--from", "pack:2 numa:1(memory=16GiB) core:16 pu:1", "--config", files["config"])
+    as_json = podslice("explain", *given, "-o", "json").stdout
+    assert json.loads(as_json) == next(iter(load_documents(podslice("explain", *given, "-o", "yaml").stdout)))
+    assert as_json == json.dumps(json.loads(as_json), indent=2, ensure_ascii=False) + "\n"
+    assert [item["name"] for item in json.loads(as_json)["items"]] == ["small", "big"]
+    assert json.loads(podslice("explain", *given, "-o", "json", "--only-refused").stdout)["items"][0]["why"]

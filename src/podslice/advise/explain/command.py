@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
     OUTPUT,
+    StreamedItems,
     check_page_name,
     emit,
     only_refused_option,
@@ -103,6 +105,7 @@ def explain(
     pods = list(allocate_claims(claims, read.pods, answers, node.rules.gates))
     resizes = read_resizes(resize_paths, **options)
     shown: list[tuple[Explained, Contradiction | None]] = []
+    streamed = click.get_current_context().with_resource(StreamedItems())
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
     provenance = asked.tell(provenance)
     print_provenance(provenance, output)
@@ -128,7 +131,10 @@ def explain(
             printer.show(one.explanation, contradiction)
             # Only a page draws the views; without one they would keep every node of the run alive.
             kept = one if out is not None else one._replace(before=node.view, after=node.view)
-            shown.append((kept, contradiction))
+            if output == "json":
+                streamed.add(pod_document(one.explanation, contradiction))
+            if out is not None or output == "yaml":
+                shown.append((kept, contradiction))
     if output in ("table", "wide") and (differs := kubelet_differs(node, pods)):
         echo(f"\n{wrap_lines(differs, prose_width())}")
     results = _explain_resizes(node, pods, resizes, fixes=searched)
@@ -140,10 +146,13 @@ def explain(
     if out is not None:
         explained, changed = [ShownExplanation.of(*one) for one in shown], [ShownResize.of(one) for one in results]
         write_shown(out, answer_page(explained, changed, provenance))
-    if output not in ("table", "wide"):
+    shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
+    document = ExplanationList((), tuple(map(resize_document, resized)), shown_claims, provenance)
+    if output == "json":
+        streamed.emit(document)
+    elif output == "yaml":
         items = tuple(pod_document(one.explanation, contradiction) for one, contradiction in shown)
-        shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
-        emit(ExplanationList(items, tuple(map(resize_document, resized)), shown_claims, provenance), output)
+        emit(msgspec.structs.replace(document, items=items), output)
     sys.exit(0 if all_granted else 1)
 
 

@@ -84,6 +84,11 @@ class Option(NamedTuple):
         )
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the configuration, and no pod, keeps what lacks."""
+        return any(one.rank == _KEPT for one in self.demands)
+
+    @property
     def codes(self) -> frozenset[str]:
         """The codes of its causes."""
         return frozenset(one.code for one in self.demands)
@@ -157,7 +162,9 @@ class Demands:
                 found += self._of_sizes(wider, within)
         else:
             found = list(self._of_sizes(range(1, len(self._nodes) + 1), within))
-        return sorted(found, key=lambda option: option.order)
+        # What the configuration keeps is the cause only where no set could do without it.
+        within_reach = [option for option in found if not option.is_kept]
+        return sorted(within_reach or found, key=lambda option: option.order)
 
     def _of_sizes(self, sizes: Iterable[int], within: Bits) -> Iterator[Option]:
         for size in sizes:
@@ -197,10 +204,18 @@ class Demands:
 
     # Demands
 
+    def _tiers(self, column: Column, mask: Bits) -> Tiers:
+        """Return the amounts on these NUMA nodes. What containers of a pod that is placed as a whole have taken is part
+        of what the pod needs, and so it is free to it."""
+        tiers = self._shares[column.resource].tiers(mask)
+        if self._situation.step.container is not None:
+            return tiers
+        return tiers._replace(free=tiers.free + tiers.own, own=0)
+
     def _shortage(self, column: Column, mask: Bits, *, whole: bool = False) -> Demand | None:
         """Return the demand for more free there; None where even all of it is too little."""
         shares = self._shares[column.resource]
-        tiers = shares.tiers(mask)
+        tiers = self._tiers(column, mask)
         short = column.need - tiers.free
         if short <= 0:
             return None
@@ -241,7 +256,8 @@ class Demands:
         every: Bits,
     ) -> Cause:
         shares = self._shares[column.resource]
-        holders = sorted(shares.holders(every), key=lambda one: (one.kind == "reserved", -one.amount, one.name))
+        found = (one for one in shares.holders(every) if one.kind != "own" or tiers.own)
+        holders = sorted(found, key=lambda one: (one.kind == "reserved", -one.amount, one.name))
         return Cause(
             code,
             self._situation.step.container,
@@ -350,7 +366,7 @@ class Demands:
             sizes = (1,) if single else (len(self._nodes),)
             masks = [bits_of(nodes) for size in sizes for nodes in combinations(self._nodes, size)]
             best = max(masks, key=lambda mask: (shares.tiers(mask).usable, -mask))
-            tiers = shares.tiers(best)
+            tiers = self._tiers(column, best)
             if tiers.usable + tiers.unhealthy < column.need:
                 short = column.need - tiers.free
                 found = self._cause("too-big", column, best if single else None, tiers=tiers, short=short, every=best)

@@ -34,7 +34,7 @@ from podslice.node.view import NodeView
 from podslice.values.errors import Refusal, UpstreamDefectError
 
 replace = msgspec.structs.replace
-_MOST_REMEMBERED = 4096
+_MOST_REMEMBERED = 256
 _MOST_IDLE = 3
 NOT_SEARCHED = "Changes that would make it fit were not searched for."
 _GIVEN_UP = "The search for changes that make it fit was stopped: it takes too long."
