@@ -59,10 +59,13 @@ def test_strict_reservations_are_no_part_of_the_pool() -> None:
 
 
 def test_explain_tells_who_shares() -> None:
-    """A pod that shares learns in the second sentence who owns the other CPUs; one that owns CPUs does not ask."""
+    """A pod that shares learns in the first three sentences what throttles it and who owns the other CPUs; one that
+    owns CPUs does not ask for the pool."""
     node = make_node(reserved_system_cpus="0")
     assert node.admit(make_pod("db", ("main", "4"))).admitted
-    assert explain(node, make_pod("web", ("main", "500m"))).story[1].endswith("owned: 4 (default/db 4).")
+    story = explain(node, make_pod("web", ("main", "500m"))).story
+    assert story[1] == "CPU quota: main 500m."
+    assert story[2].endswith("owned: 4 (default/db 4).")
     assert not any(one.startswith("Shared pool") for one in explain(node, make_pod("own", ("main", "2"))).story)
 
 

@@ -160,7 +160,7 @@ def _with_pool(picture: Picture, view: NodeView, started: StartedNode | None = N
     node `started` with keep for pods that are gone."""
     notes, held = ((), 0) if started is None else (started.notes, started.held)
     pool = describe_pool(view, held) if view.pins_cpus else ""
-    return picture._replace(shared=picture.shared & ~held, notes=(*([pool] if pool else ()), *picture.notes, *notes))
+    return picture._replace(shared=picture.shared & ~held, pool=pool, notes=(*picture.notes, *notes))
 
 
 def _with_refused(picture: Picture, node: Node, pods: Sequence[Pod]) -> Picture:
@@ -238,7 +238,7 @@ def _terminal(heading: str, picture: Picture) -> str:
     width = shutil.get_terminal_size((120, 24)).columns
     headline = "\n" if basis else wrap_lines(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
     # The answer to why the pool is small comes before the map that shows it.
-    notes = "".join(wrap_lines(note, prose_width()) + "\n" for note in picture.notes)
+    notes = "".join(wrap_lines(note, prose_width()) + "\n" for note in (picture.pool, *picture.notes) if note)
     top = basis + (headline + title if basis else title + headline) + (f"{notes}\n" if notes else "")
     return top + to_text(picture._replace(notes=()), width=width)
 

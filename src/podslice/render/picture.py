@@ -146,6 +146,8 @@ class Picture(NamedTuple):
     basis: tuple[str, ...] = ()
     """The facts that the picture rests on, in lines."""
     notes: tuple[str, ...] = ()
+    pool: str = ""
+    """How much the shared pool is and who owns the rest, for texts: a picture shows it."""
     """Sentences about CPUs that are neither used nor free."""
     refusals: tuple[str, ...] = ()
     """Why pods are refused that the picture was made for; what they find on each NUMA node is in `NUMABox.wants`."""

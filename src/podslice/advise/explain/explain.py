@@ -120,12 +120,12 @@ class Explainer:
         return spoiled_sentences(found, admits=self._nodes.node.copy().try_admit(found.edited))
 
     def _quota(self, pod: Pod, decision: Trace) -> Iterator[str]:
-        """Yield which CPU quota holds for a pod with containers that own CPUs, and why."""
+        """Yield which CPU quota throttles which container, where containers may own CPUs."""
         view = self._nodes.view
         owners = [one.name for one in decision.containers if one.exclusive_cpus and one.eligibility == "exclusive"]
-        if owners and (
-            text := quota_sentence(pod, view.gates, view.release, owners, cfs_quota=view.config.cpu_cfs_quota)
-        ):
+        if not view.pins_cpus:
+            return
+        if text := quota_sentence(pod, view.gates, view.release, owners, cfs_quota=view.config.cpu_cfs_quota):
             yield text
 
     def _pool(self, decision: Trace) -> Iterator[str]:
