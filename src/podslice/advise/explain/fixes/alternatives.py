@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from math import inf
+from typing import TypeAlias
 
-from podslice.advise.explain.fixes.bench import Bench, Load, PodNeeds
+from podslice.advise.explain.fixes.bench import Bench, Load, PodNeeds, disruption
 from podslice.advise.explain.fixes.changes import Remove, admits
-from podslice.advise.explain.fixes.shortages import Shortages
+from podslice.advise.explain.fixes.fix import Edit
+from podslice.advise.explain.fixes.shortages import Lack, Shortages
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.model import Machine
+from podslice.node.idle_cpus import idle_cpus
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, union
 from podslice.values.errors import PodsliceError
 from podslice.values.quantity import ZERO
 from podslice.values.releases.release import Release
 
+Describe: TypeAlias = Callable[[KubeletConfig, KubeletConfig], tuple[tuple[Edit, ...], str]]
 _MOST_KEPT = 512
 _WHOLE_NODE = 10
 """Trials that one on a new copy of the node counts for."""
@@ -53,6 +57,9 @@ class Alternatives:
         self._machines: dict[object, Machine | None] = {}
         self._loads: dict[int, Load] = {}
         self._held: dict[frozenset[str], Bits] = {}
+        self._steps: dict[str, list[list[KubeletConfig]]] = {}
+        self._edits: dict[int, tuple[tuple[Edit, ...], str]] = {}
+        self._lack: tuple[PodNeeds, Lack] | None = None
         self._in_release: dict[tuple[int, bool], Bench | None] = {}
         self._stale: dict[tuple[int, int], tuple[str, ...]] = {}
 
@@ -86,6 +93,19 @@ class Alternatives:
     def running(self) -> tuple[PodNeeds, ...]:
         """The pods on the node."""
         return tuple(PodNeeds.of(pod.spec, self.view) for pod in self.view.pods.values())
+
+    @cached_property
+    def least_disruptive(self) -> tuple[str, ...]:
+        """The pods on the node, those first whose CPUs nothing uses any more, then by what losing them costs."""
+        idle = {one.pod for one in idle_cpus(self.view)}
+        pods = sorted((one.admission for one in self.running), key=disruption)
+        return tuple(pod.uid for pod in sorted(pods, key=lambda pod: pod.uid not in idle))
+
+    def lack(self, needs: PodNeeds) -> Lack:
+        """Return what a pod lacks here; the sums are made once for a pod."""
+        if self._lack is None or self._lack[0] is not needs:
+            self._lack = needs, self.shortages.lack(needs)
+        return self._lack[1]
 
     @cached_property
     def shortages(self) -> Shortages:
@@ -133,7 +153,7 @@ class Alternatives:
         """Whether the sums leave a place for the pod beside the one that needs this."""
         back = next((one for one in self.running if one.admission.uid == uid), None)
         sums = self.shortages
-        return back is None or sums.may_return(uid, back, sums.lack(needs))
+        return back is None or sums.may_return(uid, back, self.lack(needs))
 
     def has_room_for_all(self, needs: PodNeeds) -> bool:
         """Whether the sums leave room for the pod beside all that runs here, wherever it lies. True proves nothing."""
@@ -174,6 +194,18 @@ class Alternatives:
             self._configs[key] = list(make())
         return self._configs[key]
 
+    def config_steps(self, key: str, make: Callable[[], Iterable[list[KubeletConfig]]]) -> list[list[KubeletConfig]]:
+        """Return lists of ever larger changes of the configuration; the same objects for the same key."""
+        if key not in self._steps:
+            self._steps[key] = list(make())
+        return self._steps[key]
+
+    def edits(self, config: KubeletConfig, describe: Describe) -> tuple[tuple[Edit, ...], str]:
+        """Return how a configuration of `configs` differs from this node's, in fields and words."""
+        if id(config) not in self._edits:
+            self._edits[id(config)] = describe(self.view.config, config)
+        return self._edits[id(config)]
+
     def admits_empty(self, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
         """Whether an empty node with this configuration and machine admits the pod."""
         bench = self._bench("empty", config, machine)
@@ -188,10 +220,11 @@ class Alternatives:
         return self._admits_after("restarted", needs, config, machine)
 
     def _admits_after(self, how: str, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
-        empty = self._bench("empty", config, machine)
-        # The sums on the empty node refuse most changes before a kubelet is restarted or pods come back to it.
-        if empty is None or empty.is_too_small(needs, self._least_load(empty)):
-            return False
+        if (how, id(config), id(machine)) not in self._kept:
+            empty = self._bench("empty", config, machine)
+            # The sums on the empty node refuse most changes before a kubelet is restarted or pods come back to it.
+            if empty is None or empty.is_too_small(needs, self._least_load(empty)):
+                return False
         bench = self._bench(how, config, machine)
         return bench is not None and bench.admits(needs)
 

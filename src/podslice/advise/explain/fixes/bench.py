@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.critical import is_critical
-from podslice.api.pod.demand import HUGEPAGES_PREFIX
+from podslice.api.pod.demand import HUGEPAGES_PREFIX, pod_requests
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.memory_demand import Amounts, container_memory
 from podslice.api.pod.spec import Pod
@@ -105,14 +105,14 @@ class Bench:
         # copy.
         if not self._clean or admission.uid in self._node.pods:
             return self._trial.copy().try_run(needs.pod)
-        if self.is_too_small(needs):
-            return False
         # Devices make pods differ in ways that the key does not hold.
         if needs.shape is None:
-            return self._trial.rehearse(admission, self._neighbours())
+            return not self.is_too_small(needs) and self._trial.rehearse(admission, self._neighbours())
         key = (needs.shape, self._ranks(needs)) if self._node.binds_memory else needs.shape
         # Placement depends on the key alone, so it is tried once; the sums of the predicates are checked for every pod.
         if key not in self._places:
+            if self.is_too_small(needs):
+                return False
             self._places[key] = self._trial.rehearse(admission, judged=False)
         return self._places[key] and self._trial.accepts(admission, self._neighbours(), needs.view)
 
@@ -298,3 +298,9 @@ def _lone_memory(pod: AdmissionPod) -> tuple[tuple[str, int], ...] | None:
 
 def _is_counted(name: str) -> bool:
     return name in BASIC_RESOURCES or name.startswith(HUGEPAGES_PREFIX)
+
+
+def disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:
+    """Return a sort key for the cost of losing a pod: critical pods last, then by CPUs owned and requested."""
+    cpu = pod_requests(pod.spec).get("cpu")
+    return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid

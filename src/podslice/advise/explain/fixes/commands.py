@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from msgspec.structs import replace
 
@@ -92,7 +92,7 @@ def commands(fix: Fix, pod: Pod, node: NodeView, stale: Sequence[str] = ()) -> t
 
 
 def _node_name(pod: Pod, node: NodeView) -> str:
-    pods = (pod, *(one.spec for one in node.pods.values()))
+    pods = (pod, *islice((one.spec for one in node.pods.values()), 1))
     return next((one.spec.node_name for one in pods if one.spec.node_name), "$NODE")
 
 

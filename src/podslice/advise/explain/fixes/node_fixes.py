@@ -22,6 +22,7 @@ from podslice.values.quirks import PODSLICE
 from podslice.values.releases.table import RELEASES
 
 replace = msgspec.structs.replace
+_BY_SOCKET = "align-by-socket"
 
 
 # Another configuration
@@ -39,7 +40,14 @@ def repacking(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
 def configurations(nodes: Alternatives, needs: PodNeeds, *, may_drain: bool = True) -> Iterator[Fix]:
     """Yield fixes with one other policy, scope, pair of both, or option of the kubelet."""
     config = nodes.view.config
-    kinds = (("topology", topology_configs, 0.0), ("options", option_configs, 0.0), ("managers", _manager_configs, 0.3))
+    kinds = [("topology", topology_configs, 0.0), ("options", option_configs, 0.0), ("managers", _manager_configs, 0.3)]
+    # Where CPUs lack in all, it does not matter where they are, except for a budget that another scope divides.
+    lack = nodes.lack(needs)
+    if lack.lacks_cpus and not needs.admission.managed:
+        kinds = kinds[-1:]
+    elif not may_drain and not lack.has_place and not needs.admission.managed:
+        # What is free on each NUMA node stays, so that of the options only one that looks at sockets helps.
+        kinds[1] = "socket", _socket_config, 0.0
     for key, make, extra in kinds:
         configs = nodes.configs(key, partial(make, config))
         yield from try_configs(nodes, needs, "config", configs, extra=extra, may_drain=may_drain)
@@ -99,6 +107,12 @@ def option_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
             yield replace(config, cpu_manager_policy_options={**options, name: "true"})
 
 
+def _socket_config(config: KubeletConfig) -> Iterator[KubeletConfig]:
+    options = config.cpu_manager_policy_options
+    if config.cpu_manager_policy == "static" and _BY_SOCKET not in options:
+        yield replace(config, cpu_manager_policy_options={**options, _BY_SOCKET: "true"})
+
+
 def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
     if config.memory_manager_policy != "None":
         yield replace(config, memory_manager_policy="None", reserved_memory=())
@@ -126,7 +140,7 @@ def try_configs(
     for config in configs:
         if node.pods and not nodes.admits_empty(needs, config, node.machine):
             continue
-        edits = config_differences(node.config, config)
+        edits, settings = nodes.edits(config, _describe_config)
         # Fewer edits help alone already.
         if any(fewer < set(edits) for fewer in enough):
             continue
@@ -135,10 +149,15 @@ def try_configs(
             continue
         if not drained:
             enough.append(set(edits))
-        text = f"{settings_text(edits)} {_how_to_apply(node, drained=drained)}"
+        text = f"{settings} {_how_to_apply(node, drained=drained)}"
         extra_cost = extra + 0.1 * (len(edits) - 1)
         cost = price(code, extra=extra_cost, drained_pods=len(node.pods) or None if drained else None)
         yield Fix(code, text, cost, Reconfigure(config, drained), edits)
+
+
+def _describe_config(before: KubeletConfig, after: KubeletConfig) -> tuple[tuple[Edit, ...], str]:
+    edits = config_differences(before, after)
+    return edits, settings_text(edits)
 
 
 def settings_text(edits: Sequence[Edit]) -> str:

@@ -10,10 +10,7 @@ from podslice.advise.explain.fixes.changes import EmptyNode, Remove
 from podslice.advise.explain.fixes.fix import COSTS, Fix
 from podslice.advise.explain.fixes.removals import Removals
 from podslice.api.pod.critical import is_critical
-from podslice.api.pod.demand import pod_requests
-from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
-from podslice.node.idle_cpus import idle_cpus
 from podslice.node.view import NodeView
 from podslice.render.prose import plural
 from podslice.values.cpuset import format_bits
@@ -27,12 +24,8 @@ def pod_moves(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
     """Yield the least disruptive pod, pair, or set of pods to restart on the node, and to delete from it. A set that
     may come back is not proposed twice."""
     node = nodes.view
-    idle = {one.pod for one in idle_cpus(node)}
-    running = [one.admission for one in nodes.running if one.admission.uid != needs.admission.uid]
-    # Pods whose CPUs nothing uses any more come first.
-    running.sort(key=lambda pod: (pod.uid not in idle, *disruption(pod)))
     search = Removals(nodes, needs)
-    uids = tuple(other.uid for other in running)
+    uids = tuple(uid for uid in nodes.least_disruptive if uid != needs.admission.uid)
     removed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     may_move = nodes.has_room_for_all(needs)
@@ -51,12 +44,6 @@ def pod_moves(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
         yield removal(node, removed)
     if moved:
         yield _return(nodes, needs.pod, moved)
-
-
-def disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:
-    """Return a sort key for the cost of losing a pod: critical pods last, then by CPUs owned and requested."""
-    cpu = pod_requests(pod.spec).get("cpu")
-    return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
 
 
 def removal(node: NodeView, uids: tuple[str, ...]) -> Fix:

@@ -28,7 +28,7 @@ class Removals:
         self._known: dict[frozenset[str], bool] = {}
         # A pod that comes to the node again leaves nothing for itself that these sums see.
         self._sums = None if needs.admission.uid in nodes.view.pods else nodes.shortages
-        self._lack = nodes.shortages.lack(needs)
+        self._lack = nodes.lack(needs)
         self._fewest = 0 if self._sums is None else self._sums.fewest(self._lack)
 
     @property
@@ -52,7 +52,9 @@ class Removals:
 
     def singles(self, uids: tuple[str, ...]) -> Iterator[str]:
         """Yield every pod of `uids` whose departure is enough, in order."""
-        some = tuple(uid for uid in uids if self._may_help((uid,)))
+        if self._fewest > 1:
+            return
+        some = uids if self._sums is None else tuple(self._sums.singles(uids, self._lack))
         # The first ones are tried directly, as most that free enough do; then whole halves rule out the rest.
         yield from (uid for uid in some[:FEW_PODS] if self.helps((uid,)))
         yield from self._bisect(some[FEW_PODS:], ())

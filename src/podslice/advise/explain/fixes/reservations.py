@@ -25,19 +25,22 @@ _MOST_NODES = 8
 def reservations(nodes: Alternatives, needs: PodNeeds, *, may_drain: bool = True) -> Iterator[Fix]:
     """Yield fixes with what is reserved on other NUMA nodes, then with fewer reserved CPUs on one NUMA node, or less
     memory reserved on one."""
-    view = nodes.view
-    for kind in (
-        nodes.configs("split-memory", partial(_split_memory, view)),
-        nodes.configs("split-cpus", partial(_split_cpus, view)),
-    ):
+    view, lack = nodes.view, nodes.lack(needs)
+    # Other NUMA nodes give no more in all.
+    splits = () if lack.lacks_cpus or lack.lacks_requests else (("memory", _split_memory), ("cpus", _split_cpus))
+    for name, split in splits:
+        kind = nodes.configs(name, partial(split, view))
+        # Without draining, running pods stay where they are, and so does what is free beside them.
+        if not may_drain:
+            kind = [config for config in kind if lack.is_placed_with(_freed_cpus(view, config))]
         found = [fix for config in kind for fix in _split(nodes, needs, config, may_drain=may_drain)]
         # The present kind of a reservation has many others that help; the least disruptive is enough.
         yield from sorted(found, key=lambda fix: fix.cost)[:1]
-    steps = (*_cpu_reservations(view), *_memory_reservations(view.config))
-    for place, configs in enumerate(steps):
-        # The steps of one node are the same for each pod.
-        kept = nodes.configs(f"reservation {place}", partial(iter, configs))
-        yield from _first_that_helps(nodes, needs, kept, may_drain=may_drain)
+    for name, steps in (("cpus", _cpu_reservations), ("memory", _memory_reservations)):
+        # Memory does not help where CPUs lack.
+        if name == "cpus" or not (lack.lacks_cpus or (not may_drain and not lack.has_place)):
+            for configs in nodes.config_steps(name, partial(steps, view)):
+                yield from _first_that_helps(nodes, needs, configs, may_drain=may_drain)
 
 
 def _split(nodes: Alternatives, needs: PodNeeds, config: KubeletConfig, *, may_drain: bool) -> Iterator[Fix]:
@@ -69,6 +72,14 @@ def _reserved_cpus(node: NodeView) -> Bits:
         return parse_bits(node.config.reserved_system_cpus)
     except CPUSetError:
         return 0
+
+
+def _freed_cpus(node: NodeView, config: KubeletConfig) -> dict[int, int]:
+    """Return how many CPUs of each NUMA node another configuration reserves less."""
+    reserved, then = _reserved_cpus(node), parse_bits(config.reserved_system_cpus)
+    return {
+        numa: (own & reserved).bit_count() - (own & then).bit_count() for numa, own in node.topology.numa_nodes.items()
+    }
 
 
 def _split_cpus(node: NodeView) -> Iterator[KubeletConfig]:
@@ -142,9 +153,10 @@ def _limits(reservation: MemoryReservation) -> dict[str, int]:
     return {name: Quantity.parse(text).value() for name, text in reservation.limits.items()}
 
 
-def _memory_reservations(config: KubeletConfig) -> Iterator[list[KubeletConfig]]:
+def _memory_reservations(node: NodeView) -> Iterator[list[KubeletConfig]]:
     """Yield, for each NUMA node, configurations that release a quarter, half, and all of what is reserved for the
     system there."""
+    config = node.config
     if config.memory_manager_policy != "Static" or "memory" not in config.system_reserved:
         return
     for place, reservation in enumerate(config.reserved_memory):

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from podslice.advise.explain.fixes.bench import disruption
 from podslice.advise.explain.fixes.changes import (
     Change,
     ChangePolicy,
@@ -30,7 +31,7 @@ from podslice.advise.explain.fixes.node_fixes import (
     settings_text,
     topology_configs,
 )
-from podslice.advise.explain.fixes.other_pods import disruption, removal
+from podslice.advise.explain.fixes.other_pods import removal
 from podslice.advise.trial.trial import Moved, Trial
 from podslice.api.pod.eligibility import integral_cpus
 from podslice.api.pod.spec import Pod

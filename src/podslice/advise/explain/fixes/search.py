@@ -66,10 +66,14 @@ def _outside(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
     yield from repacked
     # Draining alone helps: a change that also drains gives up more for the same result.
     may_drain = not repacked
-    yield from configurations(nodes, needs, may_drain=may_drain)
-    yield from hugepages(nodes, needs, may_drain=may_drain)
+    lack = nodes.lack(needs)
+    # No placement helps where the node has too little in all, whoever places: only what it keeps for the system does.
+    if not lack.lacks_requests:
+        yield from configurations(nodes, needs, may_drain=may_drain)
+    if not lack.lacks_cpus and (may_drain or lack.has_place):
+        yield from hugepages(nodes, needs, may_drain=may_drain)
     yield from reservations(nodes, needs, may_drain=may_drain)
-    if may_drain:
+    if may_drain and not lack.lacks_requests:
         yield from releases(nodes, needs)
 
 

@@ -30,10 +30,36 @@ _Pair = tuple[int, int]
 
 
 class Lack(NamedTuple):
-    """What a pod lacks: on the whole node, and on each NUMA node that might take it; None where any NUMA node may."""
+    """What a pod lacks: on the whole node, and on each NUMA node that might take it; None where any NUMA node may.
+    `pieces`: so many containers each need at least so many CPUs of one NUMA node."""
 
     in_all: Mapping[Key, int]
     places: Sequence[Mapping[Key, int]] | None
+    pieces: tuple[int, int] = (0, 0)
+
+    @property
+    def lacks_cpus(self) -> bool:
+        """Whether the whole node has too few free CPUs."""
+        return self.in_all.get((_ALL, _CPU), 0) > 0
+
+    @property
+    def has_place(self) -> bool:
+        """Whether some NUMA node has enough free CPUs, or any may give some."""
+        return self.is_placed_with({})
+
+    def is_placed_with(self, freed: Mapping[int, int]) -> bool:
+        """Whether some NUMA node has enough free CPUs once so many more (or fewer) are free there."""
+        return self.places is None or any(
+            place.get((numa, _CPU), 0) <= freed.get(numa, 0) for numa, place in self._numbered()
+        )
+
+    def _numbered(self) -> Iterator[tuple[int, Mapping[Key, int]]]:
+        return ((next(iter(place))[0], place) for place in self.places or ())
+
+    @property
+    def lacks_requests(self) -> bool:
+        """Whether the pods together request more than the node has for pods."""
+        return any(size > 0 and name.startswith(_REQUESTED) for (_, name), size in self.in_all.items())
 
 
 class Shortages:
@@ -93,7 +119,10 @@ class Shortages:
         if not node.single_numa_node and node.fewest_numa_nodes(count) > 1:
             return Lack(in_all, None)
         memory = needs.lone_memory if node.single_numa_node and node.binds_memory else ()
-        return Lack(in_all, [self._lack_on(numa, own, count, memory or ()) for numa, own in self._numa.items()])
+        places = [self._lack_on(numa, own, count, memory or ()) for numa, own in self._numa.items()]
+        owned = [one.exclusive_cpus for one in pod.containers if one.exclusive_cpus and not one.plain_init]
+        pieces = (0, 0) if node.aligns_pods or len(owned) < 2 else (len(owned), min(owned))
+        return Lack(in_all, places, pieces)
 
     def _lack_on(self, numa: int, own: Bits, count: int, memory: Iterable[tuple[str, int]]) -> dict[Key, int]:
         lack = {(numa, _CPU): count - (own & self._free_cpus).bit_count()}
@@ -102,6 +131,19 @@ class Shortages:
             table = (state.memory_map or {}).get(name) if state else None
             lack[numa, name] = size - (table.free if table else 0)
         return lack
+
+    def singles(self, uids: Sequence[str], lack: Lack) -> list[str]:
+        """Return those of the pods of which each alone may free enough."""
+        in_all = tuple(_missing(lack.in_all).items())
+        places = None if lack.places is None else [tuple(_missing(place).items()) for place in lack.places]
+        found = []
+        for uid in uids:
+            freed = self._freed.get(uid, {})
+            if all(freed.get(key, 0) >= size for key, size in in_all) and (
+                places is None or any(all(freed.get(key, 0) >= size for key, size in place) for place in places)
+            ):
+                found.append(uid)
+        return [uid for uid in found if self.is_met(lack, (uid,))] if lack.pieces[0] else found
 
     def is_met(self, lack: Lack, uids: Iterable[str]) -> bool:
         """Whether these pods may free enough."""
@@ -112,7 +154,18 @@ class Shortages:
                 missing <= 0 or missing <= sum(one.get(key, 0) for one in freed) for key, missing in lacking.items()
             )
 
-        return covers(lack.in_all) and (lack.places is None or any(map(covers, lack.places)))
+        if not covers(lack.in_all) or not (lack.places is None or any(map(covers, lack.places))):
+            return False
+        return not lack.pieces[0] or self._holds(lack.pieces, freed)
+
+    def _holds(self, pieces: tuple[int, int], freed: Sequence[Mapping[Key, int]]) -> bool:
+        """Whether the NUMA nodes, with what is freed, have room for so many containers of so many CPUs each."""
+        number, size = pieces
+        rooms = (
+            ((own & self._free_cpus).bit_count() + sum(one.get((numa, _CPU), 0) for one in freed)) // size
+            for numa, own in self._numa.items()
+        )
+        return sum(rooms) >= number
 
     def pairs(self, uids: Sequence[str], lack: Lack) -> Iterator[tuple[str, str]] | None:
         """Return the pairs of these pods that may free enough, those nearest to the beginning first; None where nothing
@@ -122,7 +175,8 @@ class Shortages:
         if not in_all and not all(places):
             return None
         merged = heapq.merge(*(self._pairs_in(uids, place, in_all) for place in places))
-        return ((uids[pair[1]], uids[pair[0]]) for pair, _ in groupby(merged))
+        named = ((uids[pair[1]], uids[pair[0]]) for pair, _ in groupby(merged))
+        return (pair for pair in named if not lack.pieces[0] or self.is_met(lack, pair))
 
     def _pairs_in(self, uids: Sequence[str], place: Mapping[Key, int], in_all: Mapping[Key, int]) -> Iterator[_Pair]:
         """Yield the pairs of positions that may free enough in one place, in order of the later one."""
