@@ -67,7 +67,7 @@ def _outside(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
     # Draining alone helps: a change that also drains gives up more for the same result.
     may_drain = not repacked
     lack = nodes.lack(needs)
-    # No placement helps where the node has too little in all, whoever places: only what it keeps for the system does.
+    # No placement helps where the node has too little in all: only what it keeps for the system does.
     if not lack.lacks_requests:
         yield from configurations(nodes, needs, may_drain=may_drain)
     if not lack.lacks_cpus and (may_drain or lack.has_place):
