@@ -115,6 +115,19 @@ def test_names_of_templates(tmp_path: Path) -> None:
     assert run(tmp_path, NAMED.replace("NAME", "name"))[0] == 0
 
 
+def test_name_of_several_templates(tmp_path: Path) -> None:
+    """A wrong namespace of an object with two templates is one finding."""
+    pod = "{spec: {containers: [{name: a, image: b}]}}"
+    text = (
+        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r, namespace: My Space}\nspec:\n"
+        f"  headGroupSpec: {{template: {pod}}}\n  workerGroupSpecs: [{{groupName: w, replicas: 1, template: {pod}}}]\n"
+    )
+    code, output = run(tmp_path, text)
+    assert code == 1
+    assert output.count("PS001") == 1
+    assert "2 pods: 1 error" in output
+
+
 def test_workload_without_containers(tmp_path: Path) -> None:
     """A whole workload without containers is an error."""
     text = PATCH.replace("spec:\n", "spec:\n  selector: {matchLabels: {a: b}}\n", 1)

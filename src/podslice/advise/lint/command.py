@@ -346,6 +346,7 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
     print_warnings(notes)
     as_text = lint_file(FileSubject(documents, duplicates), settings.rules)
     findings = [msgspec.structs.replace(finding, source=source) for finding in as_text]
+    said: set[tuple[str, int, str, str]] = set()
     for loaded in pods:
         subject = PodSubject(
             loaded.pod,
@@ -357,7 +358,12 @@ def _lint_file(path: str, settings: _Settings, *, is_config: bool = False) -> _R
             template=TemplateOrigin(loaded.object_path, loaded.owned) if loaded.is_template else None,
         )
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
-            findings.append(locator.locate(finding, loaded.document))
+            located = locator.locate(finding, loaded.document)
+            # Several templates of one object share its name: what is wrong with that is said once.
+            place = (located.id, located.document, located.path, located.message)
+            if place not in said:
+                said.add(place)
+                findings.append(located)
     configurations = 0
     for document in _configurations(documents, text, lenient=not is_config):
         configurations += 1
