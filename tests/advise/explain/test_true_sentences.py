@@ -60,7 +60,7 @@ def test_a_chosen_set_without_room(tmp_path: Path, profile: str) -> None:
     said = podslice("explain", files["pods"], *given, "--only-refused", "--no-fixes").stdout
     lines = said.splitlines()
     start = next(place for place, line in enumerate(lines) if line.startswith("default/b is"))
-    assert "NUMA nodes 0-1 are not given away together" in lines[start + 1]
+    assert "but the Memory Manager does not join NUMA nodes of which some are in use alone" in lines[start + 1]
     assert lines[start + 2] == "Of the memory of NUMA nodes 0-1, default/a has 85Gi on NUMA node 1."
     assert "Or: NUMA node 1 is short of 76Gi memory" in said
     row = next(line for line in said.splitlines() if line.startswith("0 "))

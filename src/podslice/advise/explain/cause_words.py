@@ -111,9 +111,12 @@ def _group(cause: Cause) -> str:
             f"{_capital(where(cause.nodes))} is not given away alone: its memory belongs to a group of NUMA nodes that "
             f"a pod uses together."
         )
+    need, free = amounts_in(cause, cause.need, cause.free)
+    rule = "the Memory Manager does not join NUMA nodes of which some are in use alone or in another group"
+    if cause.free < cause.need:
+        return f"{_capital(rule)}, as {where(cause.nodes)} are."
     return (
-        f"{_capital(where(cause.nodes))} are not given away together: the memory of some of them is in use, alone or "
-        f"in another group."
+        f"{_capital(where(cause.nodes))} have {free} {cause.resource} free for the {need} of {who(cause)}, but {rule}."
     )
 
 
