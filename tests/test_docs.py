@@ -173,13 +173,15 @@ def test_contradictions_are_documented() -> None:
 
 
 def test_explain_codes_are_documented() -> None:
-    """docs/explain.md has every stable code and every class of fixes, and no others."""
+    """docs/explain.md has every stable code, every cause and every class of fixes, and no others."""
+    from podslice.advise.explain.cause import CAUSES
     from podslice.advise.explain.codes import CANDIDATES, ELIGIBILITY, REFUSALS
     from podslice.advise.explain.fixes.fix import COSTS
 
     text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)
     assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == {
+        *CAUSES,
         *ELIGIBILITY,
         *CANDIDATES,
         *REFUSALS,
