@@ -153,6 +153,9 @@ _SET = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
         pytest.param(
             "node-label: [a=b]\nkubelet-arg:\n- cpu-manager-policy=static\n- --reserved-cpus=0-1\nkubelet-arg+: []\n",
             _SET, "k3s or RKE2, kubelet-arg", id="k3s"),
+        pytest.param(
+            "kind: Cluster\napiVersion: kops/v1alpha2\nmetadata: {name: c}\nspec: {kubelet: {maxPods: 8}}\n",
+            {"max_pods": 8}, "Cluster c, spec.kubelet", id="kOps by its old group"),
         pytest.param("services: {kubelet: {extra_args: {max-pods: 250}}}\n", {"max_pods": 250}, "RKE", id="RKE"),
         pytest.param(
             "kind: Cluster\napiVersion: provisioning.cattle.io/v1\nmetadata: {name: r}\nspec: {rkeConfig: "

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from podslice.host.machine_files import load_described
 from podslice.machine.listings.cpuinfo import from_cpuinfo, is_cpuinfo
 from podslice.machine.listings.lscpu import from_lscpu, is_lscpu
 from podslice.machine.listings.lstopo import from_lstopo, is_lstopo
 from podslice.machine.listings.merge import merge_machine
 from podslice.machine.listings.numactl import from_numactl, is_numactl
 from podslice.machine.listings.reading import read_listing
-from podslice.machine.model import Machine, cpu_topology
+from podslice.machine.model import CPUTopology, Machine, cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.errors import InputError
 from tests.machine.listings import printed
@@ -259,3 +260,30 @@ def test_lscpu_in_another_language(text: str) -> None:
     assert is_lscpu(text)
     with pytest.raises(InputError, match=r"another language .LC_ALL=C"):
         from_lscpu(text)
+
+
+BOOKS = """\
+CPU(s):               20
+On-line CPU(s) list:  1-4
+Off-line CPU(s) list: 0,5-19
+Thread(s) per core:   1
+Core(s) per socket:   4
+Socket(s) per book:   6
+Book(s):              4
+"""
+
+
+def test_books_of_a_mainframe_are_not_those_of_a_partition() -> None:
+    """A partition has some cores of the hardware, whose books and sockets lscpu counts; the table has its own."""
+    table = "\n# CPU,Core,Socket,Node\n1,0,0,\n2,1,0,\n3,2,1,\n4,3,1,\n"
+    assert load_described(BOOKS + table).machine.socket_count == 2
+
+
+def test_a_list_of_every_other_cpu() -> None:
+    """Older lscpu writes a step behind a range."""
+    text = "Architecture: x86_64\nCPU(s): 8\nOn-line CPU(s) list: 0-7\nThread(s) per core: 1\nCore(s) per socket: 4\n"
+    nodes = "Socket(s): 2\nNUMA node(s): 2\nNUMA node0 CPU(s): 0-6:2\nNUMA node1 CPU(s): 1-7:2\n"
+    topology = CPUTopology(load_described(text + nodes).machine)
+    assert topology.numa_nodes == {0: 0b01010101, 1: 0b10101010}
+    with pytest.raises(InputError, match="is no list of CPUs"):
+        load_described(text + nodes.replace("0-6:2", "0-6:x"))

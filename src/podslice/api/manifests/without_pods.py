@@ -48,6 +48,8 @@ _KINDS_WITHOUT_PODS: Mapping[str, frozenset[str]] = {
         " WorkflowArtifactGCTask WorkflowEventBinding WorkflowTaskResult WorkflowTaskSet",
         "autoscaling.internal.knative.dev": "Metric PodAutoscaler",
         "cdi.kubevirt.io": "DataImportCron DataSource DataVolume StorageProfile",
+        "ceph.rook.io": "CephBlockPool CephBlockPoolRadosNamespace CephBucketNotification CephBucketTopic CephClient"
+        " CephFilesystemSubVolumeGroup CephObjectRealm CephObjectStoreUser CephObjectZone CephObjectZoneGroup",
         "jobset.x-k8s.io": "Configuration",
         "keda.sh": "ClusterTriggerAuthentication ScaledObject TriggerAuthentication",
         "kafka.strimzi.io": "KafkaConnector KafkaRebalance KafkaTopic KafkaUser",

@@ -15,7 +15,8 @@ from podslice.config.schema import field_names
 
 # kOps
 
-_KOPS = "kops.k8s.io"
+_KOPS = ("kops.k8s.io", "kops")
+"""The group, and as it was called before."""
 _KOPS_NAMES = {
     **{name: name for name in field_names()},
     "anonymousAuth": "authentication.anonymous.enabled",
@@ -44,7 +45,7 @@ _KOPS_ASSUMED = ("what kOps sets itself, as evictionHard, is the kubelet's defau
 
 def read_kops(objects: list[Held]) -> Iterator[Configuration]:
     """Yield the configurations of a kOps cluster: its own, or one for each instance group over it."""
-    own = [held for held in objects if held.group == _KOPS]
+    own = [held for held in objects if held.group in _KOPS]
     clusters = [layer for held in own if held.kind == "Cluster" for layer in _kops_layers(held, "spec.kubelet")]
     groups = [
         (held, layer) for held in own if held.kind == "InstanceGroup" for layer in _kops_layers(held, "spec.kubelet")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from podslice.machine.build import MAX_CPUS
 from podslice.machine.listings.facts import (
     WHOLE,
     Level,
@@ -32,6 +33,7 @@ _START = re.compile(
     r"|(?:# )?CPU[\s,].*\b(?:NODE|SOCKET|CORE|Node|Socket|Core)\b"
 )
 _NODE_LIST = re.compile(r"NUMA node(\d{1,6}) CPU\(s\)\Z")
+_STRIDE = re.compile(r"\b(\d{1,5})-(\d{1,5}):(\d{1,5})\b")
 _INSTANCES = re.compile(r"\((\d{1,6}) instances?\)")
 _NO_VALUE = re.compile(r":\s*-(?=\s*[,}\n])")
 """util-linux before 2.39 prints a bare - for a missing value of an offline CPU, which is no JSON."""
@@ -187,10 +189,8 @@ def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> Machine
     listed = None if not online or online.startswith("0x") else _cpu_list(online, source)
     offline = summary.get("Off-line CPU(s) list", "")
     instances = _INSTANCES.search(summary.get("L3 cache", ""))
-    sockets = parse_number(summary.get("Socket(s)")) or (parse_number(summary.get("Socket(s) per book")) or 0) * (
-        parse_number(summary.get("Book(s)")) or 0
-    )
     count = parse_number(summary.get("CPU(s)"))
+    sockets = parse_number(summary.get("Socket(s)")) or _sockets_in_books(summary, count or 0)
     if not (listed or count):
         raise InputError("has no number of CPUs", source=source, remedy=_FULL)
     return MachineFacts(
@@ -211,9 +211,23 @@ def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> Machine
     )
 
 
+def _without_stride(match: re.Match[str]) -> str:
+    """Return a range with a step, as older lscpu prints it (`0-62:2`), number by number."""
+    first, last, step = map(int, match.groups())
+    return ",".join(map(str, range(first, min(last, MAX_CPUS) + 1, max(step, 1))))
+
+
+def _sockets_in_books(summary: Mapping[str, str], cpus: int) -> int:
+    """Return the sockets of a mainframe, 0 where the counts are those of the hardware, of which a partition has some
+    cores only."""
+    names = ("Socket(s) per book", "Book(s)", "Core(s) per socket", "Thread(s) per core")
+    in_book, books, cores, threads = (parse_number(summary.get(name)) or 0 for name in names)
+    return in_book * books if in_book * books * cores * threads == cpus else 0
+
+
 def _cpu_list(text: str, source: str) -> Bits:
     try:
-        return parse_bits(text)
+        return parse_bits(_STRIDE.sub(_without_stride, text))
     except CPUSetError as error:
         problem = f"{text[:20]!r} is no list of CPUs: {error.problem}"
         raise InputError(problem, source=source, remedy=WHOLE) from None
