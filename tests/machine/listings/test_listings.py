@@ -275,8 +275,9 @@ Book(s):              4
 
 def test_books_of_a_mainframe_are_not_those_of_a_partition() -> None:
     """A partition has some cores of the hardware, whose books and sockets lscpu counts; the table has its own."""
-    table = "\n# CPU,Core,Socket,Node\n1,0,0,\n2,1,0,\n3,2,1,\n4,3,1,\n"
-    assert load_described(BOOKS + table).machine.socket_count == 2
+    head = "\n# The following is the parsable format, which can be fed to other\n# CPU,Core,Socket,Node\n"
+    table = "1,0,0,\n2,1,0,\n3,2,1,\n4,3,1,\n"
+    assert load_described(BOOKS + head + table).machine.socket_count == 2
 
 
 def test_a_list_of_every_other_cpu() -> None:

@@ -196,7 +196,7 @@ def test_a_whole_machine_is_compared(folder: Path) -> None:
 
 
 def test_a_captured_machine_keeps_its_warnings(folder: Path) -> None:
-    """The assumption about huge pages is added to the capture's warnings."""
+    """The assumption about huge pages stands beside the capture's warnings."""
     (folder / "m.yaml").write_text(
         "apiVersion: podslice.io/v1alpha1\nkind: Machine\nwarnings: [a warning of the capture]\nnodes:\n"
         + "".join(
@@ -207,8 +207,9 @@ def test_a_captured_machine_keeps_its_warnings(folder: Path) -> None:
         )
     )
     found = load_described(folder / "m.yaml", folder / "node.json")
-    assert found.machine.warnings[0] == "a warning of the capture"
-    assert any("huge pages are the same on every NUMA node" in line for line in found.machine.warnings[1:])
+    assert found.machine.warnings == ("a warning of the capture",)
+    (one,) = found.machine.assumptions
+    assert (one.about, one.text[:44]) == ("hugepages", "huge pages are the same on every NUMA node, ")
 
 
 def test_two_nodes_are_no_node(folder: Path) -> None:
