@@ -190,7 +190,7 @@ def _facts_of_summary(fields: Sequence[tuple[str, str]], source: str) -> Machine
     offline = summary.get("Off-line CPU(s) list", "")
     instances = _INSTANCES.search(summary.get("L3 cache", ""))
     count = parse_number(summary.get("CPU(s)"))
-    sockets = parse_number(summary.get("Socket(s)")) or _sockets_in_books(summary, count or 0)
+    sockets = parse_number(summary.get("Socket(s)")) or _sockets_of_mainframe(summary, count or 0)
     if not (listed or count):
         raise InputError("has no number of CPUs", source=source, remedy=_FULL)
     return MachineFacts(
@@ -217,12 +217,12 @@ def _without_stride(match: re.Match[str]) -> str:
     return ",".join(map(str, range(first, min(last, MAX_CPUS) + 1, max(step, 1))))
 
 
-def _sockets_in_books(summary: Mapping[str, str], cpus: int) -> int:
+def _sockets_of_mainframe(summary: Mapping[str, str], cpus: int) -> int:
     """Return the sockets of a mainframe, 0 where the counts are those of the hardware, of which a partition has some
     cores only."""
     names = ("Socket(s) per book", "Book(s)", "Core(s) per socket", "Thread(s) per core")
-    in_book, books, cores, threads = (parse_number(summary.get(name)) or 0 for name in names)
-    return in_book * books if in_book * books * cores * threads == cpus else 0
+    in_book, number, cores, threads = (parse_number(summary.get(name)) or 0 for name in names)
+    return in_book * number if in_book * number * cores * threads == cpus else 0
 
 
 def _cpu_list(text: str, source: str) -> Bits:
