@@ -19,6 +19,7 @@ from podslice.config.policy import PodslicePolicy, ReservationRules
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.readers.short_form import ShortForm, expand_short_form
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.gate_table import gate_states
 from podslice.values.quantity import Quantity
 from tests.advise.lint.test_policy_rules import RULES as POLICY_RULES
 
@@ -1106,3 +1107,51 @@ def test_reserved_cpus_that_a_pod_gets() -> None:
     assert finding.fix == "set reservedSystemCPUs: 0-1, with which this pod gets none of them"
     better = NodeSubject(node(reserved_system_cpus="0-1").config, expand_short_form(short), profile="kubelet-1.36")
     assert lint_pod(PodSubject(written, better), {"PS504"}) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"strict-cpu-reservation": "true"}, "remove it: Kubernetes 1.32 has it"),
+        ({"full-pcpu-only": "true"}, "did you mean full-pcpus-only?"),
+        ({"full-pcpus-only": "yes"}, "correct the option as the message says"),
+    ],
+)
+def test_options_of_other_releases(options: dict[str, str], fix: str) -> None:
+    """An option that comes later is named with its release; a misspelt one with the right name."""
+    (found,) = lint_kubelet(node(profile="kubelet-1.31", cpu_manager_policy_options=options), {"PS405"})
+    assert found.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ("kubelet-1.31", ["warning"]),
+        ("kubelet-1.33", ["warning"]),
+        ("kubelet-1.34", ["error"]),
+        ("podslice", ["error"]),
+    ],
+)
+def test_pod_level_resources_of_a_release(profile: str, expected: list[str]) -> None:
+    """Kubelets before 1.34 do not read spec.resources without the gate; later ones refuse the pod, as the node does."""
+    off = {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}
+    minor = NodeSubject(KubeletConfig(), profile=profile).release.minor
+    gates = {name: value for name, value in off.items() if name in gate_states(minor)}
+    subject = node(TWO_NODES, profile=profile, feature_gates=gates)
+    found = lint_pod(PodSubject(pod_from_dict(pod({}, budget=BUDGET)), subject), {"PS211"})
+    assert [one.severity for one in found] == expected
+    decision = subject.new_node().admit(pod_from_dict(pod({}, budget=BUDGET)))
+    assert decision.admitted is (expected == ["warning"])
+
+
+@pytest.mark.parametrize(("profile", "severity", "cause"), [
+    ("kubelet-1.31", "info", "a kubelet of 1.31 enforces every CPU limit"),
+    ("kubelet-1.33", "warning", "the kubelet's gate DisableCPUQuotaWithExclusiveCPUs is off"),
+])  # fmt: skip
+def test_quota_of_a_release(profile: str, severity: str, cause: str) -> None:
+    """Before 1.33 every exclusive container is throttled; later only where the gate is off."""
+    gates = {"DisableCPUQuotaWithExclusiveCPUs": False} if severity == "warning" else {}
+    subject = node(profile=profile, feature_gates=gates)
+    (found,) = lint_pod(PodSubject(pod_from_dict(pod(both("2", "1Gi"))), subject), {"PS107"})
+    assert found.severity == severity
+    assert cause in found.message

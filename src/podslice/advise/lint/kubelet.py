@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import NodeSubject
@@ -15,8 +17,8 @@ from podslice.config.policy_options import (
     refuse_sockets_on_one_node,
 )
 from podslice.config.without_effect import settings_without_effect
-from podslice.values.cpuset import CPUSetError, format_bits, parse_bits, union
-from podslice.values.errors import StartError
+from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, union
+from podslice.values.errors import StartError, did_you_mean
 from podslice.values.gate_table import gate_states
 from podslice.values.golang import quote
 from podslice.values.quantity import ZERO, Quantity, QuantityError
@@ -110,7 +112,7 @@ def _option_problems(subject: NodeSubject) -> Iterator[Problem]:
             f"the kubelet refuses to start: {subject.option_error}",
             f"{subject.option_error.maturity.lower()} options need featureGates {subject.option_error.gate}: true"
             if subject.option_error.maturity
-            else "correct the option as the message says",
+            else _option_hint(subject, "cpu_options", config.cpu_manager_policy_options),
         )
     elif subject.static_cpus:
         try:
@@ -123,8 +125,18 @@ def _option_problems(subject: NodeSubject) -> Iterator[Problem]:
         try:
             parse_topology_options(config.topology_manager_policy_options, subject.gates, subject.release)
         except StartError as error:
-            fix = error.remedy or "correct the option"
+            fix = error.remedy or _option_hint(subject, "topology_options", config.topology_manager_policy_options)
             yield Problem("topologyManagerPolicyOptions", f"the kubelet refuses to start: {error}", fix)
+
+
+def _option_hint(subject: NodeSubject, table: str, options: Mapping[str, str]) -> str:
+    """Return what to do about an option that the release does not know, or about its value."""
+    known = getattr(subject.release, table)
+    unknown = min((name for name in options if name not in known), default=None)
+    if unknown is None:
+        return "correct the option as the message says"
+    later = next((minor for minor, release in sorted(RELEASES.items()) if unknown in getattr(release, table)), None)
+    return f"remove it: Kubernetes 1.{later} has it" if later else did_you_mean(unknown, known, "remove it")
 
 
 def _static_without_reservation(subject: NodeSubject) -> Iterator[Problem]:
@@ -253,8 +265,19 @@ def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
     yield Problem(
         "reservedSystemCPUs" if explicit else "kubeReserved[cpu]",
         f"the reserved CPUs {format_bits(reserved)} hold only part of {len(split)} physical cores: {effect}",
-        f"set reservedSystemCPUs: {format_bits(reserved | others)}",
+        _whole_cores(subject, reserved | others),
     )
+
+
+def _whole_cores(subject: NodeSubject, cpus: Bits) -> str:
+    """Return the setting that reserves these CPUs, where a kubelet was seen to start with it."""
+    config = msgspec.structs.replace(subject.config, reserved_system_cpus=format_bits(cpus))
+    other = NodeSubject(
+        config, subject.machine, profile=subject.profile, devices=subject.devices, policy=subject.policy
+    )
+    if other.errors or other.start_error is not None:
+        return "reserve CPUs of whole cores"
+    return f"set reservedSystemCPUs: {format_bits(cpus)}"
 
 
 def _isolated_reservation(subject: NodeSubject) -> Iterator[Problem]:

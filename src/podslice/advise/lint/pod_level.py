@@ -24,6 +24,7 @@ from podslice.api.pod.eligibility import AdmissionPod, integral_cpus
 from podslice.api.pod.spec import Pod, ResourceRequirements
 from podslice.node.cpu.pod_pool import empty_cpu_pool, empty_memory_pool
 from podslice.node.pod_remarks import describe_unused, unused_budget
+from podslice.values.gate_table import gate_states
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
 
@@ -247,12 +248,23 @@ def _partial_budget(subject: PodSubject) -> Iterator[Problem]:
 
 def _not_supported(subject: PodSubject) -> Iterator[Problem]:
     node = subject.node
-    if node is not None and not node.gates["PodLevelResources"] and is_pod_level_resources_set(subject.pod):
-        yield Problem(
-            "spec.resources",
-            f"the kubelet's gate PodLevelResources is off: the pod is refused with {POD_LEVEL_RESOURCES}",
-            "enable the gate PodLevelResources",
+    if node is None or node.gates["PodLevelResources"] or not is_pod_level_resources_set(subject.pod):
+        return
+    minor = node.release.minor
+    has_gate = "PodLevelResources" in gate_states(minor)
+    fix = (
+        "enable the gate PodLevelResources"
+        if has_gate
+        else f"move them to the containers: 1.{minor} has no gate for it"
+    )
+    if node.release.refuses_pod_level_resources:
+        message = f"the kubelet's gate PodLevelResources is off: the pod is refused with {POD_LEVEL_RESOURCES}"
+        yield Problem("spec.resources", message, fix)
+    else:
+        message = (
+            f"a kubelet of 1.{minor} without the gate PodLevelResources does not read it: only the containers count"
         )
+        yield Problem("spec.resources", message, fix, WARNING)
 
 
 def _container_scope(subject: PodSubject) -> Iterator[Problem]:
@@ -405,9 +417,10 @@ RULES: tuple[Rule[PodSubject], ...] = (
         ERROR,
         "The kubelet refuses pod-level resources",
         "With the gate PodLevelResources off the kubelet refuses every pod that has spec.resources, with reason "
-        "PodLevelResourcesNotSupported.",
+        "PodLevelResourcesNotSupported. Before 1.34 it does not read the field instead, which is a warning.",
         _not_supported,
         needs=CONFIG,
+        others=(WARNING,),
         replaces=("PS501",),
     ),
     Rule(
