@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
     from podslice.advise.trial.trial import Moved
+    from podslice.advise.whatif.churn import Churn
     from podslice.advise.whatif.compare import AfterChange, ClassCPUs, Costs, Outcome, PodVerdict, Scenario
     from podslice.advise.whatif.filling import Capacity
     from podslice.advise.whatif.workload import Admit, Leave, Resize, ResizeAnswer
@@ -206,6 +207,7 @@ __all__ = [
     "ChangeMachine",
     "ChangePolicy",
     "ChangeRelease",
+    "Churn",
     "ClaimMemory",
     "ClaimRules",
     "ClassCPUs",
@@ -486,6 +488,7 @@ _ON_USE = {
     "ClassCPUs": "podslice.advise.whatif.compare",
     "Costs": "podslice.advise.whatif.compare",
     "Capacity": "podslice.advise.whatif.filling",
+    "Churn": "podslice.advise.whatif.churn",
     "PodsliceError": "podslice.values.errors",
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.values.quantity",

@@ -195,6 +195,33 @@ def test_options_are_those_of_the_release(profile: str, stage: str, gates: dict[
         assert [note for note in one.notes if f"option {option} {stage}" in note] or not stage
 
 
+def test_pods_come_and_go() -> None:
+    """A strict policy refuses, as pods come and go, what best-effort admits across NUMA nodes; a node that is only full
+    refuses nothing."""
+    pods = [make_pod("a", ("c", "3"))]
+    strict = evaluate(scenario(topology_manager_policy="single-numa-node"), pods)
+    lenient = evaluate(scenario(topology_manager_policy="best-effort"), pods)
+    assert strict.churn.refused > lenient.churn.refused == 0
+    assert strict.costs.refused_later == 3 * strict.churn.refused
+    assert (strict.churn.across, lenient.churn.across) == (0, 1)
+    full = evaluate(scenario(topology_manager_policy="single-numa-node"), [make_pod("a", ("c", "1"))])
+    assert (full.churn.refused, full.churn.tried > 0) == (0, True)
+    floating = evaluate(Scenario("floating", MACHINE, KubeletConfig(kube_reserved={"cpu": "1"})), pods)
+    assert floating.costs.not_placed_later > 0
+
+
+def test_equals_are_ordered_by_preference() -> None:
+    """With equal results best-effort wins unless alignment is preferred; the answer names the strict equal."""
+    pods = [make_pod("a", ("c", "2"))]
+    bare = Scenario("bare", MACHINE, KubeletConfig(kube_reserved={"cpu": "2"}))
+    outcomes = [evaluate(one, pods) for one in variants(bare)]
+    lenient, strict = rank(outcomes), rank(outcomes, "alignment")
+    assert lenient.outcomes[0].scenario == "best-effort/container"
+    assert strict.outcomes[0].scenario == "single-numa-node/container"
+    assert "single-numa-node/container does as well here" in best_text(lenient)
+    assert "does as well" not in best_text(strict)
+
+
 def test_equal_rows_are_one_group() -> None:
     """Scenarios with the same result share a row, which names how many they are; the present one has its own."""
     ranking = rank(evaluate(one, [make_pod("a", ("c", "2"))]) for one in variants(scenario()))

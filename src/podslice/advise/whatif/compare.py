@@ -14,6 +14,7 @@ import msgspec
 
 from podslice.advise.explain.fixes.losses import config_losses, strength
 from podslice.advise.explain.fixes.node_fixes import config_differences
+from podslice.advise.whatif.churn import Churn, churn
 from podslice.advise.whatif.filling import Capacity, admit_or_name, count_stranded
 from podslice.advise.whatif.placement import NOWHERE, Placement, Ruler, requested_cpus, shared_core_cpus
 from podslice.advise.whatif.workload import ResizeAnswer, Step, carry_out, count_outcomes
@@ -89,7 +90,8 @@ class Costs(msgspec.Struct, frozen=True, rename="camel"):
     - `across_caches`: CPUs of pods spread over more L3 or shared L2 caches than they need
     - `shared_cores`: owned CPUs on cores of which another pod, or the shared pool, has a thread
     - `stranded`: CPUs that are of no use to any further pod of the mix
-    - `resizes`: resizes that are not granted, each as one CPU.
+    - `resizes`: resizes that are not granted, each as one CPU
+    - `refused_later`, `across_later`, `not_placed_later`: the same of pods that come and go on the full node.
     """
 
     refused: int = 0
@@ -100,6 +102,9 @@ class Costs(msgspec.Struct, frozen=True, rename="camel"):
     shared_cores: int = 0
     stranded: int = 0
     resizes: int = 0
+    refused_later: int = 0
+    across_later: int = 0
+    not_placed_later: int = 0
 
 
 class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
@@ -125,7 +130,8 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     `granted` were granted in the end, `deferred` still wait, and `infeasible` can never be granted. `consequences` are
     those of a changed machine, which the numbers of CPUs include. `classes` are those of the scenario's policy with the
     pods on the node. `costs` are the terms of the objective of a recommendation. `capacity`, where it was asked for, is
-    how many of the pods fit beside those that run.
+    how many of the pods fit beside those that run; `churn` is what happens as pods come and go on the full node.
+    `cpus` are those of the machine.
 
     For an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, the fields
     that it `sets` by their YAML names, its `notes`, and the guarantees that it gives up (`losses`,
@@ -159,6 +165,8 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     apart_pods: int = 0
     costs: Costs = Costs()
     capacity: Capacity | None = None
+    churn: Churn = Churn()
+    cpus: int = 0
     sets: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
 
@@ -212,6 +220,7 @@ def _measure(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
     owners = _owners(view)
     outcome = Outcome(
         scenario.name,
+        cpus=view.topology.num_cpus,
         exclusive_cpus=sum(cpus.bit_count() for cpus in owners),
         shared_cores=_count_shared_cores(view.topology, owners),
         fragmentation=_fragmentation(view.topology, view.assignable) if view.pins_cpus else {},
@@ -229,6 +238,7 @@ def _measure(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
     refused = [pod for pod, result in zip(asked, results, strict=True) if result.verdict.reason]
     refused += [pod for pod in scenario.running if with_default_uid(pod).metadata.uid in lost]
     places = [result.place for result in results]
+    later = churn(node.copy(), asked, ruler)
     # Last: it fills the node.
     stranded = count_stranded(node, asked)
     costs = Costs(
@@ -240,8 +250,11 @@ def _measure(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         shared_core_cpus(view, owners).bit_count(),
         stranded,
         counts.deferred + counts.infeasible,
+        later.refused_cpus,
+        later.across_cpus,
+        later.floating_cpus,
     )
-    return replace(outcome, stranded_cpus=stranded, costs=costs)
+    return replace(outcome, stranded_cpus=stranded, costs=costs, churn=later)
 
 
 def _pods_in_numbers(results: Sequence[_Result]) -> dict[str, Any]:

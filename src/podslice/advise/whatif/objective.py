@@ -43,9 +43,11 @@ DEFAULT_PREFERENCE = "balanced"
 
 
 def cost(outcome: Outcome, weights: Weights) -> int:
-    """Return the weighed costs of a scenario; a resize that is not granted counts as a refused CPU."""
+    """Return the weighed costs of a scenario. A resize that is not granted counts as a refused CPU, and what happens as
+    pods come and go like what happens to the compared pods."""
     costs = outcome.costs
-    total = weights.refused * costs.resizes
+    total = weights.refused * (costs.resizes + costs.refused_later)
+    total += weights.across_numa * costs.across_later + weights.not_placed * costs.not_placed_later
     for name in Weights.__struct_fields__:
         total += int(getattr(weights, name)) * int(getattr(costs, name))
     return total
@@ -86,27 +88,37 @@ CRITERIA = {
     "mean_fragmentation": "least fragmentation",
 }
 """The criteria of which the comparison names the winners; resizes count where there are any."""
+_SLACK = 50
 _MORE_IS_BETTER = ("admitted", "granted")
 _ABOUT_PLACES = ("cross_numa_pods", "apart_pods", "cross_cache_pods", "shared_cores", "mean_fragmentation")
 
 
 def rank(outcomes: Iterable[Outcome], prefer: str = DEFAULT_PREFERENCE) -> Recommendation:
-    """Order the outcomes by their cost, the lowest first.
+    """Order the outcomes by their cost, the lowest first. Costs that exceed the lowest one by no more than a CPU in
+    fifty are equal to it.
 
-    Among equals the present configuration comes first, then the one that gives up the fewest guarantees, has the
-    strongest policy, changes the least, and else the first of them. Scenarios that do not start come last.
+    Among equals the present configuration comes first, then the one that gives up the fewest guarantees, then the
+    Topology Manager policies in the order of `_policies`, then the one that changes the least, and else the first of
+    them. Scenarios that do not start come last.
     """
     weights = PREFERENCES[prefer]
-    ordered = sorted(
-        outcomes, key=lambda outcome: (bool(outcome.problem), cost(outcome, weights), *_preference(outcome))
-    )
+    order, every = _policies(weights), list(outcomes)
+    costs = {id(outcome): cost(outcome, weights) for outcome in every}
+    least = min((costs[id(one)] for one in every if not one.problem), default=0)
+
+    def key(outcome: Outcome) -> tuple[bool, int, tuple[bool, int, int, int]]:
+        mine = costs[id(outcome)]
+        as_good = mine <= least + outcome.cpus // _SLACK
+        return bool(outcome.problem), least if as_good else mine, _preference(outcome, order)
+
+    ordered = sorted(every, key=key)
     running = [outcome for outcome in ordered if not outcome.problem]
-    best = {}
+    best = dict[str, tuple[float, tuple[str, ...]]]()
     for name in CRITERIA:
         values = [(_merit(outcome, name), outcome.scenario) for outcome in _compared(running, name)]
         if values and (name != "granted" or any(outcome.resizes for outcome in running)):
-            least = min(values)[0]
-            best[name] = abs(least), tuple(scenario for value, scenario in values if value == least)
+            top = min(values)[0]
+            best[name] = abs(top), tuple(scenario for value, scenario in values if value == top)
     return Recommendation(tuple(ordered), best, prefer, tuple(_groups(ordered)))
 
 
@@ -119,8 +131,32 @@ def _compared(running: list[Outcome], name: str) -> list[Outcome]:
     return [outcome for outcome in running if outcome.unplaced_pods == least]
 
 
-def _preference(outcome: Outcome) -> tuple[bool, int, int, int]:
-    return not outcome.is_present, len(outcome.losses), -outcome.strength, outcome.changes
+def _policies(weights: Weights) -> tuple[int, ...]:
+    """Return the strengths of Topology Manager policies in the order in which equals are preferred.
+
+    Where a refused pod is worse than a spread one, best-effort comes first: it aligns whenever it can, and refuses
+    nothing for its place. Else the strongest policy does.
+    """
+    return (1, 2, 3, 0) if weights.refused > weights.across_numa else (3, 2, 1, 0)
+
+
+def _preference(outcome: Outcome, order: tuple[int, ...]) -> tuple[bool, int, int, int]:
+    return not outcome.is_present, len(outcome.losses), order.index(outcome.strength), outcome.changes
+
+
+def stricter_equal(ranking: Recommendation) -> Outcome | None:
+    """Return the outcome with the strongest Topology Manager policy among those as good as the best one; None where
+    that is the best one itself."""
+    first = ranking.outcomes[0]
+    weights = PREFERENCES[ranking.prefer]
+    most = cost(first, weights) + first.cpus // _SLACK
+    equal = [one for one in ranking.outcomes if not one.problem and cost(one, weights) <= most]
+    strongest = max(equal, key=_strength, default=first)
+    return strongest if strongest.strength > first.strength else None
+
+
+def _strength(outcome: Outcome) -> int:
+    return outcome.strength
 
 
 def _merit(outcome: Outcome, name: str) -> float:
@@ -141,5 +177,12 @@ def _result(outcome: Outcome) -> object:
     """Return all that a table shows of an outcome, and what decides its rank."""
     if outcome.problem:
         return outcome.problem, outcome.is_present
-    shown = (outcome.pods, outcome.displaced, outcome.exclusive_cpus, outcome.shared_cores, outcome.costs)
+    shown = (
+        outcome.pods,
+        outcome.displaced,
+        outcome.exclusive_cpus,
+        outcome.shared_cores,
+        outcome.costs,
+        outcome.churn,
+    )
     return (*shown, outcome.resizes, tuple(outcome.fragmentation.items()), outcome.is_present)

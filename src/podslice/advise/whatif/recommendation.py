@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from podslice.advise.explain.fixes.losses import LOSSES
 from podslice.advise.whatif.compare import Outcome
-from podslice.advise.whatif.objective import CRITERIA, DEFAULT_PREFERENCE, Recommendation
+from podslice.advise.whatif.objective import CRITERIA, DEFAULT_PREFERENCE, Recommendation, stricter_equal
 from podslice.reading.yaml import dump
 from podslice.render.ansi import style
 from podslice.render.prose import plural
@@ -74,6 +74,8 @@ def _reasons(ranking: Recommendation) -> Iterator[str]:
         yield f"{note[:1].upper()}{note[1:]}."
     if first.losses:
         yield f"It gives up a guarantee: {'; '.join(LOSSES[name] for name in first.losses)}."
+    if (strict := stricter_equal(ranking)) is not None:
+        yield f"{strict.scenario} does as well here, but it refuses pods that it cannot align."
     if idle := _never_placed(ranking):
         yield idle
 
@@ -94,6 +96,10 @@ class _Number(NamedTuple):
 
 def _refused(outcome: Outcome) -> int:
     return sum(outcome.refused.values()) + len(outcome.displaced)
+
+
+def _refused_later(outcome: Outcome) -> int:
+    return outcome.churn.refused
 
 
 def _unplaced(outcome: Outcome) -> int:
@@ -126,6 +132,7 @@ def _granted(outcome: Outcome) -> int:
 
 _NUMBERS = (
     _Number("refused pods", _refused),
+    _Number("pods refused as pods come and go", _refused_later),
     _Number("granted resizes", _granted, more_is_better=True),
     _Number("pods not placed", _unplaced),
     _Number("pods across NUMA nodes", _cross_numa, of_places=True),

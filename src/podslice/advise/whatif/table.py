@@ -78,6 +78,10 @@ def _stranded(outcome: Outcome) -> str:
     return str(outcome.stranded_cpus)
 
 
+def _refused_later(outcome: Outcome) -> str:
+    return f"{outcome.churn.refused} of {outcome.churn.tried}"
+
+
 def _exclusive(outcome: Outcome) -> str:
     return str(outcome.exclusive_cpus)
 
@@ -99,6 +103,7 @@ COLUMNS = (
     Column("SPLIT PODS", _apart, number=True, rank=7),
     Column("CROSS-CACHE", _cross_cache, number=True, rank=6),
     Column("STRANDED", _stranded, number=True, rank=5),
+    Column("REFUSED LATER", _refused_later, number=True, rank=7),
     Column("SHARED CORES", _shared_cores, number=True, rank=8),
     Column("EXCLUSIVE CPUS", _exclusive, number=True, rank=9),
     Column("FRAGMENTATION BY NODE", _fragmentation, number=False, rank=10),
