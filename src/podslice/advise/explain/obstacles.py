@@ -18,6 +18,7 @@ MOST_REFUSED = 4
 """Refused pods whose obstacles one picture shows."""
 _MOST_HOLDERS = 4
 _SINGLE = "single-numa-node"
+_OWN = "earlier containers of this pod"
 
 
 def with_obstacles(picture: Picture, view: NodeView, refused: Sequence[Explanation]) -> Picture:
@@ -58,8 +59,14 @@ def _wants(picture: Picture, view: NodeView, trace: Trace) -> dict[int, list[Wan
             want = _want(cell, step.policy, admitted=step.admitted)
             here.append(want)
             if cell.free < cell.need:
-                here += _holders(picture, view, node, cell.resource)
+                here += _taken(cell, dict(_amounts(picture, view, node, cell.resource)), own=_comes_later(trace))
     return found
+
+
+def _comes_later(trace: Trace) -> bool:
+    """Whether the refused container has containers of its pod before it, which have what they asked for by then."""
+    container = trace.steps[-1].container
+    return container is not None and container != next((one.name for one in trace.containers if one.name), container)
 
 
 def _boxes(picture: Picture) -> Iterator[NUMABox]:
@@ -106,11 +113,14 @@ def _is_memory(resource: str) -> bool:
     return resource == "memory" or resource.startswith("hugepages-")
 
 
-def _holders(picture: Picture, view: NodeView, node: NUMABox, resource: str) -> Iterator[Want]:
-    """Yield a line that names who has a resource of a NUMA node, those who have most first."""
-    amounts = dict(_amounts(picture, view, node, resource))
+def _taken(cell: Cell, amounts: dict[str, int], *, own: bool) -> Iterator[Want]:
+    """Yield a line that names who has a resource of a NUMA node, those who have most first. `own`: what nobody has is
+    taken by earlier containers of the pod."""
+    rest = cell.capacity - cell.free - sum(amounts.values())
+    if own and rest > 0:
+        amounts = {**amounts, _OWN: rest}
     order = sorted(amounts, key=lambda name: (-amounts[name], name))
-    texts = [f"{name} ({_amount(resource, amounts[name])})" for name in order[:_MOST_HOLDERS]]
+    texts = [f"{name} ({_amount(cell.resource, amounts[name])})" for name in order[:_MOST_HOLDERS]]
     more = [f"{len(order) - _MOST_HOLDERS} more"] if len(order) > _MOST_HOLDERS else []
     if texts:
         yield Want(f"Taken: {', '.join([*texts, *more])}", False)
