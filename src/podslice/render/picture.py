@@ -189,7 +189,7 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
         mine = view.topology.numa_nodes.get(node.id, 0)
         for socket, cpus in ((s, bits & mine) for s, bits in view.topology.sockets.items()):
             if cpus:
-                free = (cpus & view.assignable).bit_count() if view.pins_cpus else None
+                free = (cpus & view.ownable_next).bit_count() if view.pins_cpus else None
                 boxes.setdefault(socket, []).append(_numa_box(view, node.id, cpus, free, painter))
         # A node without CPUs lies on no socket; it is drawn in a box of its own if it has memory.
         if not mine and _has_memory(node):

@@ -12,7 +12,7 @@ from podslice.advise.explain.trace import Trace
 from podslice.node.view import NodeView
 from podslice.render.picture import NUMABox, Picture, Want, label_of
 from podslice.render.table import format_bytes
-from podslice.values.cpuset import Bits
+from podslice.values.cpuset import Bits, union
 
 MOST_REFUSED = 4
 """Refused pods whose obstacles one picture shows."""
@@ -114,8 +114,8 @@ def _is_memory(resource: str) -> bool:
 
 
 def _taken(cell: Cell, amounts: dict[str, int], *, own: bool) -> Iterator[Want]:
-    """Yield a line that names who has a resource of a NUMA node, those who have most first. `own`: what nobody has is
-    taken by earlier containers of the pod."""
+    """Yield a line that names who has a resource of a NUMA node, those who have most first. `own`: the rest is taken by
+    earlier containers of the pod."""
     rest = cell.capacity - cell.free - sum(amounts.values())
     if own and rest > 0:
         amounts = {**amounts, _OWN: rest}
@@ -128,7 +128,7 @@ def _taken(cell: Cell, amounts: dict[str, int], *, own: bool) -> Iterator[Want]:
 
 def _amounts(picture: Picture, view: NodeView, node: NUMABox, resource: str) -> Iterator[tuple[str, int]]:
     if resource == "cpu":
-        yield from _cpus(picture, node)
+        yield from _cpus(picture, view, node)
     elif _is_memory(resource):
         yield from _memory(view, node.id, resource)
     else:
@@ -138,9 +138,14 @@ def _amounts(picture: Picture, view: NodeView, node: NUMABox, resource: str) -> 
         yield from ((name, holders.count(name)) for name in dict.fromkeys(holders) if name)
 
 
-def _cpus(picture: Picture, node: NUMABox) -> Iterator[tuple[str, int]]:
+def _cpus(picture: Picture, view: NodeView, node: NUMABox) -> Iterator[tuple[str, int]]:
     if reserved := (node.cpus & picture.reserved).bit_count():
         yield "reserved", reserved
+    # Where only whole cores are given away, no container gets the other CPUs of a core with a reserved one.
+    if view.cpu_options.full_pcpus_only and not view.quirks.half_reserved_cores_are_given:
+        cores = union(core for core in view.topology.cores.values() if core & view.reserved)
+        if siblings := (node.cpus & cores & ~view.reserved & view.shared).bit_count():
+            yield "siblings of reserved CPUs", siblings
     owned: dict[int, Bits] = {}
     for owner in picture.owners:
         owned[owner.pod] = owned.get(owner.pod, picture.pods[owner.pod].pod_cpus) | owner.cpus
