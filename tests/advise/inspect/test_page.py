@@ -15,7 +15,8 @@ from podslice.api.server.limitrange import limit_range_from_dict
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.gates import FeatureGates, later_gates
 from podslice.values.quantity import Quantity
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import PODSLICE, PROFILES
+from podslice.values.releases.table import RELEASES
 
 EIGHT_GI = 8 << 30
 Stanza = dict[str, Any]
@@ -381,3 +382,17 @@ def test_events_of_ignored_pods() -> None:
     assert placement is not None
     (event,) = placement.events
     assert event.startswith("Warning PodLevelResourcesIgnored: ")
+
+
+@pytest.mark.parametrize(("release", "quota"), [(32, "400000 100000"), (36, "max 100000")])
+def test_a_static_configuration_without_a_machine(release: int, quota: str) -> None:
+    """Under the static CPU manager a container with whole CPUs owns them, and its quota is that of the release."""
+    known = KnownNode(config=KubeletConfig(cpu_manager_policy="static"), release=RELEASES[release])
+    gates = FeatureGates.from_overrides({}, release=RELEASES[release])
+    limits = {"cpu": "4", "memory": "1Gi"}
+    one = {"name": "app", "resources": {"limits": limits}}
+    asked = pod_from_dict({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [one]}})
+    made = inspect_pod(asked, gates, PODSLICE, view=known)
+    (own,) = [one for one in made.cgroups if one.owner == "app"]
+    assert own.files["cpu.max"] == quota
+    assert made.quota.startswith("CPU quota: none for app" if release == 36 else "CPU quota: app 4 CPUs although")

@@ -48,6 +48,25 @@ def test_each_amount_has_its_own_origin() -> None:
     assert (advice.origins.cpu, advice.origins.memory) == ("GKE, OKE", "kept today")
 
 
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        (KubeletConfig(kube_reserved={"cpu": "500"}), "500 CPU are reserved today, of 384: that leaves pods none"),
+        (KubeletConfig(reserved_system_cpus="0-383"), "384 CPU are reserved today, of 384: that leaves pods none"),
+        (
+            KubeletConfig(kube_reserved={"memory": "2Ti"}),
+            "is reserved today, of 1536Gi: that leaves pods none",
+        ),
+        (KubeletConfig(kube_reserved={"memory": "x"}), "'x' is reserved today, which no kubelet reads"),
+    ],
+)
+def test_what_no_node_can_keep_is_no_floor(config: KubeletConfig, note: str) -> None:
+    """A reservation of all that there is, or one that no kubelet reads, is named and not kept."""
+    advice = advise(EPYC, config)
+    assert amounts_of(advice) == ("1030m", "1465Mi", "100Mi")
+    assert any(note in one for one in advice.notes)
+
+
 def test_less_than_today_is_said() -> None:
     """A formula that is asked for gives its own amounts, and what is less than today is named."""
     advice = advise(EPYC, TODAY, request=request("eks"))

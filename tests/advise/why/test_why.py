@@ -269,10 +269,13 @@ def test_running_pod_has_its_cpus(tmp_path: Path) -> None:
     shares["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     shares["status"]["qosClass"] = "Burstable"
     bundle = write(tmp_path / "j.tar.gz", *bundles.RUNNING, shares)
-    assert ask(bundle, "web", code=0)["evidence"] == ["Container main owns CPUs 1,3,9,11 on NUMA 1."]
-    assert ask(bundle, "shares", code=0)["evidence"] == [
-        "Container main has no CPUs of its own: the pod is not Guaranteed: it shares."
-    ]
+    placed, quota = ask(bundle, "web", code=0)["evidence"]
+    assert placed == "Container main owns CPUs 1,3,9,11 on NUMA 1."
+    assert quota.startswith("CPU quota: none for main, which owns its CPUs")
+    why, pool = ask(bundle, "shares", code=0)["evidence"]
+    assert why == "Container main has no CPUs of its own: the pod is not Guaranteed: it shares."
+    assert pool.startswith("Shared pool: ")
+    assert "owned: " in pool
 
 
 def test_names_and_files(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_an_injected_sidecar() -> None:
         "and memory request 128Mi below its limit 1Gi: the pod is Burstable. Smallest edit: set limits.cpu: 100m and "
         "requests.memory: 1Gi of istio-proxy, by the pod's annotations sidecar.istio.io/proxyCPU and "
     )
-    assert text.endswith("Then main owns 4 CPUs.")
+    assert text.endswith("Then main can own 4 CPUs.")
 
 
 @pytest.mark.parametrize("name", ["linkerd-proxy", "vault-agent", "daprd", "consul-dataplane", "gke-gcsfuse-sidecar"])
@@ -73,7 +73,7 @@ def test_a_field_of_its_own(one: dict[str, Any], why: str, edit: str) -> None:
     """The container's own field is named, and the one change that ends it."""
     text = sentences(pod(one))
     assert why in text
-    assert f"Smallest edit: set {edit}. Then app owns 4 CPUs." in text
+    assert f"Smallest edit: set {edit}. Then app can own 4 CPUs." in text
 
 
 def test_many_spoilers() -> None:

@@ -24,6 +24,7 @@ from podslice.api.server.limitrange import POD, LimitRange, apply_defaults
 from podslice.api.server.limitrange_check import limit_range_refusals
 from podslice.api.server.validate import validate_create, validate_pod
 from podslice.api.server.warnings import create_warnings
+from podslice.config.mixed import make_admission_pod
 from podslice.node.decision import Decision
 from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.node import Node
@@ -62,6 +63,7 @@ def inspect_pod(
     errors = validate_pod(checked, gates) if live else validate_create(checked, gates)
     placement, owners, seen = _place(prepared, node) if node is not None else (None, _NO_OWNERS, ())
     if node is None:
+        owners = _entitled(prepared, gates, view)
         seen = tuple(one.sentence for one in capped_budgets(prepared, gates))
     owning = [name for name, limited in owners.items() if not limited]
     return Page(
@@ -81,6 +83,14 @@ def inspect_pod(
         placement=placement,
         quota=quota_sentence(prepared, gates, view.release, owning, cfs_quota=view.config.cpu_cfs_quota),
     )
+
+
+def _entitled(pod: Pod, gates: Gates, view: KnownNode) -> Mapping[str, bool]:
+    """Return the containers that own CPUs once a node with this configuration admits the pod, as `_place`."""
+    if view.config.cpu_manager_policy != "static":
+        return _NO_OWNERS
+    admission = make_admission_pod(view.policy, pod, gates, release=view.release)
+    return {one.name: False for one in admission.containers if one.exclusive_cpus and not one.mixed}
 
 
 def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Stages:

@@ -148,7 +148,7 @@ def advise(
     needed = amounts(
         request.formula, cpus=site.topology.num_cpus, memory=machine.memory, pods=request.pods, found=request.found
     )
-    kept = kept_today(config, machine)
+    kept, ignored = kept_today(config, machine)
     # Only a day's measurements show that less than today is enough.
     if request.formula == AUTO and not (request.found is not None and request.found.covers_a_day):
         needed = largest(needed, kept)
@@ -173,7 +173,14 @@ def advise(
         _allocatable(machine, config),
         _allocatable(machine, advised),
         tuple(_by_formula(site, request.pods)),
-        (*placed.notes, *_notes(site, placed, needed, request), *options.notes, *_move_notes(config, placed), *notes),
+        (
+            *ignored,
+            *placed.notes,
+            *_notes(site, placed, needed, request),
+            *options.notes,
+            *_move_notes(config, placed),
+            *notes,
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from podslice.advise.reserve.formulas import KEPT, MIB, ReservedAmounts
 from podslice.config.kubelet import KubeletConfig
@@ -12,13 +13,39 @@ from podslice.values.cpuset import CPUSetError, parse_bits
 from podslice.values.quantity import BINARY_SI, Quantity, QuantityError, bytes_text
 
 
-def kept_today(config: KubeletConfig, machine: Machine) -> ReservedAmounts:
+class Kept(NamedTuple):
+    """What a node keeps today, and notes about what its configuration says and no node can keep."""
+
+    amounts: ReservedAmounts
+    notes: tuple[str, ...]
+
+
+def kept_today(config: KubeletConfig, machine: Machine) -> Kept:
     """Return what the present configuration reserves: millicores, bytes of systemReserved and kubeReserved, and the
-    threshold of hard eviction, both in whole MiB. An amount that no kubelet reads counts as 0."""
+    threshold of hard eviction, both in whole MiB. An amount that no kubelet reads, or that leaves pods nothing of the
+    machine, counts as 0, with a note."""
     parts = (config.kube_reserved, config.system_reserved)
+    cpu, notes = _kept_cpu(config, machine), []
     memory = sum(read_amount(part.get("memory", "0")).value() for part in parts)
-    eviction = _whole_mib(_kept_eviction(config, machine))
-    return ReservedAmounts(_kept_cpu(config, machine), _whole_mib(memory), eviction, (KEPT,) * 3)
+    eviction = _kept_eviction(config, machine)
+    if cpu >= 1000 * machine.cpu_count:
+        notes.append(f"{cpu_text(cpu)} CPU are reserved today, of {machine.cpu_count}: that leaves pods none")
+        cpu = 0
+    if memory + eviction >= machine.memory and memory + eviction:
+        there = bytes_text(machine.memory)
+        notes.append(f"{bytes_text(memory + eviction)} of memory is reserved today, of {there}: that leaves pods none")
+        memory = eviction = 0
+    unread = [text for part in parts for text in part.values() if not _is_readable(text)]
+    notes += [f"{text!r} is reserved today, which no kubelet reads" for text in unread]
+    return Kept(ReservedAmounts(cpu, _whole_mib(memory), _whole_mib(eviction), (KEPT,) * 3), tuple(notes))
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except QuantityError:
+        return False
+    return True
 
 
 def read_amount(text: str) -> Quantity:

@@ -17,9 +17,12 @@ from podslice.advise.explain.explain import Explanation, explain
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.story import cell_text
 from podslice.advise.why.reported import ReportedContainer, ReportedPod
+from podslice.api.pod.class_edits import find_spoiled, spoiled_sentences
 from podslice.api.pod.spec import Pod
 from podslice.evidence.contradiction import Contradiction
+from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.node import Node
+from podslice.node.shared_pool import describe_pool
 from podslice.render.prose import plural
 from podslice.values import reasons
 from podslice.values.cpuset import format_bits
@@ -296,6 +299,10 @@ def _placement(node: Node, asked: Asked) -> Iterator[str]:
     if there is None:
         yield "The node as it is described here does not have the pod."
         return
+    # Who spoils the class, what throttles whom and who has the other CPUs is what people ask about a pod that runs.
+    spoiled = find_spoiled(there.spec, view.gates) if view.pins_cpus else None
+    if spoiled is not None:
+        yield from spoiled_sentences(spoiled)
     facts = {one.name: one.eligibility for one in _explain(node, asked, (), fixes=False).trace.containers}
     for container in there.containers:
         owned = view.assignment(uid, container.name)
@@ -308,6 +315,11 @@ def _placement(node: Node, asked: Asked) -> Iterator[str]:
             continue
         nodes = ", ".join(str(number) for number, cpus in sorted(view.topology.numa_nodes.items()) if cpus & owned)
         yield f"Container {container.name} owns CPUs {format_bits(owned)} on NUMA {nodes}."
+    owners = [one.name for one in there.containers if view.assignment(uid, one.name) and not one.shares]
+    if quota := quota_sentence(there.spec, view.gates, view.release, owners, cfs_quota=view.config.cpu_cfs_quota):
+        yield quota
+    if view.pins_cpus and not owners and asked.certain and (pool := describe_pool(view)):
+        yield f"{pool}."
 
 
 def names_of(pods: Iterable[ReportedPod]) -> str:

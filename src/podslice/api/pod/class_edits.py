@@ -136,7 +136,8 @@ def spoiled_sentences(found: SpoiledPod, *, admits: bool | None = None) -> tuple
     more = f", and {rest} more like that" if rest > 0 else ""
     why = f"No container owns CPUs, because {', and '.join(named)}{more}: the pod is {found.qos}."
     edits = "; ".join(one.edit for one in found.spoilers)
-    owned = " and ".join(f"{name} owns {_count(cpus)}" for name, cpus in found.owners.items())
+    verb = "owns" if admits else "can own"
+    owned = " and ".join(f"{name} {verb} {_count(cpus)}" for name, cpus in found.owners.items())
     effect = owned if admits is not False else "the node as it is would refuse the pod"
     return why, f"Smallest edit: set {edits}. Then {effect}."
 
