@@ -12,7 +12,6 @@ from math import inf
 from typing import TypeAlias
 
 from podslice.advise.explain.fixes.bench import Bench, Load, PodNeeds, disruption
-from podslice.advise.explain.fixes.changes import Remove, admits
 from podslice.advise.explain.fixes.fix import Edit
 from podslice.advise.explain.fixes.shortages import Lack, Shortages
 from podslice.advise.trial.trial import Trial
@@ -59,6 +58,7 @@ class Alternatives:
         self._held: dict[frozenset[str], Bits] = {}
         self._steps: dict[str, list[list[KubeletConfig]]] = {}
         self._edits: dict[int, tuple[tuple[Edit, ...], str]] = {}
+        self._needs: dict[int, tuple[Pod, PodNeeds]] = {}
         self._lack: tuple[PodNeeds, Lack] | None = None
         self._in_release: dict[tuple[int, bool], Bench | None] = {}
         self._stale: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -66,6 +66,7 @@ class Alternatives:
     def begin(self, most_tries: int) -> None:
         """Allow so many trials from now on."""
         self._most_tries, self._tries = most_tries, 0
+        self._needs.clear()
 
     def _count(self, tries: int = 1) -> None:
         self._tries += tries
@@ -77,7 +78,13 @@ class Alternatives:
         if self._given_up is not None and self._given_up():
             raise GivenUpError
         self._count()
-        return PodNeeds.of(pod, self.view)
+        # Edits of one pod are asked about again when their losses are found; the pod is kept with its id.
+        known = self._needs.get(id(pod))
+        if known is None:
+            if len(self._needs) >= _MOST_KEPT:
+                self._needs.clear()
+            known = self._needs[id(pod)] = pod, PodNeeds.of(pod, self.view)
+        return known[1]
 
     @cached_property
     def view(self) -> NodeView:
@@ -102,7 +109,9 @@ class Alternatives:
         return tuple(pod.uid for pod in sorted(pods, key=lambda pod: pod.uid not in idle))
 
     def lack(self, needs: PodNeeds) -> Lack:
-        """Return what a pod lacks here; the sums are made once for a pod."""
+        """Return what a pod lacks here; the sums are made once for a pod. They tell nothing of one that is here."""
+        if needs.admission.uid in self.view.pods:
+            return Lack({}, None)
         if self._lack is None or self._lack[0] is not needs:
             self._lack = needs, self.shortages.lack(needs)
         return self._lack[1]
@@ -142,12 +151,16 @@ class Alternatives:
             bench = self._without_pods(key)
         return bench.admits(needs)
 
-    def readmits(self, uids: Sequence[str], needs: PodNeeds) -> bool:
-        """Whether the pods, which leave first, are admitted again after the pod, in order."""
+    def readmit(self, uids: Sequence[str], needs: PodNeeds) -> NodeView | None:
+        """Return the node after the pods left and were admitted again after the pod, in order; None where one of them
+        is not."""
         if len(uids) == 1 and not self._may_return(uids[0], needs):
-            return False
+            return None
         self._count(_WHOLE_NODE)
-        return admits(self.node, needs.pod, Remove(tuple(uids), back=True))
+        copy = self.node.copy()
+        leaving = [self.view.pods[uid].spec for uid in uids]
+        copy.remove(*uids)
+        return copy.view if all(map(copy.try_run, (needs.pod, *leaving))) else None
 
     def _may_return(self, uid: str, needs: PodNeeds) -> bool:
         """Whether the sums leave a place for the pod beside the one that needs this."""

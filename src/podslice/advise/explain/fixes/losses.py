@@ -33,10 +33,11 @@ LOST_WITH_OPTION = {
 }
 
 
-def losses(change: Change, needs: PodNeeds, node: NodeView) -> tuple[str, ...]:
-    """Return the guarantees of `LOSSES` that a change gives up, for a pod that the node refused."""
+def losses(change: Change, needs: PodNeeds, node: NodeView, edited: PodNeeds | None = None) -> tuple[str, ...]:
+    """Return the guarantees of `LOSSES` that a change gives up, for a pod that the node refused. `edited` is what the
+    pod of an `EditPod` needs."""
     if isinstance(change, EditPod):
-        before, after = needs.admission, PodNeeds.of(change.pod, node).admission
+        before, after = needs.admission, (edited or PodNeeds.of(change.pod, node)).admission
         if _cpu_class(before) != _cpu_class(after):
             return ("cpu-class",)
         return tuple(_edit_losses(before, after, node)) + _dropped(needs.pod, change.pod)

@@ -10,7 +10,6 @@ from podslice.advise.explain.fixes.changes import EmptyNode, Remove
 from podslice.advise.explain.fixes.fix import COSTS, Fix
 from podslice.advise.explain.fixes.removals import Removals
 from podslice.api.pod.critical import is_critical
-from podslice.api.pod.spec import Pod
 from podslice.node.view import NodeView
 from podslice.render.prose import plural
 from podslice.values.cpuset import format_bits
@@ -28,22 +27,23 @@ def pod_moves(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
     uids = tuple(uid for uid in nodes.least_disruptive if uid != needs.admission.uid)
     removed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+    then: NodeView | None = None
     may_move = nodes.has_room_for_all(needs)
     for count, one in enumerate(search.singles(uids)):
         removed = removed or (one,)
-        if may_move and nodes.readmits((one,), needs):
+        if may_move and (then := nodes.readmit((one,), needs)) is not None:
             moved = (one,)
         # Trying whether a pod comes back takes a whole node each time, so it ends after a few.
         if moved or not may_move or count == _MOST_MOVES:
             break
     if not removed:
         removed = search.pair(uids) or search.few(uids)
-        if removed and may_move and nodes.readmits(removed, needs):
+        if removed and may_move and (then := nodes.readmit(removed, needs)) is not None:
             moved = removed
     if removed and set(removed) != set(moved):
         yield removal(node, removed)
-    if moved:
-        yield _return(nodes, needs.pod, moved)
+    if then is not None:
+        yield _return(node, moved, then)
 
 
 def removal(node: NodeView, uids: tuple[str, ...]) -> Fix:
@@ -57,26 +57,20 @@ def removal(node: NodeView, uids: tuple[str, ...]) -> Fix:
                Remove(uids))  # fmt: skip
 
 
-def _return(nodes: Alternatives, pod: Pod, uids: tuple[str, ...]) -> Fix:
-    """Return the fix that these pods leave and come back after the pod; it was tried."""
-    node = nodes.view
-    text = f"Delete {_names(node, uids)}, let this pod start, then let {_return_text(nodes, pod, uids)}"
+def _return(node: NodeView, uids: tuple[str, ...], then: NodeView) -> Fix:
+    """Return the fix that these pods leave and come back after the pod; `then` is the node after that was tried."""
+    text = f"Delete {_names(node, uids)}, let this pod start, then let {_return_text(uids, then)}"
     return Fix("move-pods", text, _cost(node, "move-pods", uids), Remove(uids, back=True))
 
 
-def _return_text(nodes: Alternatives, pod: Pod, uids: tuple[str, ...]) -> str:
+def _return_text(uids: tuple[str, ...], then: NodeView) -> str:
     if len(uids) > 1:
         return "them come back: they will fit on this node"
     (uid,) = uids
-    copy = nodes.node.copy()
-    there = copy.view.pods[uid].spec
-    copy.remove(uid)
-    copy.try_run(pod)
-    copy.try_run(there)
-    cpus, topology = copy.view.owned_by(uid), nodes.view.topology
-    numa = [node for node, own in topology.numa_nodes.items() if own & cpus]
-    where = f"on NUMA {format_bits(sum(1 << one for one in numa))}" if cpus and min(numa) >= 0 else "on this node"
-    return f"{there.metadata.name} come back: it will fit {where}"
+    cpus = then.owned_by(uid)
+    numa = [node for node, own in then.topology.numa_nodes.items() if own & cpus]
+    where = f"on NUMA {format_bits(sum(1 << one for one in numa))}" if numa and min(numa) >= 0 else "on this node"
+    return f"{then.pods[uid].spec.metadata.name} come back: it will fit {where}"
 
 
 def _names(node: NodeView, uids: tuple[str, ...]) -> str:

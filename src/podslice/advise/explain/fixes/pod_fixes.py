@@ -52,6 +52,7 @@ class PodFixes:
         self._places = places(pod)
         admission = self.node.admission(pod)
         self._owners = {one.name for one in admission.containers if one.exclusive_cpus} - {POD}
+        self._lack = nodes.lack(nodes.needs(pod))
         self._raises = Raises(nodes, pod, self._works)
         self.wrong_annotations: set[str] = set()
         if self.node.policy.annotations.invalid == "refuse":
@@ -103,6 +104,8 @@ class PodFixes:
                 continue
             if name == "cpu":
                 yield from self._cpu_fixes(place, quantity)
+            elif self._lack.is_of_cpus:
+                continue
             elif name == "memory" or name.startswith(HUGEPAGES_PREFIX):
                 yield from self._shrink(place, name, quantity, self._smaller_sizes(place, name, quantity.value()))
                 yield from self._raises.of_amounts(place, name, quantity)
@@ -323,7 +326,8 @@ class PodFixes:
     # Sharing instead of owning
 
     def _share(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
-        if (resources.limits or {}).get("cpu") is not None:
+        # The request stays, so that it does not help where the node has too little for all requests.
+        if (resources.limits or {}).get("cpu") is not None and not self._lack.lacks_requests:
             pod = without_limit(self.pod, place, "cpu")
             if self._works(pod):
                 words = (

@@ -45,7 +45,8 @@ def search_fixes(nodes: Alternatives, pod: Pod, *, most_tries: int = MOST_TRIES)
     unsearched = ""
     try:
         for fix in _search(nodes, pod, needs):
-            found.append(replace(fix, losses=losses(fix.change, needs, nodes.view)))
+            edited = nodes.needs(fix.change.pod) if isinstance(fix.change, EditPod) else None
+            found.append(replace(fix, losses=losses(fix.change, needs, nodes.view, edited)))
     except SearchEndedError:
         unsearched = ENDED
     return Found([_in_full(nodes, pod, fix) for fix in _distinct(found)], unsearched)

@@ -57,6 +57,11 @@ class Lack(NamedTuple):
         return ((next(iter(place))[0], place) for place in self.places or ())
 
     @property
+    def is_of_cpus(self) -> bool:
+        """Whether CPUs lack wherever the pod goes, so that less of anything else does not help."""
+        return self.lacks_cpus or not self.has_place or self.in_all.get((_ALL, _REQUESTED + _CPU), 0) > 0
+
+    @property
     def lacks_requests(self) -> bool:
         """Whether the pods together request more than the node has for pods."""
         return any(size > 0 and name.startswith(_REQUESTED) for (_, name), size in self.in_all.items())
