@@ -191,3 +191,29 @@ def test_memory_bindings_are_compared() -> None:
     }
     found = step("1.33", "1.37", [DB], **config)
     assert (found.errors, found.running, found.rollback) == ((), (), ())
+
+
+def test_state_files_with_which_no_kubelet_starts_again() -> None:
+    """Where pods own every CPU that is not reserved, a strict kubelet leaves an empty pool and cannot start again,
+    whatever its release: that is an error of the files, not a crash of ours."""
+    options = {"strict-cpu-reservation": "true"}
+    pod = make_pod("all", ("app", "31"))
+    found = step("1.33", "1.36", [pod], cpu_manager_policy_options=options)
+    assert found.errors == (
+        "with the state files of the 1.33 kubelet: start cpu manager error: default cpuset cannot be empty",
+    )
+    assert found.harms
+    assert found.running == ()
+
+
+@pytest.mark.parametrize(("old", "new"), [("1.33", "1.34"), ("1.34", "1.33")])
+def test_pod_level_resources_that_begin_to_count(old: str, new: str) -> None:
+    """1.34 brings the gate PodLevelResources on: the limits of such a pod come, and go with a downgrade. Both ways the
+    gate is the cause of what it brings about alone."""
+    pod = make_pod("level", ("app", "2"), ("log", None), budget="4")
+    node = Node(from_synthetic(TWO_SOCKETS), KubeletConfig(**STATIC), profile=f"kubelet-{old}")
+    assert node.admit(pod).admitted
+    (found,) = walk(node, [pod], parse_release(new))
+    limits = next(one for one in found.running if one.text.startswith("container log: memory.max"))
+    assert limits.text.endswith(("17179869184, was max", "max, was 17179869184"))
+    assert limits.cause.startswith(f"gate PodLevelResources is {'on' if new == '1.34' else 'off'} by default")

@@ -88,14 +88,28 @@ def configuration_changes(config: KubeletConfig, old: Release, new: Release) -> 
 
 
 def default_changes(old: Release, new: Release) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the gates that podslice acts on and that can be set in the newer release, where the default is another one:
-    name, the older default and the newer one."""
-    for name, gate in gates_of(new.minor).items():
+    """Yield the gates that can be set in the newer release, where the default is another one: name, the older default
+    and the newer one."""
+    for name, was_on, is_on in gate_changes(old, new):
+        if can_be_set(name, new):
+            yield name, was_on, is_on
+
+
+def gate_changes(old: Release, new: Release) -> Iterator[tuple[str, bool, bool]]:
+    """Yield the gates that podslice acts on and that are on in one release and off in the other by default: name, the
+    older default and the newer one."""
+    for name in gates_of(new.minor):
         # A gate that is gone has become part of Kubernetes, with the default that it had last.
-        was = last_state(name, old.minor)
-        was_on = was is not None and was.default
-        if gate is not None and not gate.locked and not gate.later and was_on != gate.default:
-            yield name, was_on, gate.default
+        was, now = last_state(name, old.minor), last_state(name, new.minor)
+        was_on, is_on = was is not None and was.default, now is not None and now.default
+        if was_on != is_on:
+            yield name, was_on, is_on
+
+
+def can_be_set(name: str, release: Release) -> bool:
+    """Whether a release has a gate that is not locked."""
+    gate = gates_of(release.minor).get(name)
+    return gate is not None and not gate.locked and not gate.later
 
 
 def _stage(state: GateState | None) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.advise.upgrade.changes import Asked, row_of, rows_between
-from podslice.advise.upgrade.configuration import Adjusted, adjust, configuration_changes, default_changes
+from podslice.advise.upgrade.configuration import Adjusted, adjust, can_be_set, configuration_changes, gate_changes
 from podslice.advise.upgrade.held import Held, describe, held_by
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
@@ -145,12 +145,16 @@ def _step(
     listed = [pod for pod in pods if pod.metadata.namespace != STAND_IN_NAMESPACE]
     anew = causes.explain(old.filled(listed), new.filled(listed), lambda kubelet: kubelet.filled(listed), run=False)
     step = replace(step, recreated=anew)
-    _, before = old.restarted(pods, files)
     try:
         node, after = new.restarted(pods, files)
     except StartError as problem:
         text = f"with the state files of the {old.release} kubelet: {problem}"
         return replace(step, errors=(*errors, text)), new, {}, pods
+    try:
+        _, before = old.restarted(pods, files)
+    except StartError as problem:
+        again = Change("state files", f"the {old.release} kubelet would not start with them again: {problem}")
+        return replace(step, running=(again,)), new, dict(node.files), pods
     running = causes.explain(before, after, lambda kubelet: kubelet.restarted(pods, files)[1], run=True)
     kept = [pod for pod in pods if not after.refused(pod.metadata.uid)]
     left = dict(node.files)
@@ -175,7 +179,8 @@ def _roll_back(old: _Kubelet, pods: Sequence[Pod], files: Mapping[str, bytes], n
 
 
 class _Causes:
-    """Finds what of a release brings a difference about."""
+    """Finds what of a release brings a difference about: without it the newer kubelet does as the older one, or with it
+    the older one does as the newer."""
 
     def __init__(self, old: _Kubelet, new: _Kubelet) -> None:
         self._old, self._new = old, new
@@ -183,40 +188,43 @@ class _Causes:
     def explain(self, before: Held, after: Held, under: Callable[[_Kubelet], Held], *, run: bool) -> tuple[Change, ...]:
         """Return the differences, each with its cause; `under` gives what pods have under another kubelet."""
         differences = list(describe(before, after, run=run))
-        tried: list[tuple[str, Held]] = []
+        tried: list[tuple[str, Held, Held]] = []
         if differences:
-            for cause, kubelet in self._variants():
-                with suppress(StartError, UpstreamDefectError):
-                    tried.append((cause, under(kubelet)))
+            for base, other, expected in ((self._new, self._old, before), (self._old, self._new, after)):
+                for cause, kubelet in self._variants(base, other):
+                    with suppress(StartError, UpstreamDefectError):
+                        tried.append((cause, under(kubelet), expected))
         return tuple(
-            Change(one.subject, one.text, one.harms, next((c for c, held in tried if held.agrees(before, one)), ""))
+            Change(
+                one.subject,
+                one.text,
+                one.harms,
+                next((cause for cause, held, expected in tried if held.agrees(expected, one)), ""),
+            )
             for one in differences
         )
 
-    def _variants(self) -> Iterator[tuple[str, _Kubelet]]:
-        """Yield the newer kubelet with one thing of the older one, and what that is."""
-        old, new = self._old, self._new
-        for gate, was, _ in default_changes(old.release, new.release):
-            if gate not in new.config.feature_gates:
-                gates = {**new.config.feature_gates, gate: was}
-                yield self._name(gate=gate), new._replace(config=replace(new.config, feature_gates=gates))
+    def _variants(self, base: _Kubelet, other: _Kubelet) -> Iterator[tuple[str, _Kubelet]]:
+        """Yield a kubelet with one thing of the other one, and what that is."""
+        for gate, value, _ in gate_changes(other.release, base.release):
+            if gate not in base.config.feature_gates and can_be_set(gate, base.release):
+                gates = {**base.config.feature_gates, gate: value}
+                yield self._name(gate=gate), base._replace(config=replace(base.config, feature_gates=gates))
         for fact in Release.__struct_fields__:
-            if fact not in _NO_FACTS and (was := getattr(old.release, fact)) != getattr(new.release, fact):
-                yield self._name(fact=fact), new._replace(release=replace(new.release, **{fact: was}))
+            if fact not in _NO_FACTS and (value := getattr(other.release, fact)) != getattr(base.release, fact):
+                yield self._name(fact=fact), base._replace(release=replace(base.release, **{fact: value}))
         for quirk in Quirks.__struct_fields__:
-            if (had := getattr(old.quirks, quirk)) != getattr(new.quirks, quirk):
-                yield self._name(quirk=quirk), new._replace(quirks=replace(new.quirks, **{quirk: had}))
+            if (has := getattr(other.quirks, quirk)) != getattr(base.quirks, quirk):
+                yield self._name(quirk=quirk), base._replace(quirks=replace(base.quirks, **{quirk: has}))
 
     def _name(self, *, fact: str = "", gate: str = "", quirk: str = "") -> str:
         pair = sorted((self._old.release.minor, self._new.release.minor))
         row = row_of(pair[0], pair[1], fact=fact, gate=gate, quirk=quirk)
         if gate:
-            gated = f"gate {gate} is {_on_off(self._default(gate))} by default"
+            changes = gate_changes(self._old.release, self._new.release)
+            gated = f"gate {gate} is {next(_on_off(now) for name, _, now in changes if name == gate)} by default"
             return f"{gated} ({row})" if row is not None else gated
         return str(row) if row is not None else fact or quirk
-
-    def _default(self, gate: str) -> bool:
-        return next(now for name, _, now in default_changes(self._old.release, self._new.release) if name == gate)
 
 
 def _on_off(value: bool) -> str:  # noqa: FBT001
