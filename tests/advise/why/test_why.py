@@ -110,7 +110,8 @@ def test_device_that_the_node_is_not_known_to_have(tmp_path: Path) -> None:
     assert found["advice"] == [
         "Look on the node: kubectl podslice why --capture, or podslice capture there; what is not known stands below."
     ]
-    assert any(line.startswith("nvidia.com/gpu, which shop/big asks for, is no device") for line in found["missing"])
+    start = "nvidia.com/gpu, which shop/big asks for, is ignored: no device"
+    assert any(line.startswith(start) for line in found["missing"])
 
 
 def with_gpus(pod: Json, count: int) -> Json:
