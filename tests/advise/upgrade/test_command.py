@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.host import bundles
 from tests.read_documents import read_document
 from tests.shell import podslice
 
@@ -93,3 +94,12 @@ def test_a_configuration_that_does_not_run_now() -> None:
     answer = podslice("upgrade", "--from", "1.33", "--to", "1.36", *NODE, *PODS)
     assert answer.returncode == 2
     assert "unrecognized feature gate: CPUManager" in answer.stderr
+
+
+@pytest.mark.parametrize("named", [(), ("--from", "1.36")])
+def test_a_bundle_is_the_node_with_and_without_a_version(tmp_path: Path, named: tuple[str, ...]) -> None:
+    """`--from VERSION` beside a bundle leaves its machine, configuration and pods as they are."""
+    bundle = bundles.write(tmp_path / "n7.tar.gz")
+    said = podslice("upgrade", "--node", str(bundle), *named, "--to", "1.37").stdout
+    assert "n7.tar.gz" in said.splitlines()[0]
+    assert "Kubernetes 1.36 to 1.37: the kubelet starts" in said

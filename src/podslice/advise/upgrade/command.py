@@ -11,6 +11,7 @@ import click
 from podslice.advise.upgrade.documents import UpgradeReport
 from podslice.advise.upgrade.engine import walk
 from podslice.advise.upgrade.table import to_text
+from podslice.cli.bundle_option import bundle_in_use
 from podslice.cli.config_option import config_options
 from podslice.cli.machine_option import Sources, machine_options
 from podslice.cli.node_option import (
@@ -61,6 +62,10 @@ def upgrade(*, source: Sources, target: str, step_by_step: bool, output: str, **
     """
     versions = [one for one in source or () if _VERSION.fullmatch(one)]
     places = tuple(one for one in source or () if one not in versions) or None
+    if versions and places is None and options["machine"] is None and options["sysfs"] is None:
+        # For click the version is a value of the option that would name another machine than the bundle's.
+        bundle = bundle_in_use()
+        places = None if bundle is None else bundle.sources or None
     old, new = _release_now(versions, places), _parse(target, "--to")
     if old is new:
         raise InputError(f"the kubelet is one of {old} already", path="--to", remedy="name another release")
