@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 import msgspec
 
@@ -49,6 +51,11 @@ def candidates(node: NodeView, pod: AdmissionPod, step: HintRound, chosen: Bits 
         _candidate(mask, members, cells, single=single)
         for (mask, members), cells in zip((*sets, *beyond), zip(*tables, strict=True), strict=True)
     )
+
+
+def single_nodes(table: Sequence[Candidate]) -> list[Candidate]:
+    """Return the rows of single NUMA nodes, which come first in a table."""
+    return list(takewhile(lambda row: len(row.nodes) == 1, table))
 
 
 def _candidate(mask: Bits, nodes: CPUSet, cells: tuple[Cell, ...], *, single: bool) -> Candidate:

@@ -21,6 +21,7 @@ from podslice.api.pod.spec import Pod
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.node.cpu.manager import NOTHING_LEFT
 from podslice.node.cpu.picking.picker import SMT_FRACTION, SMT_SHORT, SMT_SIZES
+from podslice.node.idle_cpus import idle_cpus
 from podslice.node.topology.manager import NOT_ALIGNED
 from podslice.node.view import NodeView
 from podslice.scheduling.predicates import CPU, MEMORY, NODE_TOTAL, TOO_MANY_PODS
@@ -68,6 +69,7 @@ class CauseFinder:
 
     def __init__(self, trial: Trial, view: NodeView) -> None:
         self._trial, self._view = trial, view
+        self._idle = {one.pod: one for one in idle_cpus(view)}
         self._left = 0
 
     def find(self, pod: Pod, admission: AdmissionPod, refused: Refused) -> Causes:
@@ -114,7 +116,7 @@ class CauseFinder:
         return Demands(self._situation(admission, record, record.failed), last.provider).options()
 
     def _situation(self, admission: AdmissionPod, record: Record, step: HintRound) -> Situation:
-        return Situation(self._view, admission, record, step)
+        return Situation(self._view, admission, record, step, self._idle)
 
     # Trials
 

@@ -91,7 +91,7 @@ class Explainer:
             *beginning, ending = story(decision)
             if decision.admitted:
                 beginning[1:1] = self._remarks(pod, decision)
-            idle = () if decision.admitted else _idle_sentences(self._nodes.view)
+            idle = () if decision.admitted else self._idle
             unsearched = found.unsearched if fixes or decision.admitted else NOT_SEARCHED
             # The ending stays last: tables print it first.
             whole = (*beginning, *idle, ending)
@@ -180,6 +180,10 @@ class Explainer:
         if refusal is None:
             return decision, Causes(), tuple(placement_sentences(node.view, pod.metadata.uid, decision.steps))
         return decision, self._finder.find(pod, admission, Refused(record, refusal)), ()
+
+    @cached_property
+    def _idle(self) -> tuple[str, ...]:
+        return tuple(_idle_sentences(self._nodes.view))
 
     @cached_property
     def _finder(self) -> CauseFinder:

@@ -4,6 +4,7 @@ and unhealthy devices."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from podslice.advise.explain.cause import Holder
@@ -13,19 +14,20 @@ from podslice.advise.trial.relax import Relaxation
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.machine.devices import DeviceResource
 from podslice.machine.memory import Block
-from podslice.node.idle_cpus import idle_cpus
+from podslice.node.cpu.ended import IdleCPUs
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
 
 
 class Situation(NamedTuple):
     """A refused pod when it was refused: the node before the pod, what was recorded, and the round of hints, or the
-    failed allocation, that refused it."""
+    failed allocation, that refused it. `idle` are CPUs of init containers that have ended, by pod UID."""
 
     view: NodeView
     pod: AdmissionPod
     record: Record
     step: HintRound
+    idle: Mapping[str, IdleCPUs] = MappingProxyType({})
 
 
 class Tiers(NamedTuple):
@@ -86,7 +88,7 @@ class _CPUShares:
 
     def __init__(self, column: Column, situation: Situation) -> None:
         view = situation.view
-        self._view = view
+        self._view, self._idle = view, situation.idle
         self._topology = view.topology
         self._free, self._all = union(column.free.values()), union(column.capacity.values())
         self._earlier = _taken_by(situation.record)
@@ -119,8 +121,7 @@ class _CPUShares:
         return listed + [cpu for cpu in iter_bits(cpus) if cpu not in set(listed)]
 
     def holders(self, mask: Bits) -> Iterator[Holder]:
-        on, view = self._on(mask), self._view
-        idle = {one.pod: one for one in idle_cpus(view)}
+        on, view, idle = self._on(mask), self._view, self._idle
         for uid in {**view.owners, **view.pod_cpus}:
             held = view.owned_by(uid) & on & self._all
             if uid in idle and (ended := idle[uid].cpus & held):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.explain.candidates import Candidate
+from podslice.advise.explain.candidates import Candidate, single_nodes
 from podslice.advise.explain.cause_words import bytes_in_one_unit
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.advise.explain.columns import Cell
@@ -95,7 +95,7 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
     yield f"Merged under {step.policy}: no set of NUMA nodes is preferred by all."
     # Sets that single-numa-node never takes need no reason of their own.
     single = step.policy == SINGLE_NUMA_NODE
-    taken = [row for row in step.candidates if len(row.nodes) == 1] if single else step.candidates
+    taken = single_nodes(step.candidates) if single else step.candidates
     killed = [row for row in taken if row.verdict not in ("fits", "wide-single")]
     killed.sort(key=_distance)
     for row in killed[:_MOST_ROWS]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podslice.advise.explain.candidates import Candidate
+from podslice.advise.explain.candidates import Candidate, single_nodes
 from podslice.advise.explain.codes import REFUSALS
 from podslice.api.pod.demand import HUGEPAGES_PREFIX
 from podslice.config.policy_options import SINGLE_NUMA_NODE
@@ -56,7 +56,7 @@ def _lacking(table: Sequence[Candidate], failed: str = "") -> str:
 def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
     """Return the reason why a merge failed: too little, too big, too scattered, or sets that do not meet."""
     # The most final cause first: too big even when empty, then too little free, then only scattered.
-    taken = [row for row in table if policy != SINGLE_NUMA_NODE or len(row.nodes) == 1]
+    taken = single_nodes(table) if policy == SINGLE_NUMA_NODE else table
     if not taken or not taken[0].cells:
         return "other"
     for place, cell in enumerate(taken[0].cells):
