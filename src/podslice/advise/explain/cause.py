@@ -38,6 +38,7 @@ HOLDERS = {
     "ended-init": "an init container that has ended, whose pod keeps its CPUs",
     "own": "an earlier container of the same pod",
     "reserved": "what the configuration reserves for the system",
+    "sibling": "CPUs of cores with reserved CPUs, which full-pcpus-only does not give away",
     "unhealthy": "devices that are not healthy",
     "class": "CPUs of classes that the pod may not own",
 }

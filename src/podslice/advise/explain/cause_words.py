@@ -262,6 +262,8 @@ def _verb(cause: Cause) -> str:
 def _holder(holder: Holder, amount: str, cause: Cause) -> str:
     if holder.kind == "reserved":
         return f"{amount} {'is' if holder.amount == 1 else 'are'} reserved for the system"
+    if holder.kind == "sibling":
+        return f"{amount} {'is' if holder.amount == 1 else 'are'} on cores with reserved CPUs"
     if holder.kind == "unhealthy":
         return f"{amount} {'is' if holder.amount == 1 else 'are'} unhealthy"
     across = f" across NUMA nodes {holder.nodes}" if holder.nodes is not None and len(holder.nodes) > 1 else ""

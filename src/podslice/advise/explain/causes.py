@@ -116,7 +116,7 @@ class CauseFinder:
         return Demands(self._situation(admission, record, record.failed), last.provider).options()
 
     def _situation(self, admission: AdmissionPod, record: Record, step: HintRound) -> Situation:
-        return Situation(self._view, admission, record, step, self._idle)
+        return Situation(self._view, admission, record, step, self._idle, self._trial.withheld_cpus)
 
     # Trials
 

@@ -257,7 +257,7 @@ class Demands:
     ) -> Cause:
         shares = self._shares[column.resource]
         found = (one for one in shares.holders(every) if one.kind != "own" or tiers.own)
-        holders = sorted(found, key=lambda one: (one.kind == "reserved", -one.amount, one.name))
+        holders = sorted(found, key=lambda one: (one.kind in ("reserved", "sibling"), -one.amount, one.name))
         return Cause(
             code,
             self._situation.step.container,

@@ -21,13 +21,15 @@ from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
 
 class Situation(NamedTuple):
     """A refused pod when it was refused: the node before the pod, what was recorded, and the round of hints, or the
-    failed allocation, that refused it. `idle` are CPUs of init containers that have ended, by pod UID."""
+    failed allocation, that refused it. `idle` are CPUs of init containers that have ended, by pod UID,
+    `withheld` those that no container gets."""
 
     view: NodeView
     pod: AdmissionPod
     record: Record
     step: HintRound
     idle: Mapping[str, IdleCPUs] = MappingProxyType({})
+    withheld: Bits = 0
 
 
 class Tiers(NamedTuple):
@@ -93,7 +95,8 @@ class _CPUShares:
         self._free, self._all = union(column.free.values()), union(column.capacity.values())
         self._earlier = _taken_by(situation.record)
         self._own = union(self._earlier.values()) & self._all & ~self._free
-        self._reserved = view.reserved & self._all & ~self._free & ~self._own
+        kept = (view.reserved | situation.withheld) & self._all
+        self._reserved = kept & ~self._free & ~self._own & ~view.owned
         self._pods = self._all & ~self._free & ~self._own & ~self._reserved
 
     def _on(self, mask: Bits) -> Bits:
@@ -133,8 +136,10 @@ class _CPUShares:
         for container, cpus in self._earlier.items():
             if cpus & on & self._own:
                 yield Holder("own", (cpus & on & self._own).bit_count(), container=container)
-        if kept := self._reserved & on:
+        if kept := self._reserved & on & view.reserved:
             yield Holder("reserved", kept.bit_count())
+        if beside := self._reserved & on & ~view.reserved:
+            yield Holder("sibling", beside.bit_count())
 
 
 def _taken_by(record: Record) -> dict[str, Bits]:

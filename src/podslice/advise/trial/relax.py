@@ -98,8 +98,9 @@ def relaxed(manager: ContainerManager, relaxation: Relaxation) -> Iterator[None]
     providers: Any = topology.providers
     if relaxation.cpus:
         manager.cpu.state = manager.cpu.state.with_default(manager.cpu.state.default | relaxation.cpus)
-        if relaxation.cpus & rules.reserved:
-            manager.cpu.rules = rules.with_reserved(rules.reserved & ~relaxation.cpus)
+        if relaxation.cpus & rules.withheld:
+            fewer = rules.with_reserved(rules.reserved & ~relaxation.cpus)
+            manager.cpu.rules = replace(fewer, withheld=rules.withheld & ~relaxation.cpus)
     if relaxation.split_cores:
         options = replace(rules.options, full_pcpus_only=False)
         manager.cpu.rules = replace(manager.cpu.rules, options=options)

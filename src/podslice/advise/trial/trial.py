@@ -159,6 +159,11 @@ class Trial:
         """Resize a pod of the node; return whether that is granted at once. Raises `InputError`."""
         return self.resize(pod).outcome in ("Allocated", "Unchanged")
 
+    @property
+    def withheld_cpus(self) -> Bits:
+        """CPUs that no container gets: the reserved ones, and their siblings where only whole cores are given."""
+        return self._kubelet.manager.cpu.rules.withheld
+
     @contextmanager
     def relaxing(self, relaxation: Relaxation) -> Iterator[None]:
         """Relax constraints inside the block; afterwards the node is as it was before."""
