@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from podslice import Node
 from podslice.advise.explain.explain import explain
@@ -111,3 +113,28 @@ def test_explain_says_it_first() -> None:
     narrow = make_node("pack:2 numa:1(memory=8GB) core:3 pu:1", topology_manager_policy="single-numa-node")
     assert story(narrow, asked)[2].endswith("Then the node as it is would refuse the pod.")
     assert not any("No container owns" in one for one in story(make_node(cpu_manager_policy="none"), asked))
+
+
+AMOUNTS = st.fixed_dictionaries(
+    {}, optional={"cpu": st.sampled_from(["1", "2", "1500m", "100m"]), "memory": st.sampled_from(["64Mi", "1Gi"])}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS, st.booleans()), min_size=1, max_size=4))
+def test_what_is_promised_is_what_the_node_gives(drawn: list[tuple[dict[str, str], dict[str, str], bool]]) -> None:
+    """On a node with room the edited pod is admitted, and its containers own exactly the CPUs that the sentence names;
+    the pod as it is owns none."""
+    made = [container(f"c{at}", requests, limits) for at, (requests, limits, _) in enumerate(drawn)]
+    sidecars = tuple(one for one, (_, _, sidecar) in zip(made, drawn, strict=True) if sidecar)
+    apps = [one for one in made if one not in sidecars] or [container("app", {}, {})]
+    asked = pod(*apps, sidecars=sidecars)
+    found = find_spoiled(asked, GATES)
+    if found is None:
+        return
+    machine = "pack:1 numa:1(memory=64GB) core:16 pu:2"
+    assert not any(one.exclusive for one in make_node(machine).admit(asked).containers)
+    decision = make_node(machine).admit(found.edited)
+    assert decision.admitted
+    assert {one.name: len(one.exclusive_cpus) for one in decision.containers if one.exclusive} == found.owners
+    assert "Then " in spoiled_sentences(found, admits=True)[1]
