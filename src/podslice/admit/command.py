@@ -267,7 +267,7 @@ def _notes(decision: Decision, node: Node) -> Iterator[tuple[str, str]]:
         yield "not proven to be the best there is", " and ".join(decision.ended_early)
     for container in decision.containers:
         if given := container.exclusive_cpus & node.reserved_cpus:
-            yield "is in danger", f"{describe_reserved(container.name, given)} (docs/deviations.md)"
+            yield "takes reserved CPUs", f"{describe_reserved(container.name, given)} (docs/deviations.md)"
         if container.error:
             yield f"container {container.name} does not start", container.error
 
