@@ -21,7 +21,7 @@ from podslice.documents.kinds import KINDS
 from podslice.render.ansi import echo, is_safe, json_text, shown_paths, style, visible
 from podslice.render.legend import legend_lines
 from podslice.render.prose import fold
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, UpstreamDefectError
 
 _PIECE = 1 << 20
 F = TypeVar("F", bound=Callable[..., Any])
@@ -186,7 +186,8 @@ def print_data(data: Any, output: str) -> None:
 
 def print_error(problem: object) -> None:
     """Print an error on standard error, in one line for each of its problems, and its notes."""
-    for line in str(problem).split("\n"):
+    text = problem.sentence if isinstance(problem, UpstreamDefectError) else str(problem)
+    for line in text.split("\n"):
         echo(f"podslice: error: {visible(line)}", err=True)
     for note in getattr(problem, "__notes__", ()):
         echo(f"podslice: note: {visible(note)}", err=True)

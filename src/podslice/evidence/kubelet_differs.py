@@ -46,7 +46,9 @@ def kubelet_differs(node: Node, pods: Iterable[Pod]) -> str:
         try:
             theirs_answer = theirs.admit(pod)
         except UpstreamDefectError as defect:
-            return _sentence(profile, f"would {'hang' if defect.hangs else 'crash'} on {name}: {defect}")
+            return _sentence(
+                profile, f"would {'never answer' if defect.hangs else 'crash'} on {name}: {defect.because}"
+            )
         difference = _difference(ours.admit(pod), theirs_answer, name)
         if difference:
             return _sentence(profile, difference)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from podslice import Device, DeviceInventory, DeviceResource, KubeletConfig, Node
 from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.cli.main import main
 from podslice.config.kubelet import MemoryReservation
 from podslice.machine.gallery import load_gallery
 from podslice.machine.readers.synthetic import from_synthetic
@@ -100,6 +104,33 @@ def test_many_nodes_with_cpus() -> None:
     machine = from_synthetic("numa:29(memory=16GiB) core:16 pu:1")
     assert hangs(Node(machine, config, profile="kubelet-1.36"), pod()) == "hints for cpu list 2^29 sets of NUMA nodes"
     assert Node(machine, config).admit(pod()).admitted
+
+
+def test_a_command_says_it_of_a_pod_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of running pods with which the kubelet would not come to an end is bad input, with what would end it."""
+    file = tmp_path / "pods.json"
+    limits = {"cpu": "1", "memory": "1Gi"}
+    one = {"name": "c", "image": "x", "resources": {"limits": limits}}
+    asked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [one]}}
+    file.write_text(json.dumps(asked))
+    options = ["--from", "numa:29(memory=16GiB) core:2 pu:1", "--set", "cpuManagerPolicy=static"]
+    options += [
+        "--set",
+        "reservedSystemCPUs=0",
+        "--set",
+        "topologyManagerPolicy=restricted",
+        "--profile",
+        "kubelet-1.36",
+    ]
+    options += ["--set", "topologyManagerPolicyOptions={max-allowable-numa-nodes: '64'}"]
+    monkeypatch.setattr(sys, "argv", ["podslice", "draw", "--pods", str(file), *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "never answers, and the pod stays Pending" in (said := capsys.readouterr().err)
+    assert "What would end it: topologyManagerPolicy none" in said
 
 
 def machine_of(nodes: int, policy: str, *, profile: str = "kubelet-1.36") -> Node:

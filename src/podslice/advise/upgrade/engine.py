@@ -92,8 +92,7 @@ class _Kubelet(NamedTuple):
             try:
                 decision = node.admit(pod)
             except UpstreamDefectError as defect:
-                verb = "hangs" if defect.hangs else "crashes"
-                refused[pod.metadata.uid] = f"the kubelet {verb}: {defect}"
+                refused[pod.metadata.uid] = defect.sentence
                 continue
             if not decision.admitted:
                 refused[decision.uid] = f"{decision.reason}: {decision.message}"
