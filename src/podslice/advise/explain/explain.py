@@ -18,10 +18,10 @@ from podslice.advise.explain.fixes.commands import renamed
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.fixes.search import Found, search_fixes
 from podslice.advise.explain.placement import placement_sentences
+from podslice.advise.explain.sharing import sharing_sentences
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
 from podslice.advise.trial.trial import Trial
-from podslice.api.pod.class_edits import find_spoiled, spoiled_sentences
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.evidence.said import KubeletStatus, status_said
@@ -105,19 +105,14 @@ class Explainer:
     def _remarks(self, pod: Pod, decision: Trace) -> Iterator[str]:
         """Yield what people ask about an admitted pod: why it owns no CPUs, why it is throttled, why the pool is small,
         and what of its budget is wasted."""
-        yield from self._not_exclusive(pod)
+        yield from sharing_sentences(pod, decision, self._nodes.view, self._admits)
         yield from self._quota(pod, decision)
         yield from self._pool(decision)
         yield from self._unused(pod)
 
-    def _not_exclusive(self, pod: Pod) -> tuple[str, ...]:
-        """Return why no container of an admitted pod owns CPUs although one asks for whole ones, and the smallest edit,
-        which is tried on the node."""
-        view = self._nodes.view
-        found = find_spoiled(pod, view.gates) if view.pins_cpus else None
-        if found is None:
-            return ()
-        return spoiled_sentences(found, admits=self._nodes.node.copy().try_admit(found.edited))
+    def _admits(self, pod: Pod) -> bool:
+        """Whether the node as it is admits a pod."""
+        return self._nodes.node.copy().try_admit(pod)
 
     def _quota(self, pod: Pod, decision: Trace) -> Iterator[str]:
         """Yield which CPU quota throttles which container, where containers may own CPUs."""

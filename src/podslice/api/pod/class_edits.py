@@ -102,10 +102,12 @@ class SpoiledPod(NamedTuple):
 
 
 def find_spoiled(pod: Pod, gates: Mapping[str, bool]) -> SpoiledPod | None:
-    """Return why the containers of a defaulted pod that ask for whole CPUs own none; None where its class is not the
+    """Return why the containers of a defaulted pod that request whole CPUs own none; None where its class is not the
     reason, or where no equal amounts change it."""
     qos = pod.status.qos_class or compute_qos(pod, gates)
     wanting = {one.name for one in _lasting(pod) if _wants(one)}
+    # Where no limit equals its request, a container that requests whole CPUs spoils its own pod.
+    wanting = wanting or {one.name for one in _lasting(pod) if _requests_whole(one)}
     if qos != BURSTABLE or not wanting:
         return None
     groups = gaps_by_owner(pod, gates)
@@ -178,6 +180,10 @@ def _wants(container: Container) -> bool:
     """Whether a container asks for whole CPUs with equal request and limit, as one does for exclusive ones."""
     limit = (container.resources.limits or {}).get("cpu")
     return bool(integral_cpus(limit)) and (container.resources.requests or {}).get("cpu") == limit
+
+
+def _requests_whole(container: Container) -> bool:
+    return bool(integral_cpus((container.resources.requests or {}).get("cpu")))
 
 
 def _count(cpus: int) -> str:
