@@ -31,7 +31,7 @@ def number_on(x: float, y: float, text: str, size: float, style: Style | None) -
     """Draw a text in the middle of an owner's square, or of a square without an owner. On a pattern it has a rim in
     the owner's colour: a text of its own behind it, because not every viewer knows `paint-order`."""
     at = {"x": f"{x:.6g}", "y": f"{y:.6g}"}
-    shape = {"font-size": f"{size:.3g}", "text-anchor": "middle", "pointer-events": "none"}
+    shape = {"font-size": f"{size:.3g}", "text-anchor": "middle"}
     if style is None:
         return [_text(at, {**attributes("number"), **shape})[text]]
     front = _text(at, shape, fill=style.ink)[text]
