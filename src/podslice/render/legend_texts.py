@@ -258,7 +258,7 @@ OF_COMMAND: dict[str, dict[str, str]] = {
         "NOW": "CPUs and NUMA nodes before the restart",
         "NOT PLACED": "admitted pods that own nothing, so that nothing of them is aligned",
         "REFUSED": "pods that the kubelet refuses, with its reason",
-        "REFUSED LATER": "pods refused as pods leave the full node and the same pods come again",
+        "REFUSED LATER": "pods refused although the node has enough in sum, as pods come and go on the full node",
         "RESIZES": "what the kubelet does with the resizes",
         "SHARED CORES": "cores whose threads belong to different pods, or to a pod and the shared pool",
         "SPLIT PODS": "pods whose containers are on different NUMA nodes",
