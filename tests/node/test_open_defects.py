@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from podslice.config.kubelet import MemoryReservation
+from podslice.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.config.policy import ClassMatch, CPUClass, PodslicePolicy
 from podslice.machine.model import CPUTopology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.cpu.picking.picker import Picker
@@ -223,3 +224,26 @@ def test_a_real_shortage_is_no_group() -> None:
     )
     refused = refusal(node, make_pod("a", ("app", "1"), memory="8Gi"), make_pod("b", ("app", "1"), memory="12Gi"))
     assert refused.startswith("UnexpectedAdmissionError")
+
+
+# The same where CPU classes, not reservations, keep CPUs from a container
+
+
+@pytest.mark.parametrize(("count", "expected"), [("2", "1-2"), ("4", "1-2,5-6"), ("5", "")])
+def test_the_narrowest_set_counts_the_cpus_of_a_class(count: str, expected: str) -> None:
+    """A class has two CPUs on each NUMA node: a container that may own no others gets four of it on both under
+    `restricted`, and two on one."""
+    policy = PodslicePolicy(
+        cpu_classes=(
+            CPUClass(name="fast", match=ClassMatch(cpus="1-2,5-6"), exclusive="always"),
+            CPUClass(name="slow", match=ClassMatch(cpus="0,3-4,7"), exclusive="never"),
+        )
+    )
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0,4", topology_manager_policy="restricted"
+    )
+    node = Node(from_synthetic(FOUR_EACH), config, policy=policy)
+    decision = node.admit(make_pod("w", ("app", count)))
+    assert decision.admitted == bool(expected)
+    if expected:
+        assert cpus_of(node, "w") == expected

@@ -196,6 +196,9 @@ def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
 def _need(node: NodeView, cpus: int, amounts: Amounts) -> _Need | None:
     """Return what must lie together and where it could; None where nothing must, or there are too many sets."""
     topology = node.topology
+    # How many NUMA nodes a CPU class needs depends on the class.
+    if cpus and node.cpu_classes is not None and not node.single_numa_node:
+        return None
     width = node.fewest_numa_nodes(cpus) if cpus else 1
     if node.single_numa_node:
         width = 1

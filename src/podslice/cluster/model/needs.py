@@ -136,7 +136,10 @@ def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
 
 def _width(rules: NodeRules, cpus: int) -> int:
     """Return on how many NUMA nodes so many CPUs may be at most, 0 for any number."""
-    # `best-effort` takes any nodes, and `single-numa-node` is checked by units; sockets are aligned by other rules.
+    # `best-effort` takes any nodes, and `single-numa-node` is checked by units; sockets are aligned by other rules, and
+    # how many nodes a CPU class needs depends on the class.
+    if rules.cpu.classes is not None:
+        return 0
     if rules.config.topology_manager_policy != RESTRICTED or rules.cpu.options.align_by_socket:
         return 0
     return rules.cpu.fewest_numa_nodes(cpus) if cpus else 0

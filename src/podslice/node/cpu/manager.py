@@ -175,15 +175,15 @@ class CPUManager:
             if self.rules.plugins is not None:
                 left = self._filter(pod, container, count, free | reusable)
                 free, reusable = free & left, reusable & left
-            return {"cpu": self._hints(free, reusable, count)}
+            return {"cpu": self._hints(free, reusable, count, self._class_cpus(pod, (container,)))}
         if assigned.bit_count() == count:
-            return self._hints_for_held(assigned)
+            return self._hints_for_held(assigned, self._class_cpus(pod, (container,), assigned))
         if self.rules.resizer is None:
             # An empty list, unlike None, means that no NUMA nodes will do: a kubelet refuses another size than the one
             # it gave.
             return {"cpu": []}
         free = self._filter(pod, container, count, self.free | self._reusable(pod), anchor=assigned)
-        return {"cpu": self._hints(free, assigned, count)}
+        return {"cpu": self._hints(free, assigned, count, self._class_cpus(pod, (container,), assigned))}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Return the hints for the pod as a whole (cpu-topology 7.2)."""
@@ -198,10 +198,11 @@ class CPUManager:
             if pod_cpus is None and self.rules.resizer is not None:
                 pod_cpus = self.state.pod_cpus.get(pod.uid)
             if pod_cpus is not None:
+                own = self._class_cpus(pod, (None,), pod_cpus)
                 if pod_cpus.bit_count() == pod.cpus:
-                    return self._hints_for_held(pod_cpus)
+                    return self._hints_for_held(pod_cpus, own)
                 free = self._filter(pod, None, pod.cpus, self.free, anchor=pod_cpus)
-                return {"cpu": self._hints(free, pod_cpus, pod.cpus)}
+                return {"cpu": self._hints(free, pod_cpus, pod.cpus, own)}
             if self._has_run(pod):
                 return None
             try:
@@ -217,18 +218,33 @@ class CPUManager:
                 if assigned.bit_count() != container.exclusive_cpus and self.rules.resizer is None:
                     return {"cpu": []}
                 held |= assigned
+        asking = (None,) if pod.managed else tuple(one for one in pod.containers if one.exclusive_cpus)
+        own = self._class_cpus(pod, asking, held)
         if held.bit_count() == pod.cpus:
-            return self._hints_for_held(held)
-        return {"cpu": self._hints(self._available_to(pod), self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
+            return self._hints_for_held(held, own)
+        reusable = self.state.reusable.get(pod.uid, 0) | held
+        return {"cpu": self._hints(self._available_to(pod), reusable, pod.cpus, own)}
 
-    def _hints_for_held(self, held: Bits) -> ProviderHints:
+    def _class_cpus(
+        self, pod: AdmissionPod, containers: Iterable[AdmissionContainer | None], held: Bits = 0
+    ) -> Bits | None:
+        """Return the CPUs of the classes that containers, or the pod as a whole (None), may own on an empty machine;
+        None where the policy has no classes."""
+        classes = self.rules.classes
+        if classes is None:
+            return None
+        asked = (classes.to_own(pod, one, self.state.classes, held) for one in containers)
+        return union(classes.own(wish) for wish in asked) & ~self.rules.withheld
+
+    def _hints_for_held(self, held: Bits, own: Bits | None) -> ProviderHints:
         """Return hints for CPUs that a container or pod holds already. CPUs that are offline have no NUMA node any
         more."""
         there = held & ~self.state.offline
-        return {"cpu": self._hints(there, 0, there.bit_count())} if there else None
+        return {"cpu": self._hints(there, 0, there.bit_count(), own)} if there else None
 
-    def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
-        """Return the hints for `count` CPUs; an empty list where no set of NUMA nodes has as many."""
+    def _hints(self, available: Bits, reusable: Bits, count: int, own: Bits | None) -> ResourceHints:
+        """Return the hints for `count` CPUs; an empty list where no set of NUMA nodes has as many. `own`: the CPUs that
+        it could be on an empty machine, where CPU classes say so."""
         # Offline CPUs stay assigned but count for no NUMA node, so hints are for the CPUs that remain.
         gone = reusable & self.state.offline
         if gone:
@@ -236,6 +252,7 @@ class CPUManager:
         self.context.note_listing("cpu", len(self.rules.topology.numa_nodes))
         if self.rules.picker.uneven:
             empty = self.rules.picker.ownable(self.rules.reserved, self.rules.reserved_physical)
+            empty = empty if own is None else empty & own
             return cpu_hints_of_cores(self.topology, available, reusable, count, empty)
         hints = cpu_topology_hints(
             self.rules.topology,
@@ -244,7 +261,7 @@ class CPUManager:
             count,
             align_by_socket=self.rules.options.align_by_socket,
             sockets_first=self.rules.picker.sockets_first,
-            smallest=bisect_sums(self.rules.sums, count),
+            smallest=bisect_sums(self.rules.sums if own is None else self.topology.largest_sums(own), count),
         )
         return hints or []
 

@@ -182,6 +182,8 @@ class Bench:
         # These admit a pod wherever its CPUs lie; align-by-socket counts sockets, not NUMA nodes.
         if node.config.topology_manager_policy in (NONE, BEST_EFFORT) or node.cpu_options.align_by_socket:
             return False
+        if node.cpu_classes is not None and not node.single_numa_node:
+            return False
         on_nodes: list[int] = []
         for count in {pod.cpus} if node.aligns_pods else {one.exclusive_cpus for one in pod.containers}:
             width = 1 if node.single_numa_node else node.fewest_numa_nodes(count)
