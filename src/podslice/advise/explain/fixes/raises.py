@@ -7,7 +7,7 @@ nodes have makes it prefer more of them, so that a larger request may be admitte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from podslice.advise.explain.fixes.alternatives import Alternatives
 from podslice.advise.explain.fixes.changes import EditPod
@@ -21,6 +21,8 @@ from podslice.values.quantity import BINARY_SI, Quantity
 
 _MI = 1 << 20
 _BUDGET_STEPS = 16
+_MOST_COUNTS = 128
+"""Most counts that are tried for an init container."""
 Amounts = dict[tuple[str, str], Quantity | None]
 
 
@@ -102,8 +104,10 @@ class Raises:
                     return
 
     def _beside(self, place: str, name: str) -> int:
+        """Return what the pod's other containers add to this one: of CPUs those that are exclusive."""
         others = [r for other, r in self._places if other not in (place, POD) and other not in self._inits]
-        return sum(q.value() for r in others if (q := request_of(r, name)) is not None and q.value())
+        found = [quantity for r in others if (quantity := request_of(r, name)) is not None]
+        return sum(integral_cpus(quantity) if name == "cpu" else quantity.value() for quantity in found)
 
     def _first(
         self, code: str, place: str, name: str, before: Quantity, values: Iterable[int], unit: int, because: str = ""
@@ -129,29 +133,24 @@ class Raises:
 
     def of_inits(self) -> Iterator[Fix]:
         """Yield the least CPUs of an init container with which the containers after it get its CPUs."""
-        apps = [
-            (place, integral_cpus(cpu))
-            for place, resources in self._places
-            if place not in (POD, *self._inits) and (cpu := request_of(resources, "cpu")) is not None
-        ]
-        counts = [count for _, count in apps if count]
-        goals = sorted({*counts, sum(counts)})
         for init in (place for place, _ in self._places if place in self._inits):
-            yield from self._reused(init, goals)
+            yield from self._reused(init)
 
-    def _reused(self, init: str, goals: list[int]) -> Iterator[Fix]:
+    def _reused(self, init: str) -> Iterator[Fix]:
         resources = dict(self._places)[init]
         cpu = request_of(resources, "cpu")
         if cpu is None or (resources.limits or {}).get("cpu") != cpu:
             return
-        for goal in goals:
-            if goal * 1000 <= cpu.milli_value():
-                continue
-            pod = with_amounts(self._pod, {(init, "cpu"): Quantity.of(goal)})
+        most = self._node.allocatable_cpus.bit_count()
+        # What is placed as a whole is left to the trial.
+        whole, may_own = self._node.aligns_pods, self._nodes.here.may_own
+        counts = (n for n in range(cpu.milli_value() // 1000 + 1, most + 1) if whole or may_own(n))
+        for count in islice(counts, _MOST_COUNTS):
+            pod = with_amounts(self._pod, {(init, "cpu"): Quantity.of(count)})
             if self._works(pod):
                 users = self._users(pod, init)
                 because = f"{_names(users)} then {'get' if len(users) > 1 else 'gets'} its CPUs" if users else ""
-                words = f"Ask for {goal} instead of {text_of(cpu)} CPUs in init container {init}"
+                words = f"Ask for {count} instead of {text_of(cpu)} CPUs in init container {init}"
                 edits = differences(self._pod, pod)
                 yield Fix("reuse-init", words, COSTS["reuse-init"], EditPod(pod), edits, because=because)
                 return
