@@ -12,7 +12,7 @@ from podslice.advise.explain.columns import MOST_CANDIDATES, Cell, Column, colum
 from podslice.advise.trial.record import HintRound
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.node.view import NodeView
-from podslice.values.cpuset import Bits, CPUSet, iter_bits
+from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 ALL_IN_TABLE = MOST_CANDIDATES.bit_length() - 1
 """Up to so many NUMA nodes the table has every set."""
@@ -37,19 +37,26 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
 
 def candidates(node: NodeView, pod: AdmissionPod, step: HintRound, chosen: Bits | None = None) -> tuple[Candidate, ...]:
     """Return sets of the machine's NUMA nodes with a verdict for each, single nodes first, up to `MOST_CANDIDATES`
-    sets, and the chosen one."""
+    sets; on a machine with more, the chosen one and all nodes after them."""
     columns = columns_of(node, pod, step)
     single = node.config.topology_manager_policy == "single-numa-node"
     nodes = tuple(sorted(one.id for one in node.machine.nodes))
     sets = node_sets(nodes)
-    beyond = ((chosen, CPUSet.from_bits(chosen)),) if chosen and len(nodes) > ALL_IN_TABLE else ()
-    beyond = beyond if beyond and beyond[0] not in sets else ()
+    beyond = _beyond(nodes, chosen) if len(nodes) > ALL_IN_TABLE else ()
     if not columns:
         return tuple(_candidate(mask, members, (), single=single) for mask, members in (*sets, *beyond))
     tables = [_cells(column, columns, nodes, [mask for mask, _ in beyond]) for column in columns]
     return tuple(
         _candidate(mask, members, cells, single=single)
         for (mask, members), cells in zip((*sets, *beyond), zip(*tables, strict=True), strict=True)
+    )
+
+
+def _beyond(nodes: tuple[int, ...], chosen: Bits | None) -> tuple[tuple[Bits, CPUSet], ...]:
+    """Return the sets that stand after those of a table that cannot have all: the chosen one, and all nodes."""
+    known = {mask for mask, _ in node_sets(nodes)}
+    return tuple(
+        (mask, CPUSet.from_bits(mask)) for mask in dict.fromkeys((chosen, bits_of(nodes))) if mask and mask not in known
     )
 
 

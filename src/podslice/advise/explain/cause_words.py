@@ -36,7 +36,9 @@ def _lines(chain: Sequence[Cause], code: str) -> Iterator[str]:
     here = list(chain[0].together)
     yield from _at_one_place(here, code)
     if len(chain) > len(here):
-        yield f"After that: {_statement(chain[len(here)], code)}"
+        later = _statement(chain[len(here)], code)
+        # Names of options and of NUMA nodes keep their letters.
+        yield f"After that: {later[:1].lower()}{later[1:]}" if later[1:2].islower() else f"After that: {later}"
 
 
 def _at_one_place(causes: Sequence[Cause], code: str) -> Iterator[str]:

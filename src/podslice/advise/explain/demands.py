@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import combinations, islice
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from podslice.advise.explain.cause import Cause, Holder
-from podslice.advise.explain.columns import MOST_CANDIDATES, Column, columns_of
+from podslice.advise.explain.columns import Column, columns_of, node_sets
 from podslice.advise.explain.shares import (
     Shares,
     Situation,
@@ -167,14 +166,24 @@ class Demands:
         return sorted(within_reach or found, key=lambda option: option.order)
 
     def _of_sizes(self, sizes: Iterable[int], within: Bits) -> Iterator[Option]:
-        for size in sizes:
-            for nodes in islice(combinations(self._nodes, size), MOST_CANDIDATES):
-                mask = bits_of(nodes)
-                if within & ~mask:
-                    continue
-                demands = self._demands(mask)
-                if demands:
-                    yield Option(mask, demands)
+        for mask in self._sets(frozenset(sizes)):
+            if not within & ~mask and (demands := self._demands(mask)):
+                yield Option(mask, demands)
+
+    def _sets(self, sizes: frozenset[int]) -> Iterator[Bits]:
+        """Yield sets of so many NUMA nodes, smaller ones first: as many as a table has, and of larger ones those that
+        have the most free."""
+        last = 0
+        for last, _ in node_sets(self._nodes):
+            if last.bit_count() in sizes:
+                yield last
+        for size in sorted(sizes):
+            if size > last.bit_count():
+                yield from dict.fromkeys(self._richest(column, size) for column in self.columns)
+
+    def _richest(self, column: Column, size: int) -> Bits:
+        """Return so many NUMA nodes that have the most free of a resource."""
+        return bits_of(sorted(self._nodes, key=lambda node: (-column.free_on(1 << node), node))[:size])
 
     def _demands(self, mask: Bits) -> tuple[Demand, ...]:
         """Return what a set lacks; nothing where it lacks nothing, or where no relaxation helps."""
@@ -290,9 +299,8 @@ class Demands:
         )
         if kept and size == self._usable_width(column):
             code = "reserved-counted" if column.resource == "cpu" else "unhealthy-counted"
-        narrow = max(
-            (shares.tiers(bits_of(nodes)).usable for nodes in combinations(self._nodes, min(width, size))), default=0
-        )
+        alone = sorted((shares.tiers(1 << node).usable for node in self._nodes), reverse=True)
+        narrow = sum(alone[: min(width, size)])
         cause = Cause(
             code,
             self._situation.step.container,
@@ -350,11 +358,8 @@ class Demands:
         return self._fewest(lambda mask: shares.tiers(mask).usable >= column.need)
 
     def _fewest(self, suffices: Callable[[Bits], bool]) -> int:
-        for size in range(1, len(self._nodes) + 1):
-            for nodes in islice(combinations(self._nodes, size), MOST_CANDIDATES):
-                if suffices(bits_of(nodes)):
-                    return size
-        return len(self._nodes)
+        every = frozenset(range(1, len(self._nodes) + 1))
+        return next((mask.bit_count() for mask in self._sets(every) if suffices(mask)), len(self._nodes))
 
     # No option
 
@@ -363,8 +368,7 @@ class Demands:
         single = self._merged and self._situation.view.single_numa_node
         for column in self.columns:
             shares = self._shares[column.resource]
-            sizes = (1,) if single else (len(self._nodes),)
-            masks = [bits_of(nodes) for size in sizes for nodes in combinations(self._nodes, size)]
+            masks = [1 << node for node in self._nodes] if single else [bits_of(self._nodes)]
             best = max(masks, key=lambda mask: (shares.tiers(mask).usable, -mask))
             tiers = self._tiers(column, best)
             if tiers.usable + tiers.unhealthy < column.need:
