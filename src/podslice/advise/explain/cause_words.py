@@ -201,7 +201,7 @@ def _total(cause: Cause) -> str:
     short, need, free, whole = amounts_in(cause, cause.short, cause.need, cause.free, cause.capacity)
     if cause.free <= 0:
         free = "nothing"
-    name = {"milliCPUs": "CPUs"}.get(cause.unit, cause.resource)
+    name = cause.resource if cause.unit != "milliCPUs" else "CPU" if cause.short == 1000 else "CPUs"
     return (
         f"All pods together would request {short} {name} more than the node has for them: this one requests {need}, "
         f"and the others leave {free} of {whole}."
