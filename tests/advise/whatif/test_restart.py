@@ -179,6 +179,8 @@ def test_command(folder: Path) -> None:
     assert (calm.exit_code, "default/a  stays" in calm.output) == (0, True)
     document = read_document(CliRunner().invoke(whatif, ["--restart", *words, "-o", "json"]).output, "RestartReport")
     assert (document["changes"], document["results"][0]["pods"][0]["reason"]) == (True, "SMTAlignmentError")
+    wrong = run("whatif", "--restart", *words, "--kubernetes-then", "9.9")
+    assert (wrong.returncode, "--kubernetes-then: '9.9' is not" in wrong.stderr) == (2, True)
     later = CliRunner().invoke(
         whatif, ["--restart", *words, "--kubernetes", "1.34", "--kubernetes-then", "1.36", "-o", "json"]
     )

@@ -194,7 +194,7 @@ def whatif(
         print_warnings(
             (*there.warnings, *asked.warnings, *unknown_devices(asked.pods, scenarios[0].devices), *warnings)
         )
-        then_profile = profile_of_release(profile, kubernetes_then) if kubernetes_then else profile
+        then_profile = _later_profile(profile, kubernetes_then) if kubernetes_then else profile
         print_restarts(scenarios, provenance, output, how=again, profiles=(profile, then_profile))
         return
     steps = tuple(_steps(files, workload_path, resize_paths, options))
@@ -270,6 +270,14 @@ def _starting_profile(profile: str, policies: tuple[str, ...], state: Path | Non
     if chosen or policies or (state is not None and read_agent_pods(state) is not None):
         return profile
     return f"kubelet-{PROFILE_RELEASES[profile]}"
+
+
+def _later_profile(profile: str, kubernetes: str) -> str:
+    """Return the profile of the kubelet after an upgrade. Raises `InputError`."""
+    try:
+        return profile_of_release(profile, kubernetes)
+    except InputError as error:
+        raise error.at(path="--kubernetes-then") from None
 
 
 def _steps(
