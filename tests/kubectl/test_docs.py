@@ -101,7 +101,7 @@ def test_documented_output_is_what_is_printed(
             continue
         begin = wanted.partition("…")[0].rstrip()
         found = [at for at in range(place, len(printed)) if printed[at].startswith(begin)]
-        assert found, f"{wanted!r} is not printed there"
+        assert found, f"{wanted!r} is not printed there: " + "\n".join(printed)
         place = found[0] + 1
 
 

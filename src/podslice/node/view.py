@@ -65,13 +65,13 @@ class NodeView(msgspec.Struct, frozen=True):
     was on, and are treated as if it were off. `predicates`: the kubelet's general predicates decide too;
     `undoes_refusals`: a refused pod leaves nothing behind.
 
-    Of CPUs: `reserved`, `sums` (how many one, two, three … NUMA nodes could give at most on an empty machine),
-    `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container) and `pod_cpus` (the
-    pod CPUs by pod UID); `loans` and `pod_loans` are those of them beyond the ones promised at the admission; `offline`
-    went offline while the node ran, and owners may have some. Of memory: `memory`, the ledger of each NUMA node,
-    `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold as a whole. `devices` are
-    those the node was made with, `device_ids` the ones that containers hold: by pod UID, container, resource and NUMA
-    node (-1: none).
+    Of CPUs: `reserved`, `withheld` (those that no container gets, the reserved ones among them), `sums` (how many one,
+    two, three … NUMA nodes could give at most on an empty machine), `shared` (DEFAULT, the node's shared pool),
+    `owners` (the assignments by pod UID and container) and `pod_cpus` (the pod CPUs by pod UID); `loans` and
+    `pod_loans` are those of them beyond the ones promised at the admission; `offline` went offline while the node ran,
+    and owners may have some. Of memory: `memory`, the ledger of each NUMA node, `blocks` that containers hold and
+    `pod_blocks` that pods with pod-level resources hold as a whole. `devices` are those the node was made with,
+    `device_ids` the ones that containers hold: by pod UID, container, resource and NUMA node (-1: none).
     """
 
     machine: Machine
@@ -93,6 +93,7 @@ class NodeView(msgspec.Struct, frozen=True):
     cpu_classes: CPUClasses | None
     mixed_pool: MixedPool | None
     reserved: Bits
+    withheld: Bits
     sums: tuple[int, ...]
     shared: Bits
     owners: Mapping[str, Mapping[str, Bits]]
@@ -354,6 +355,7 @@ def view_of(
         cpu_classes=cpu.rules.classes,
         mixed_pool=cpu.rules.mixed,
         reserved=cpu.reserved,
+        withheld=cpu.rules.withheld,
         sums=cpu.rules.sums,
         shared=cpu.state.default,
         owners=cpu.state.assignments,

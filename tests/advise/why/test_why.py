@@ -273,7 +273,9 @@ def test_running_pod_has_its_cpus(tmp_path: Path) -> None:
     placed, quota = ask(bundle, "web", code=0)["evidence"]
     assert placed == "Container main owns CPUs 1,3,9,11 on NUMA 1."
     assert quota.startswith("CPU quota: none for main, which owns its CPUs")
-    why, pool = ask(bundle, "shares", code=0)["evidence"]
+    field, edit, why, pool = ask(bundle, "shares", code=0)["evidence"]
+    assert field.startswith("No container owns CPUs, because container main has no cpu and no memory limit")
+    assert edit.startswith("Smallest edit: set limits.cpu: 1 and an equal memory request and limit of main.")
     assert why == "Container main has no CPUs of its own: the pod is not Guaranteed: it shares."
     assert pool.startswith("Shared pool: ")
     assert "owned: " in pool

@@ -12,7 +12,7 @@ from podslice.advise.explain.trace import Trace
 from podslice.node.view import NodeView
 from podslice.render.picture import NUMABox, Picture, Want, label_of
 from podslice.render.table import format_bytes
-from podslice.values.cpuset import Bits, union
+from podslice.values.cpuset import Bits
 
 MOST_REFUSED = 4
 """Refused pods whose obstacles one picture shows."""
@@ -142,10 +142,8 @@ def _cpus(picture: Picture, view: NodeView, node: NUMABox) -> Iterator[tuple[str
     if reserved := (node.cpus & picture.reserved).bit_count():
         yield "reserved", reserved
     # Where only whole cores are given away, no container gets the other CPUs of a core with a reserved one.
-    if view.cpu_options.full_pcpus_only and not view.quirks.half_reserved_cores_are_given:
-        cores = union(core for core in view.topology.cores.values() if core & view.reserved)
-        if siblings := (node.cpus & cores & ~view.reserved & view.shared).bit_count():
-            yield "siblings of reserved CPUs", siblings
+    if siblings := (node.cpus & view.withheld & ~view.reserved & view.shared).bit_count():
+        yield "siblings of reserved CPUs", siblings
     owned: dict[int, Bits] = {}
     for owner in picture.owners:
         owned[owner.pod] = owned.get(owner.pod, picture.pods[owner.pod].pod_cpus) | owner.cpus
