@@ -116,6 +116,16 @@ def test_an_earlier_container_of_the_pod() -> None:
     assert held(found) == {"own c0": 10, "reserved": 1}
 
 
+def test_what_an_init_container_leaves_elsewhere() -> None:
+    """The container must use the init container's CPU on NUMA node 0, which has too few; without it the other NUMA node
+    would do (kubernetes/kubernetes#94220)."""
+    answer = explain(node("single-numa-node"), pod("new", cpus(8), init=(cpus(1),)), fixes=False)
+    found = answer.causes.found[0]
+    assert (found.code, str(found.nodes), found.need, found.free) == ("held-elsewhere", "0", 8, 7)
+    assert (found.facts, found.proven) == (("1",), True)
+    assert answer.why[0].endswith("where it needs 8 CPUs and 7 are free; without them NUMA node 1 would do.")
+
+
 def test_unhealthy_devices() -> None:
     """A sick device lacks, and is counted among what is in the way."""
     devices = tuple(Device(f"g{i}", (0,), "Healthy" if i else "Unhealthy") for i in range(3))

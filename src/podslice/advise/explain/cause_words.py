@@ -164,9 +164,16 @@ def _no_common(cause: Cause) -> str:
 
 
 def _elsewhere(cause: Cause) -> str:
+    if not cause.facts:
+        return (
+            f"Init containers leave what {who(cause)} must use on {where(cause.nodes)}, and there it cannot have "
+            f"all it needs."
+        )
+    need, free = amounts_in(cause, cause.need, cause.free)
+    other = where(CPUSet.parse(cause.facts[0]))
     return (
-        f"Init containers leave what {who(cause)} must use on {where(cause.nodes)}, and there it cannot have all it "
-        f"needs."
+        f"{_capital(who(cause))} must use what init containers leave on {where(cause.nodes)}, where it needs {need} "
+        f"{_noun(cause, cause.need)} and {_free(cause, free)} free; without them {other} would do."
     )
 
 

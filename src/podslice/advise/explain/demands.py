@@ -189,8 +189,12 @@ class Demands:
         """Return what a set lacks; nothing where it lacks nothing, or where no relaxation helps."""
         demands: list[Demand] = []
         for column in self.columns:
-            if column.required & ~mask or column.pool_empty or self._is_bare(column, mask):
+            if column.pool_empty or self._is_bare(column, mask):
                 return ()
+            if column.required & ~mask:
+                if not self._merged or not earlier_containers(self._situation):
+                    return ()
+                demands.append(self._elsewhere_demand(column, mask))
             if column.free_on(mask) < column.need:
                 demand = self._shortage(column, mask)
                 if demand is None:
@@ -318,6 +322,25 @@ class Demands:
         place = (self._situation.step.container, column.resource)
         return Demand(code, _COUNTED, 0.0, partial(_given, cause), partial(Relaxation, widths={place: size}))
 
+    def _elsewhere_demand(self, column: Column, mask: Bits) -> Demand:
+        """Return the demand that a set need not have what init containers left on other NUMA nodes."""
+        cause = Cause(
+            "held-elsewhere",
+            self._situation.step.container,
+            column.resource,
+            CPUSet.from_bits(column.required),
+            column.need,
+            column.free_on(column.required),
+            self._tiers(column, column.required).usable,
+            0,
+            self._shares[column.resource].unit,
+            (),
+            self._rule,
+            (str(CPUSet.from_bits(mask)),),
+        )
+        relaxation = Relaxation(absent=earlier_containers(self._situation))
+        return Demand("held-elsewhere", _OWN, 0.0, partial(_given, cause), partial(_given, relaxation))
+
     def _group_demand(self, column: Column, mask: Bits) -> Demand:
         holders = tuple(group_holders(self._situation.view, mask))
         relaxation, rank = Relaxation(ungrouped=True), _FREEABLE
@@ -386,7 +409,7 @@ class Demands:
             required.resource if required else "",
             CPUSet.from_bits(required.required) if required else None,
             rule=self._rule,
-            facts=named,
+            facts=() if required else named,
         )
 
 
