@@ -33,7 +33,7 @@ _PAGES = 10
 GROUP = "explaining"
 EXPLAINED = "explain, each refused pod, average"
 INSPECTED = "inspect, each pod"
-EXPLAIN_LIMIT, INSPECT_LIMIT = 5.0, 2.0
+EXPLAIN_LIMIT, INSPECT_LIMIT = 2.0, 2.0
 """Milliseconds of CPU time."""
 MANIFESTS = "examples/pods.yaml"
 
