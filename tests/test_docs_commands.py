@@ -67,7 +67,9 @@ def parse(line: str) -> click.Context:
         command = found
     # The files of the documents do not exist here; a bundle is the only one that is opened while options are read.
     with mock.patch("podslice.cli.bundle_option.use_bundle"):
-        return command.make_context(command.name, words, parent=context)
+        read = command.make_context(command.name, words, parent=context)
+    read.close()  # --quiet has opened the null device
+    return read
 
 
 @pytest.mark.parametrize(("page", "line"), list(documented()), ids=lambda value: value)
