@@ -40,8 +40,8 @@ def test_an_odd_user(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with odd_server(lambda path, send: send(http(200, PODS))) as server:
         use(tmp_path, monkeypatch, f"http://127.0.0.1:{server.port}", user=USERS[name])
         answer = plugin("top")
-        assert (answer.code, answer.out, len(answer.err.splitlines())) == (2, "", 1)
-        assert TOKEN not in answer.err
+        assert (answer.returncode, answer.stdout, len(answer.stderr.splitlines())) == (2, "", 1)
+        assert TOKEN not in answer.stderr
         assert server.heads == []
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_kubeconfig(
     (tmp_path / "config").write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     answer = plugin("top")
-    assert (answer.code, answer.out, len(answer.err.splitlines())) == (2, "", 1), answer
+    assert (answer.returncode, answer.stdout, len(answer.stderr.splitlines())) == (2, "", 1), answer
 
 
 @pytest.mark.parametrize("server", [

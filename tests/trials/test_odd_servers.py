@@ -101,8 +101,8 @@ def plugin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 def one_line(plugin: Plugin, *arguments: str) -> str:
     """The one line of an error, which a person can read and act on."""
     answer = plugin(*arguments)
-    assert (answer.code, answer.out) == (2, ""), answer
-    (line,) = answer.err.splitlines()
+    assert (answer.returncode, answer.stdout) == (2, ""), answer
+    (line,) = answer.stderr.splitlines()
     assert line.startswith("podslice: error: ")
     assert line.endswith(")"), "no remedy"
     assert line.isprintable()

@@ -107,7 +107,8 @@ def find_spoiled(pod: Pod, gates: Mapping[str, bool]) -> SpoiledPod | None:
     qos = pod.status.qos_class or compute_qos(pod, gates)
     wanting = {one.name for one in _lasting(pod) if _wants(one)}
     # Where no limit equals its request, a container that requests whole CPUs spoils its own pod.
-    wanting = wanting or {one.name for one in _lasting(pod) if _requests_whole(one)}
+    if not wanting and pod.spec.resources is None:
+        wanting = {one.name for one in _lasting(pod) if _requests_whole(one)}
     if qos != BURSTABLE or not wanting:
         return None
     groups = gaps_by_owner(pod, gates)
