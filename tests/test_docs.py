@@ -174,7 +174,7 @@ def test_contradictions_are_documented() -> None:
 
 def test_explain_codes_are_documented() -> None:
     """docs/explain.md has every stable code, every cause and every class of fixes, and no others."""
-    from podslice.advise.explain.cause import CAUSES
+    from podslice.advise.explain.causes.cause import CAUSES
     from podslice.advise.explain.codes import CANDIDATES, ELIGIBILITY, REFUSALS
     from podslice.advise.explain.fixes.fix import COSTS
 

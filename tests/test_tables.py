@@ -55,7 +55,7 @@ def test_options_are_spelled_where_they_mean_something() -> None:
         "config/policy_options.py",  # which exclude each other
         "config/carriers/openshift.py",  # which a performance profile sets
         "advise/explain/fixes/losses.py",  # what is lost with one
-        "advise/explain/causes.py",  # which may be why a pod is refused
+        "advise/explain/causes/search.py",  # which may be why a pod is refused
         "advise/explain/fixes/node_fixes.py",  # which is tried on a node without it
         "config/without_effect.py",  # which do nothing on some machines
         "advise/upgrade/changes.py",  # which a row of a release is about

@@ -39,7 +39,7 @@ KEPT = {
     ("bubbles", "node/cpu/state.py"): "the same",
     ("bubble", "node/holding.py"): "the same, and in digests",
     ("bubble", "node/plugins/api.py"): "a kind of request, which plugins know and state files record",
-    ("nobody", "advise/lint/pod_level.py"): "in the id of a lint rule",
+    ("nobody", "advise/lint/rules/pod_level.py"): "in the id of a lint rule",
 }
 """Places that keep a word because it is in a published or stored format, with the reason."""
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from podslice.advise.defrag.plan import ContainerMove, Move, Plan
     from podslice.advise.defrag.restarts import RestartPlan, RestartStep
     from podslice.advise.explain.candidates import Candidate
-    from podslice.advise.explain.cause import Cause, Causes, Holder
+    from podslice.advise.explain.causes.cause import Cause, Causes, Holder
     from podslice.advise.explain.columns import Cell
     from podslice.advise.explain.explain import Explanation
     from podslice.advise.explain.fixes.changes import (
@@ -395,9 +395,9 @@ _ON_USE = {
     "Cache": "podslice.machine.model",
     "Candidate": "podslice.advise.explain.candidates",
     "Cell": "podslice.advise.explain.columns",
-    "Cause": "podslice.advise.explain.cause",
-    "Causes": "podslice.advise.explain.cause",
-    "Holder": "podslice.advise.explain.cause",
+    "Cause": "podslice.advise.explain.causes.cause",
+    "Causes": "podslice.advise.explain.causes.cause",
+    "Holder": "podslice.advise.explain.causes.cause",
     "Cgroup": "podslice.advise.inspect.page",
     "ChangePolicy": "podslice.advise.explain.fixes.changes",
     "ChangeRelease": "podslice.advise.explain.fixes.changes",

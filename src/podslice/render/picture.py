@@ -14,7 +14,7 @@ from podslice.api.pod.claim_holder import HOLDER_NAMESPACE, claim_uid_of_holder
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.machine.model import CPUTopology, Machine, NUMANode
 from podslice.node.effects.cgroup import pod_cgroup_path
-from podslice.node.idle_cpus import idle_notes
+from podslice.node.shared_pool import idle_notes
 from podslice.node.view import NodeView
 from podslice.render.table import format_bytes
 from podslice.values.cpuset import Bits, format_bits, iter_bits

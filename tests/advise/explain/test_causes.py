@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from podslice import KubeletConfig, Node, Pod, explain
-from podslice.advise.explain.cause import Cause
+from podslice.advise.explain.causes.cause import Cause
 from podslice.api.pod.spec import pod_from_dict
 from podslice.config.kubelet import MemoryReservation
 from podslice.machine.devices import Device, DeviceInventory, DeviceResource

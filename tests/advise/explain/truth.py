@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from random import Random
 
 from podslice import Node, Pod, StartError, UpstreamDefectError, explain
-from podslice.advise.explain.cause import CAUSES, HOLDERS, Cause, Causes
-from podslice.advise.explain.cause_words import where
-from podslice.advise.explain.causes import DEFECT, Refused
+from podslice.advise.explain.causes.cause import CAUSES, HOLDERS, Cause, Causes
+from podslice.advise.explain.causes.search import DEFECT, Refused
+from podslice.advise.explain.causes.words import where
 from podslice.advise.explain.explain import Explainer, Explanation
 from podslice.advise.explain.story import amount_texts
 from podslice.advise.trial.relax import Relaxation

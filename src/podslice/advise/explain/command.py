@@ -87,8 +87,8 @@ def explain(
     Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
     from podslice.advise.explain.documents import ExplanationList, pod_document, resize_document
-    from podslice.advise.explain.doubt import without_doubtful_fixes
     from podslice.advise.explain.explain import explain_each
+    from podslice.advise.explain.fixes.doubt import without_doubtful_fixes
     from podslice.advise.explain.page import ShownExplanation, ShownResize, answer_page
     from podslice.cli.progress import progress
     from podslice.render.prose import wrap_lines

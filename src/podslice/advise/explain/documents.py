@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.admit.documents import ClaimAnswer
-from podslice.advise.explain.cause import Causes
+from podslice.advise.explain.causes.cause import Causes
 from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fixes.fix import AffectedPod, Edit, Fix
 from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation

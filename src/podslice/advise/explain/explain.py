@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.advise.explain.cause import Causes
-from podslice.advise.explain.cause_words import sentences
-from podslice.advise.explain.causes import DEFECT, CauseFinder, Refused
+from podslice.advise.explain.causes.cause import Causes
+from podslice.advise.explain.causes.search import DEFECT, CauseFinder, Refused
+from podslice.advise.explain.causes.words import sentences
 from podslice.advise.explain.fixes.alternatives import Alternatives, GivenUpError
 from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.explain.fixes.commands import renamed
@@ -26,10 +26,9 @@ from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.evidence.said import KubeletStatus, status_said
 from podslice.node.effects.quota_words import quota_sentence
-from podslice.node.idle_cpus import idle_notes
 from podslice.node.node import Node
 from podslice.node.pod_remarks import budget_remarks
-from podslice.node.shared_pool import describe_pool
+from podslice.node.shared_pool import describe_pool, idle_notes
 from podslice.node.view import NodeView
 from podslice.values.errors import Refusal, UpstreamDefectError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from podslice.advise.explain.cause_words import series, where
+from podslice.advise.explain.causes.words import series, where
 from podslice.advise.explain.trace import MergeStep
 from podslice.config.policy_options import BEST_EFFORT, NONE
 from podslice.node.view import NodeView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.explain.candidates import Candidate, single_nodes
-from podslice.advise.explain.cause_words import bytes_in_one_unit
+from podslice.advise.explain.causes.words import bytes_in_one_unit
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.advise.explain.columns import Cell
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podslice.advise.lint import (
+from podslice.advise.lint.model import Rule
+from podslice.advise.lint.rules import (
     amounts,
     claims,
     kubelet,
@@ -15,10 +16,8 @@ from podslice.advise.lint import (
     qos,
     reservation,
     spoiled,
-    text,
     validity,
 )
-from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import FileSubject, NodeSubject, PodSubject
 from podslice.values.errors import InputError, did_you_mean
 
@@ -38,7 +37,7 @@ POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
     )
 )
 NODE_RULES: tuple[Rule[NodeSubject], ...] = (*kubelet.RULES, *policy.NODE_RULES, *reservation.RULES)
-FILE_RULES: tuple[Rule[FileSubject], ...] = text.RULES
+FILE_RULES: tuple[Rule[FileSubject], ...] = validity.FILE_RULES
 RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES, *FILE_RULES), key=lambda rule: rule.id))
 
 

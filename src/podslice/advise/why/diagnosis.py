@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
-from podslice.advise.explain.doubt import without_doubtful_fixes
 from podslice.advise.explain.explain import Explanation, explain
+from podslice.advise.explain.fixes.doubt import without_doubtful_fixes
 from podslice.advise.explain.fixes.fix import Fix
 from podslice.advise.explain.story import cell_text
 from podslice.advise.why.reported import ReportedContainer, ReportedPod

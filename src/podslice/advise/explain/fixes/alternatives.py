@@ -18,7 +18,7 @@ from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.model import Machine
-from podslice.node.idle_cpus import idle_cpus
+from podslice.node.shared_pool import idle_cpus
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, union
 from podslice.values.errors import PodsliceError

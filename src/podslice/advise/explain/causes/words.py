@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from podslice.advise.explain.cause import Cause, Causes, Holder
+from podslice.advise.explain.causes.cause import Cause, Causes, Holder
 from podslice.advise.explain.codes import REFUSALS
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.node.cpu.picking.picker import SMT_FRACTION, SMT_SIZES

@@ -1,11 +1,11 @@
-"""Rules about a pod as an object: errors of the API server's validation, and fields that Kubernetes does not know."""
+"""Rules about a file as text and about a pod as an object: what the API server refuses, or does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from podslice.advise.lint.model import ERROR, WARNING, Problem, Rule
-from podslice.advise.lint.subject import PodSubject
+from podslice.advise.lint.subject import FileSubject, PodSubject
 from podslice.api.pod.field_error import FieldError
 from podslice.api.pod.spec import Pod
 from podslice.api.server.create import is_live, prepare_for_create
@@ -58,6 +58,17 @@ def _unknown_fields(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
+def _duplicate_keys(subject: FileSubject) -> Iterator[Problem]:
+    for one in subject.duplicates:
+        yield Problem(
+            "",
+            f"the key {one.key[:60]!r} is there more than once: the last value counts, and the one before is lost",
+            "write it once",
+            line=one.line,
+            document=one.document,
+        )
+
+
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS001",
@@ -80,5 +91,18 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "with resources: {limit: …} is BestEffort. All fields of v1.36 are known here, in the pod and in the object "
         "around its template.",
         _unknown_fields,
+    ),
+)
+FILE_RULES: tuple[Rule[FileSubject], ...] = (
+    Rule(
+        "PS003",
+        "duplicate-key",
+        WARNING,
+        "A key is there more than once in one object",
+        "YAML forbids it, and programs differ. kubectl keeps the last value without a word, because it turns the file "
+        "into JSON before it sends it. An API server that gets the text itself keeps the last value with a warning, "
+        "and refuses the object with fieldValidation=Strict. A kubelet keeps the last value of its configuration with "
+        "a line in its log; kustomize and Helm refuse the file. Other rules read the last value.",
+        _duplicate_keys,
     ),
 )

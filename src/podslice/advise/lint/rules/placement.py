@@ -14,9 +14,9 @@ from podslice.api.pod.demand import limits_of, requests_of
 from podslice.api.pod.memory_demand import container_memory, pod_memory
 from podslice.api.pod.spec import Pod
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
-from podslice.node.idle_cpus import idle_cpus
 from podslice.node.node import with_default_uid
 from podslice.node.pod_remarks import describe_reserved
+from podslice.node.shared_pool import idle_cpus
 from podslice.node.view import NodeView
 from podslice.values.cpuset import CPUSet, format_bits, union
 from podslice.values.errors import AdmissionError, UpstreamDefectError

@@ -8,9 +8,8 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from podslice.advise.explain.cause import Cause, Holder
-from podslice.advise.explain.columns import Column, columns_of, node_sets
-from podslice.advise.explain.shares import (
+from podslice.advise.explain.causes.cause import Cause, Holder
+from podslice.advise.explain.causes.shares import (
     Shares,
     Situation,
     Tiers,
@@ -18,6 +17,7 @@ from podslice.advise.explain.shares import (
     group_holders,
     shares_of,
 )
+from podslice.advise.explain.columns import Column, columns_of, node_sets
 from podslice.advise.trial.relax import Relaxation
 from podslice.config.policy_options import RESTRICTED
 from podslice.node.cpu.picking.picker import SMT_SHORT

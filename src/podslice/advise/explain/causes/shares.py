@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from podslice.advise.explain.cause import Holder
+from podslice.advise.explain.causes.cause import Holder
 from podslice.advise.explain.columns import Column
 from podslice.advise.trial.record import HintRound, Record
 from podslice.advise.trial.relax import Relaxation

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.advise.explain.cause import Cause, Causes, Holder
-from podslice.advise.explain.demands import Demands, Option, whole_core_options
-from podslice.advise.explain.shares import Situation, pod_name
+from podslice.advise.explain.causes.cause import Cause, Causes, Holder
+from podslice.advise.explain.causes.demands import Demands, Option, whole_core_options
+from podslice.advise.explain.causes.shares import Situation, pod_name
 from podslice.advise.trial.record import HintRound, Record
 from podslice.advise.trial.relax import Relaxation
 from podslice.advise.trial.trial import Trial
@@ -21,7 +21,7 @@ from podslice.api.pod.spec import Pod
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.node.cpu.manager import NOTHING_LEFT
 from podslice.node.cpu.picking.picker import SMT_FRACTION, SMT_SHORT, SMT_SIZES
-from podslice.node.idle_cpus import idle_cpus
+from podslice.node.shared_pool import idle_cpus
 from podslice.node.topology.manager import NOT_ALIGNED
 from podslice.node.view import NodeView
 from podslice.scheduling.predicates import CPU, MEMORY, NODE_TOTAL, TOO_MANY_PODS
