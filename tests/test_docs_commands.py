@@ -66,7 +66,7 @@ def parse(line: str) -> click.Context:
         assert found is not None, name
         command = found
     # The files of the documents do not exist here; a bundle is the only one that is opened while options are read.
-    with mock.patch("podslice.cli.bundle_option.use_bundle"):
+    with mock.patch("podslice.cli.options.bundle.use_bundle"):
         read = command.make_context(command.name, words, parent=context)
     read.close()  # --quiet has opened the null device
     return read

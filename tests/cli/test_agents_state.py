@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from podslice import ExclusiveResize, KubeletConfig, PodslicePolicy
 from podslice.api.pod.spec import Pod
-from podslice.cli.node_option import read_agent_pods, read_running, start_node
+from podslice.cli.options.node import start_node
+from podslice.cli.options.running import read_agent_pods, read_running
 from podslice.host.state.podfiles import PodFiles
 from podslice.host.state.store import NodeStore
 from podslice.machine.readers.synthetic import from_synthetic

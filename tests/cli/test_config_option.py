@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from podslice import InputError
-from podslice.cli.config_option import ConfigSource
-from podslice.cli.node_option import load_config
+from podslice.cli.options.config import ConfigSource
+from podslice.cli.options.node_files import load_config
 
 _HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 

@@ -98,15 +98,15 @@ def test_without_a_command() -> None:
 )
 def test_set_reaches_into_maps(setting: str, line: dict[str, bool]) -> None:
     """`--set FIELD.KEY` sets one entry of a map."""
-    from podslice.cli.node_option import load_config
+    from podslice.cli.options.node_files import load_config
 
     assert load_config(None, (setting,))[0].feature_gates == line
 
 
 def test_set_keeps_the_other_entries(tmp_path: Path) -> None:
     """`--set FIELD.KEY` leaves the rest of the file's map alone; a key may contain dots; numbers are numbers."""
-    from podslice.cli.config_option import ConfigSource
-    from podslice.cli.node_option import load_config
+    from podslice.cli.options.config import ConfigSource
+    from podslice.cli.options.node_files import load_config
 
     file = tmp_path / "kubelet.yaml"
     file.write_text(

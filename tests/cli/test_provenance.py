@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podslice.cli.config_option import ConfigSource
+from podslice.cli.options.config import ConfigSource
 from podslice.cli.provenance import configuration_origin, machine_origin
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.kubelet_file import LoadedConfig

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from podslice import InputError, load_kubelet_config
-from podslice.cli.config_option import ConfigSource
-from podslice.cli.node_option import load_config
+from podslice.cli.options.config import ConfigSource
+from podslice.cli.options.node_files import load_config
 from podslice.config.kubelet import KubeletConfig
 
 Write = Callable[[str], str]

@@ -17,8 +17,8 @@ import grpc
 import pytest
 import yaml
 
-from podslice.cli.config_option import find_source
-from podslice.cli.node_option import load_config
+from podslice.cli.options.config import find_source
+from podslice.cli.options.node_files import load_config
 from podslice.evidence.pod_resources import read_pod_resources
 from podslice.host.bundle import ssh
 from podslice.host.bundle.captured import SCRIPT, add_capture

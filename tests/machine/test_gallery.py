@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.machine_option import resolve_node
+from podslice.cli.options.machine import resolve_node
 from podslice.host.machine_files import DumpFormat, dump_machine, load_machine, parse_machine
 from podslice.machine.gallery import gallery_names, load_gallery
 from podslice.machine.model import CPUTopology

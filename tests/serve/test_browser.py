@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.node_option import start_node
+from podslice.cli.options.node import start_node
 from podslice.draw.command import stamps
 from podslice.serve.app import App, ShownNode
 from podslice.service.http.page_server import PageServer

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from podslice.admit.documents import AdmissionReport, ClaimAnswer, NodeCPUs, Resized
-from podslice.cli.node_option import node_options, resize_option, running_options, start_node
+from podslice.cli.options.node import node_options, resize_option, start_node
+from podslice.cli.options.pods import read_pods, unknown_devices
+from podslice.cli.options.resize import RequestedResize, read_resizes
+from podslice.cli.options.running import running_options
 from podslice.cli.output import (
     OUTPUT,
     emit,
@@ -21,9 +24,7 @@ from podslice.cli.output import (
     prose_width,
     quiet_option,
 )
-from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.provenance import print_provenance
-from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.draw.command import picture_form, write_picture
 from podslice.evidence.contradiction import Contradiction

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
-from podslice.cli.machine_option import Sources, machine_choice, resolve_machine
+from podslice.cli.options.machine import Sources, machine_choice, resolve_machine
 from podslice.host.boot import read_boot
 from podslice.host.discover import read_machine
 from podslice.host.filesystem import DiskFileSystem

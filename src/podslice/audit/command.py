@@ -12,7 +12,8 @@ from podslice.audit.audit import audit as audit_node
 from podslice.audit.containers import container_names
 from podslice.audit.report import AuditReport
 from podslice.audit.state import RecordedState, load_state
-from podslice.cli.node_option import load_policy, policy_option
+from podslice.cli.options.node import policy_option
+from podslice.cli.options.node_files import load_policy
 from podslice.cli.output import OUTPUT, check_page_name, emit, prose_width, write_shown
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podslice.cli.machine_option import Sources
+from podslice.cli.options.machine import Sources
 from podslice.cli.output import print_warnings, prose_width
 from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import (
@@ -28,7 +28,7 @@ from podslice.values.assumption import Assumption
 from podslice.values.errors import PodsliceError
 
 if TYPE_CHECKING:
-    from podslice.cli.config_option import ConfigSource
+    from podslice.cli.options.config import ConfigSource
     from podslice.config.kubelet_file import LoadedConfig
 
 _FOR_PEOPLE = ("table", "wide")

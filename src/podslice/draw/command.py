@@ -13,15 +13,16 @@ import click
 
 from podslice.api.pod.spec import Pod
 from podslice.cli.closed_pipe import is_unread
-from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
+from podslice.cli.options.node import StartedNode, node_options, resize_option, start_node
+from podslice.cli.options.pods import read_pods, unknown_devices
+from podslice.cli.options.resize import RequestedResize, read_resizes
+from podslice.cli.options.running import running_options
 from podslice.cli.output import (
     print_warnings,
     prose_width,
     use_colours,
     write_shown,
 )
-from podslice.cli.pods_option import read_pods, unknown_devices
-from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.evidence.provenance import provenance_lines
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.node import Node

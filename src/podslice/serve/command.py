@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.options.node import node_options, start_node
+from podslice.cli.options.running import running_options
 from podslice.cli.output import print_warnings
 from podslice.draw.command import stamps
 from podslice.render.ansi import echo

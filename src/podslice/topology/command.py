@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from podslice.cli.machine_option import Sources, machine_options, resolve_node
+from podslice.cli.options.machine import Sources, machine_options, resolve_node
 from podslice.cli.output import emit, legend_option, print_data, prose_width, use_colours
 from podslice.cli.provenance import machine_origin, provenance_text
 from podslice.evidence.provenance import Provenance

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node, Pod, PodslicePolicy, StartError, without_cpus
 from podslice.advise.defrag.plan import apply_move, defragment
-from podslice.cli.machine_option import load_named_machine
+from podslice.cli.options.machine import load_named_machine
 from podslice.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, Hotplug
 from podslice.machine.gallery import gallery_names
 from podslice.machine.model import cpu_topology

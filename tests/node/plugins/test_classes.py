@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
 from podslice.advise.defrag.plan import defragment
-from podslice.cli.machine_option import load_named_machine
+from podslice.cli.options.machine import load_named_machine
 from podslice.config.policy import (
     AnnotationRules,
     AssignRule,

@@ -17,7 +17,10 @@ from podslice.advise.defrag.plan import Plan, apply_move, defragment, defragment
 from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
 from podslice.advise.defrag.search import MOST_STATES
 from podslice.api.pod.spec import Pod
-from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
+from podslice.cli.options.node import StartedNode, node_options, resize_option, start_node
+from podslice.cli.options.pods import read_pods, unknown_devices
+from podslice.cli.options.resize import RequestedResize, read_resizes
+from podslice.cli.options.running import running_options
 from podslice.cli.output import (
     OUTPUT,
     emit,
@@ -27,10 +30,8 @@ from podslice.cli.output import (
     quiet_option,
     socket_option,
 )
-from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.provenance import print_provenance
-from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.evidence.contradiction import doubt_node
 from podslice.evidence.provenance import Provenance, from_agent
 from podslice.machine.model import CPUTopology

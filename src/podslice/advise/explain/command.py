@@ -11,7 +11,10 @@ import click
 import msgspec
 
 from podslice.api.pod.spec import Pod
-from podslice.cli.node_option import node_options, resize_option, running_options, start_node
+from podslice.cli.options.node import node_options, resize_option, start_node
+from podslice.cli.options.pods import read_pods, unknown_devices
+from podslice.cli.options.resize import RequestedResize, read_resizes
+from podslice.cli.options.running import running_options
 from podslice.cli.output import (
     OUTPUT,
     StreamedItems,
@@ -23,9 +26,7 @@ from podslice.cli.output import (
     quiet_option,
     write_shown,
 )
-from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.provenance import print_provenance
-from podslice.cli.resize_option import RequestedResize, read_resizes
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
 from podslice.evidence.contradiction import Contradiction, doubt_node
 from podslice.evidence.kubelet_differs import kubelet_differs

@@ -12,19 +12,14 @@ import msgspec
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import InspectionList, Page
-from podslice.cli.bundle_option import without_bundle
-from podslice.cli.config_option import ConfigSource, config_options
-from podslice.cli.machine_option import Sources, machine_choice, resolve_node
-from podslice.cli.node_option import (
-    devices_option,
-    load_config_and_gates,
-    load_devices,
-    load_policy,
-    policy_option,
-    profile_option,
-    set_option,
-    start_or_explain,
-)
+from podslice.cli.options.bundle import without_bundle
+from podslice.cli.options.config import ConfigSource, config_options
+from podslice.cli.options.machine import Sources, machine_choice, resolve_node
+from podslice.cli.options.node import devices_option, policy_option, set_option
+from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.pods import strict_option
+from podslice.cli.options.release import profile_option
+from podslice.cli.options.unusable_state import start_or_explain
 from podslice.cli.output import (
     OUTPUT,
     emit,
@@ -34,7 +29,6 @@ from podslice.cli.output import (
     quiet_option,
     use_colours,
 )
-from podslice.cli.pods_option import strict_option
 from podslice.cli.progress import progress
 from podslice.cli.provenance import (
     assumptions,

@@ -18,17 +18,11 @@ from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
 from podslice.advise.lint.subject import FileSubject, NodeSubject, PodSubject, TemplateOrigin
 from podslice.cli.completion import complete_rule
-from podslice.cli.config_option import ConfigSource, config_options, read_source
-from podslice.cli.machine_option import Sources, machine_options, resolve_named_node
-from podslice.cli.node_option import (
-    contradictions,
-    load_config,
-    load_devices,
-    load_policy,
-    policy_option,
-    profile_option,
-    set_option,
-)
+from podslice.cli.options.config import ConfigSource, config_options, read_source
+from podslice.cli.options.machine import Sources, machine_options, resolve_named_node
+from podslice.cli.options.node import contradictions, policy_option, set_option
+from podslice.cli.options.node_files import load_config, load_devices, load_policy
+from podslice.cli.options.release import profile_option
 from podslice.cli.output import emit, legend_option, print_data, print_error, print_warnings, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, provenance_text
 from podslice.config.carriers.layer import ConfigDocument, Places

@@ -15,18 +15,11 @@ from podslice.advise.reserve.measured import USAGE_FILE, measured_amounts
 from podslice.advise.reserve.placement import PLACEMENTS
 from podslice.advise.reserve.summaries import load_summaries
 from podslice.advise.reserve.usage import load_usage
-from podslice.cli.config_option import ConfigSource, config_options
-from podslice.cli.machine_option import Sources, machine_options, resolve_node
-from podslice.cli.node_option import (
-    contradictions,
-    devices_option,
-    load_config_and_gates,
-    load_devices,
-    load_policy,
-    policy_option,
-    profile_option,
-    set_option,
-)
+from podslice.cli.options.config import ConfigSource, config_options
+from podslice.cli.options.machine import Sources, machine_options, resolve_node
+from podslice.cli.options.node import contradictions, devices_option, policy_option, set_option
+from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.release import profile_option
 from podslice.cli.output import emit, legend_option, print_warnings, prose_width, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, stating
 from podslice.config.kubelet import KubeletConfig

@@ -11,17 +11,12 @@ import click
 from podslice.advise.upgrade.documents import UpgradeReport
 from podslice.advise.upgrade.engine import walk
 from podslice.advise.upgrade.table import to_text
-from podslice.cli.bundle_option import bundle_in_use
-from podslice.cli.config_option import config_options
-from podslice.cli.machine_option import Sources, machine_options
-from podslice.cli.node_option import (
-    devices_option,
-    predicates_option,
-    reported_version,
-    running_options,
-    set_option,
-    start_node,
-)
+from podslice.cli.options.bundle import bundle_in_use
+from podslice.cli.options.config import config_options
+from podslice.cli.options.machine import Sources, machine_options
+from podslice.cli.options.node import devices_option, predicates_option, set_option, start_node
+from podslice.cli.options.release import reported_version
+from podslice.cli.options.running import running_options
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
 from podslice.cli.provenance import print_provenance
 from podslice.render.ansi import echo

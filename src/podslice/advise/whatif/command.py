@@ -19,26 +19,18 @@ from podslice.advise.whatif.restart.command import print_restarts, print_results
 from podslice.advise.whatif.restart.restart import How
 from podslice.advise.whatif.variants import recommended_variants
 from podslice.advise.whatif.workload import Admit, Step, resize_to
-from podslice.cli.bundle_option import bundle_option
 from podslice.cli.completion import complete_setting
-from podslice.cli.config_option import find_source
 from podslice.cli.cross_check import check_files, labels_of, read_contents, with_memory_of_files
-from podslice.cli.machine_option import Sources, complete_machine, load_named_machine, resolve_node
-from podslice.cli.node_option import (
-    Running,
-    describe_missing_options,
-    load_config_and_gates,
-    load_devices,
-    load_policy,
-    predicates_option,
-    profile_option,
-    read_agent_pods,
-    read_running,
-    resize_option,
-    running_options,
-)
+from podslice.cli.options.bundle import bundle_option
+from podslice.cli.options.config import find_source
+from podslice.cli.options.machine import Sources, complete_machine, load_named_machine, resolve_node
+from podslice.cli.options.node import predicates_option, resize_option
+from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.pods import read_pods, unknown_devices
+from podslice.cli.options.release import profile_option
+from podslice.cli.options.running import Running, read_agent_pods, read_running, running_options
+from podslice.cli.options.unusable_state import describe_missing_options
 from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, prose_width, quiet_option, write_shown
-from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
 from podslice.evidence.provenance import CountedPods, Origin, Provenance, provenance_of

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from podslice.cli.bundle_option import bundle_in_use
-from podslice.cli.config_option import find_source
-from podslice.cli.node_option import DEFAULT_PROFILE, node_options, profile_of_node, running_options, start_node
+from podslice.cli.options.bundle import bundle_in_use
+from podslice.cli.options.config import find_source
+from podslice.cli.options.node import node_options, start_node
+from podslice.cli.options.pods import read_pods, unknown_devices
+from podslice.cli.options.release import DEFAULT_PROFILE, profile_of_node
+from podslice.cli.options.running import running_options
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
-from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.evidence.contradiction import doubt_node
 from podslice.evidence.provenance import Provenance
 from podslice.host.bundle.layout import EVENTS

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from podslice.admit.documents import ClaimAnswer, ClaimCount, ClaimDevice, ClaimFix, ClaimObstacle, ClaimRefusal
-from podslice.cli.bundle_option import bundle_in_use
+from podslice.cli.options.bundle import bundle_in_use
 from podslice.cli.output import with_options
 from podslice.values.errors import InputError
 

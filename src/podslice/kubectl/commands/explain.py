@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from podslice.cli.options.pods import pod_options, read_pods
 from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
-from podslice.cli.pods_option import pod_options, read_pods
 from podslice.cli.provenance import print_provenance
 from podslice.evidence.provenance import from_agent
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from podslice.cli.machine_option import complete_machine, load_named_machine
+from podslice.cli.options.machine import complete_machine, load_named_machine
 from podslice.cli.output import OUTPUT, emit
 from podslice.host.state.reboot import SUFFIX
 from podslice.host.state.statefile import read_state, replace_files

@@ -8,16 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from podslice.cli.config_option import config_options
 from podslice.cli.cross_check import read_contents, with_memory_of_files
-from podslice.cli.machine_option import machine_options, resolve_named_node, resolve_node
-from podslice.cli.node_option import (
-    POD_LEVEL_GATE,
-    has_pod_level_gate,
-    load_config,
-    set_option,
-    warnings_about,
-)
+from podslice.cli.options.config import config_options
+from podslice.cli.options.machine import machine_options, resolve_named_node, resolve_node
+from podslice.cli.options.node import set_option, warnings_about
+from podslice.cli.options.node_files import load_config
+from podslice.cli.options.unusable_state import POD_LEVEL_GATE, has_pod_level_gate
 from podslice.cli.output import print_warnings, with_options
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin
 from podslice.config.kubelet import KubeletConfig

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from podslice.api.pod.spec import Pod
-from podslice.cli.bundle_option import bundle_option
 from podslice.cli.group import CommandGroup
-from podslice.cli.node_option import find_known_pods, read_agent_pods
+from podslice.cli.options.bundle import bundle_option
+from podslice.cli.options.pods import read_pods
+from podslice.cli.options.running import find_known_pods, read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, prose_width, write_bytes
-from podslice.cli.pods_option import read_pods
 from podslice.cli.provenance import provenance_text
 from podslice.evidence.contradiction import doubt_machine
 from podslice.evidence.listed import ENDED

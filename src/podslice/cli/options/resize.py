@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from podslice.cli.pods_option import read_pods
+from podslice.cli.options.pods import read_pods
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:

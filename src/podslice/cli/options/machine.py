@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from podslice.cli.bundle_option import bundle_option
+from podslice.cli.options.bundle import bundle_option
 from podslice.cli.output import print_warnings, with_options
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode

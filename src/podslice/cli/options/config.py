@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from podslice.cli.bundle_option import bundle_in_use
+from podslice.cli.options.bundle import bundle_in_use
 from podslice.cli.output import with_options
 from podslice.values.errors import InputError
 

@@ -1,0 +1,1 @@
+"""The options that several commands have, and what they name."""
