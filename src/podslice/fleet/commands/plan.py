@@ -12,8 +12,7 @@ import msgspec
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width
 from podslice.fleet.commands.progress import PROGRESS, RunProgress
 from podslice.fleet.documents import FleetPlan
-from podslice.fleet.scenario.cells import Study
-from podslice.fleet.scenario.needs import need_numpy
+from podslice.fleet.scenario.cells import Study, need_numpy
 from podslice.fleet.scenario.plan_file import PLAN_FILE, PlannedNodes, encode_plan
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore

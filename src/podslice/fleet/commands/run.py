@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from podslice.cli.output import legend_option, print_warnings, prose_width, quiet_option
 from podslice.fleet.commands.progress import PROGRESS, RunProgress, span_text
 from podslice.fleet.commands.summary_table import print_summary
-from podslice.fleet.scenario.cells import FleetCell, Study
-from podslice.fleet.scenario.needs import need_numpy
+from podslice.fleet.scenario.cells import FleetCell, Study, need_numpy
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.interrupts import INTERRUPTED, terminable
