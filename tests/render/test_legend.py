@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 
 import pytest
 
-import podslice
 from podslice.fleet.report.measures import BY_NAME
 from podslice.render.legend_texts import COMMON, EACH, OF_COMMAND
 from tests.shell import podslice as run
+from tests.source_files import modules_with
 
-SOURCE = Path(podslice.__file__).parent
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 PODS = "examples/pods.yaml"
 TABLES = {"print_table", "format_table", "Table", "Column", "table"}
 NAMES = {"headings", "header", "more"}
 
 
-def headings_in_sources() -> Iterator[tuple[str, str]]:
-    """Yield the headings that sources give to tables, with their file."""
-    # Columns of traces are fields of files, which no table of a command has.
-    for file in {*SOURCE.rglob("*.py")} - {SOURCE / "fleet" / "traces" / "columns.py"}:
-        for node in ast.walk(ast.parse(file.read_text())):
+@cache
+def headings_in_sources() -> frozenset[tuple[str, str]]:
+    """The headings that sources give to tables, with their file."""
+    return frozenset(_headings())
+
+
+def _headings() -> Iterator[tuple[str, str]]:
+    for file, tree in modules_with(*(f"{one}(" for one in TABLES), *NAMES):
+        # Columns of traces are fields of files, which no table of a command has.
+        for node in ast.walk(tree) if file != "fleet/traces/columns.py" else ():
             parts: list[ast.expr] = []
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in TABLES:
                 parts = node.args if node.func.id in ("Table", "Column") else node.args[:1]  # type: ignore[attr-defined]
@@ -35,7 +39,7 @@ def headings_in_sources() -> Iterator[tuple[str, str]]:
                 parts = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
             for text in (text for part in parts for text in _texts(part)):
                 if text == text.upper() and any(map(str.isalnum, text)) and not text.isdigit():
-                    yield str(file.relative_to(SOURCE)), text
+                    yield file, text
 
 
 def _texts(part: ast.AST) -> Iterator[str]:
@@ -50,7 +54,7 @@ def _texts(part: ast.AST) -> Iterator[str]:
 def test_every_column_is_explained() -> None:
     """No table has a heading without a meaning, and no meaning is long."""
     known = {*COMMON, *(heading for own in OF_COMMAND.values() for heading in own)}
-    found = set(headings_in_sources())
+    found = headings_in_sources()
     assert len(found) > 150
     assert {one for one in found if one[1] not in known} == set()
     for text in (*COMMON.values(), *(text for own in OF_COMMAND.values() for text in own.values())):
