@@ -1,4 +1,4 @@
-"""The shared pool of a node in sentences: how much it is, who owns the rest, and what of that nobody uses."""
+"""The shared pool of a node in sentences: how much it is, who owns the rest, and what of that stays idle."""
 
 from __future__ import annotations
 
