@@ -541,7 +541,7 @@ def test_state_kept_in_the_api_server(plugin: Plugin, cluster: FakeAPI) -> None:
     cluster.objects[f"{NODE_STATES}/{NAME}"] = stored_state
     found = ask(plugin)
     assert (found["code"], found["missing"]) == ("refused", [])
-    assert "NUMA 0: cpu needs 6, 3 free; NUMA 1: cpu needs 6, 4 free" in found["cause"]
+    assert "NUMA node 1 is short of 2 CPUs: container main needs 6, and 4 are free" in found["cause"]
     cluster.objects[f"{NODE_STATES}/{NAME}"] = {**stored_state, "status": {"state": "?"}}
     assert any(line.startswith("agent: ") and "its NodeState cannot be used" in line for line in ask(plugin)["missing"])
 

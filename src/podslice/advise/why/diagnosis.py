@@ -15,7 +15,6 @@ from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
 from podslice.advise.explain.explain import Explanation, explain
 from podslice.advise.explain.fixes.doubt import without_doubtful_fixes
 from podslice.advise.explain.fixes.fix import Fix
-from podslice.advise.explain.story import cell_text
 from podslice.advise.why.reported import ReportedContainer, ReportedPod
 from podslice.api.pod.class_edits import find_spoiled, spoiled_sentences
 from podslice.api.pod.spec import Pod
@@ -131,7 +130,7 @@ def _refusal(node: Node | None, asked: Asked, *, fixes: bool) -> Diagnosis:
     later = started_after(asked)
     then = _explain(node, asked, {one.uid for one in later}, fixes=fixes)
     now = _explain(node, asked, (), fixes=fixes) if later else then
-    evidence = [quoted, *_difference(then, now, later)]
+    evidence = [quoted, *then.why[1:], *_difference(then, now, later)]
     if then.trace.admitted:
         return _unexplained(said, asked, evidence, then, now)
     same, text = then.trace.reason == reported.reason, refusal_text(then, certain=asked.certain)
@@ -175,20 +174,11 @@ def _rests_on_owners(fix: Fix) -> bool:
 
 
 def refusal_text(explanation: Explanation, *, certain: bool = True) -> str:
-    """Return the cause of a refusal with its numbers, without a full stop; `certain` as in `Asked`."""
-    trace = explanation.trace
-    text = REFUSALS[trace.code]
-    step = trace.steps[-1] if trace.steps else None
-    rows = [row for row in step.candidates if len(row.nodes) == 1] if step is not None else []
-    shown = []
-    for row in rows:
-        against = [cell_text(cell) for cell in row.cells if cell.verdict != "fits"]
-        if against:
-            shown.append(f"NUMA {row.nodes}: {', '.join(against)}")
-    if not shown:
-        return f"{text} ({trace.message})" if trace.message else text
-    more = f"; {len(shown) - _MOST_NAMES - 1} more" if len(shown) > _MOST_NAMES + 1 else ""
-    return f"{text} ({'' if certain else 'as assumed: '}{'; '.join(shown[: _MOST_NAMES + 1])}{more})"
+    """Return the binding cause of a refusal with its numbers, without a full stop; `certain` as in `Asked`."""
+    if not explanation.why:
+        text, message = REFUSALS[explanation.trace.code], explanation.trace.message
+        return f"{text} ({message})" if message else text
+    return f"{'' if certain else 'as assumed, '}{explanation.why[0].rstrip('.')}"
 
 
 def _difference(then: Explanation, now: Explanation, later: Sequence[ReportedPod]) -> Iterator[str]:
