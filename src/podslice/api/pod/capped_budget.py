@@ -40,7 +40,9 @@ def capped_budgets(pod: Pod, gates: Mapping[str, bool]) -> tuple[CappedBudget, .
     return tuple(
         CappedBudget(name, budgets[name], usable[name])
         for name in _RESOURCES
+        # A pod without containers, which the API server refuses, has no sum.
         if name in budgets
+        and name in usable
         and all(not _limits(one).get(name, ZERO).is_zero() for one in containers)
         and usable[name] < budgets[name]
     )
