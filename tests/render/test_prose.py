@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.render.prose import plural
+from podslice.values.quantity import plural
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,8 @@ def _report(
 
 
 def _print(report: AuditReport, folder: Path) -> None:
-    from podslice.render.prose import plural
     from podslice.render.table import print_table
+    from podslice.values.quantity import plural
 
     echo(f"{folder}: {plural(report.pods, 'pod')}, {plural(report.containers, 'container')}")
     echo(f"exclusive {report.exclusive or '-'}, shared {report.shared or '-'}")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from podslice.evidence.contradiction import Contradiction
-from podslice.evidence.listed import pod_label
 from podslice.evidence.reported import check_reported
 from podslice.evidence.said import AGREEMENT, REMEDY
 from podslice.node_objects.described import DescribedNode
@@ -37,7 +36,7 @@ def read_contents(files: Mapping[str, bytes]) -> dict[str, Content]:
 
 def labels_of(pods: Iterable[Pod]) -> dict[str, str]:
     """Return the names of pods by UID."""
-    return {pod.metadata.uid: pod_label(pod) for pod in pods}
+    return {pod.metadata.uid: pod.metadata.full_name for pod in pods}
 
 
 def check_files(facts: StateFacts, elsewhere: Iterable[Pod]) -> tuple[Contradiction, ...]:

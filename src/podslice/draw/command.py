@@ -181,7 +181,7 @@ def find_pod(node: Node, name: str) -> str:
     known = []
     for uid, pod in node.view.pods.items():
         metadata = pod.spec.metadata
-        label = f"{metadata.namespace or 'default'}/{metadata.name}"
+        label = metadata.full_name
         if name in (uid, metadata.name, label):
             return uid
         known.append(label)

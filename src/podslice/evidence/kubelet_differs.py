@@ -42,7 +42,7 @@ def kubelet_differs(node: Node, pods: Iterable[Pod]) -> str:
     for place, pod in enumerate(pods):
         if place == MOST_PODS:
             break
-        name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        name = pod.metadata.full_name
         try:
             theirs_answer = theirs.admit(pod)
         except UpstreamDefectError as defect:

@@ -30,7 +30,9 @@ def sort_listed(pods: Iterable[Pod], node: str = "") -> ListedPods:
     for pod in pods:
         found[_reason_to_leave_out(pod, node)].append(pod)
     left_out = tuple(
-        LeftOut(reason, tuple(map(pod_label, some))) for reason, some in found.items() if reason is not None and some
+        LeftOut(reason, tuple(one.metadata.full_name for one in some))
+        for reason, some in found.items()
+        if reason is not None and some
     )
     return ListedPods(tuple(found[None]), tuple(found["ended"]), tuple(found["other-node"]), left_out)
 
@@ -50,8 +52,3 @@ def find_node_name(asked: Iterable[Pod], machine: str, listed: Sequence[Pod]) ->
     if len(named) == 1:
         return named.pop()
     return machine if any(pod.spec.node_name == machine for pod in listed) else ""
-
-
-def pod_label(pod: Pod) -> str:
-    """Return NAMESPACE/NAME of a pod."""
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
 from podslice.evidence.contradiction import Contradiction
-from podslice.evidence.listed import pod_label
 from podslice.evidence.owners import Owner, read_owners
 from podslice.node.checkpoints.content import Content
 from podslice.node.checkpoints.names import CPU_STATE_FILE, POLICY_STATE_FILE
@@ -22,7 +21,7 @@ def check_elsewhere(contents: Mapping[str, Content], elsewhere: Iterable[Pod]) -
     owners = {one.uid for one in read_owners(contents)}
     found = [pod for pod in elsewhere if pod.metadata.uid in owners]
     if found:
-        names = ", ".join(f"{pod_label(pod)} on {pod.spec.node_name}" for pod in found[:_MOST_NAMED])
+        names = ", ".join(f"{pod.metadata.full_name} on {pod.spec.node_name}" for pod in found[:_MOST_NAMED])
         text = f"{CPU_STATE_FILE} has owners that run on other nodes by the list of pods: {names}"
         uids = tuple(pod.metadata.uid for pod in found)
         yield Contradiction("owners-elsewhere", "state", text, "Are these the state files of this node?", uids)
@@ -50,12 +49,12 @@ def check_owners(contents: Mapping[str, Content], running: Iterable[AdmissionPod
             wrong = [name for name, count in wanted.items() if name in own and own[name].cpus.bit_count() != count]
             other += [(pod.spec, f"{name} has {own[name].cpus.bit_count()}, not {wanted[name]}") for name in wrong[:1]]
     if missing:
-        names = ", ".join(map(pod_label, missing[:_MOST_NAMED]))
+        names = ", ".join(one.metadata.full_name for one in missing[:_MOST_NAMED])
         uids = tuple(pod.metadata.uid for pod in missing)
         text = f"{CPU_STATE_FILE} has no CPUs of pods that run and are entitled to their own: {names}"
         yield Contradiction("owners-missing", "state", text, _AGE, uids)
     if other:
-        names = ", ".join(f"{pod_label(pod)} ({what})" for pod, what in other[:_MOST_NAMED])
+        names = ", ".join(f"{pod.metadata.full_name} ({what})" for pod, what in other[:_MOST_NAMED])
         uids = tuple(pod.metadata.uid for pod, _ in other)
         text = f"Pods have other numbers of CPUs in {CPU_STATE_FILE} than they ask for: {names}"
         yield Contradiction("owners-resized", "state", text, _AGE, uids)

@@ -15,6 +15,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.contradiction import Contradiction
 from podslice.machine.model import Machine
 from podslice.values.assumption import Assumption
+from podslice.values.quantity import plural
 from podslice.values.quirks import PROFILE_RELEASES
 from podslice.values.releases.table import DEFAULT
 
@@ -85,7 +86,7 @@ def provenance_of(profile: str) -> Provenance:
 def describe_machine(machine: Machine) -> str:
     """Return the name of a machine with its CPUs and NUMA nodes."""
     nodes = len(machine.nodes)
-    counts = f"{_count(machine.cpu_count, 'CPU')}, {_count(nodes, 'NUMA node')}"
+    counts = f"{plural(machine.cpu_count, 'CPU')}, {plural(nodes, 'NUMA node')}"
     return f"{machine.name}, {counts}" if machine.name else counts
 
 
@@ -142,7 +143,7 @@ def _release_text(provenance: Provenance) -> str:
 
 
 def _pods_text(pods: CountedPods) -> str:
-    counted = f"{_count(pods.counted, 'running pod')} counted" if pods.counted else "no running pods"
+    counted = f"{plural(pods.counted, 'running pod')} counted" if pods.counted else "no running pods"
     parts = [f"{len(one.pods)} {_REASONS[one.reason]} ({_names(one.pods)})" for one in pods.left_out]
     return f"{counted}, left out: {', '.join(parts)}" if parts else counted
 
@@ -150,7 +151,3 @@ def _pods_text(pods: CountedPods) -> str:
 def _names(names: Iterable[str]) -> str:
     listed = list(names)
     return ", ".join(listed[:_MOST_NAMES]) + (" …" if len(listed) > _MOST_NAMES else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

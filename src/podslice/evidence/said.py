@@ -6,7 +6,7 @@ import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.evidence.contradiction import Contradiction
-from podslice.evidence.listed import ENDED, pod_label
+from podslice.evidence.listed import ENDED
 from podslice.values import reasons
 
 _REFUSALS = frozenset(
@@ -62,7 +62,7 @@ def check_status(pod: Pod, refusal: str | None) -> Contradiction | None:
     """Return where the decision about a pod contradicts its status. `refusal` is the reason with which it is refused
     here, None for a pod that is admitted."""
     said = pod.status
-    who = pod_label(pod)
+    who = pod.metadata.full_name
     uids = (pod.metadata.uid,) if pod.metadata.uid else ()
     if was_refused(pod) and refusal is None:
         text = f"The kubelet refused {who} with {said.reason}, and here it would be admitted: {AGREEMENT}"

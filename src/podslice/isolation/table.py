@@ -18,8 +18,9 @@ from podslice.isolation.report import (
 )
 from podslice.render.ansi import style
 from podslice.render.html import page
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
 from podslice.render.table import format_table
+from podslice.values.quantity import plural
 
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red", UNKNOWN: "magenta", INFO: "cyan"}
 _TITLES = {

@@ -17,7 +17,7 @@ def describe_pool(view: NodeView, held: Bits = 0) -> str:
     owned: dict[str, Bits] = {}
     for uid, cpus in owned_by_pod(view).items():
         metadata = view.pods[uid].spec.metadata if uid in view.pods else None
-        name = uid if metadata is None else f"{metadata.namespace or 'default'}/{metadata.name}"
+        name = uid if metadata is None else metadata.full_name
         owned[name] = owned.get(name, 0) | cpus
     # Only strict-cpu-reservation keeps the reserved CPUs out of the pool.
     reserved = view.reserved if not view.reserved & view.shared else 0
@@ -70,4 +70,4 @@ def idle_notes(view: NodeView) -> Iterator[str]:
     """Yield a sentence for each init container that ends before the others start, and keeps CPUs until its pod ends."""
     for idle in idle_cpus(view):
         metadata = view.pods[idle.pod].spec.metadata
-        yield describe_idle(idle, f"{metadata.namespace or 'default'}/{metadata.name}")
+        yield describe_idle(idle, metadata.full_name)

@@ -159,8 +159,3 @@ def require_list(value: Any, path: str) -> list[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
         raise InputError(f"{abbreviate(value)} is not a list of objects", path=path)
     return value
-
-
-def count_text(number: int, what: str) -> str:
-    """Return `1 CPU`, `2 CPUs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -17,7 +17,6 @@ from podslice.node_objects.described import (
     DescribedNode,
     Zone,
     build_machine,
-    count_text,
     first_cpus,
     guess_threads,
     parse_page_size,
@@ -30,7 +29,7 @@ from podslice.values.assumption import Assumption
 from podslice.values.cpuset import CPUSet, CPUSetError, bits_of, format_bits
 from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
-from podslice.values.quantity import Quantity
+from podslice.values.quantity import Quantity, plural
 
 GROUP = "topology.node.k8s.io"
 VERSIONS = (f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2")
@@ -249,7 +248,7 @@ def _koordinator(zones: list[Zone], name: str, annotations: Mapping[str, Any]) -
     for zone in zones:
         listed = sum(fact.node == zone.id for fact in facts)
         if listed != zone.cpus:
-            problem = f"lists {count_text(listed, 'CPU')} of NUMA node {zone.id}, its zone has {zone.cpus}"
+            problem = f"lists {plural(listed, 'CPU')} of NUMA node {zone.id}, its zone has {zone.cpus}"
             raise InputError(problem, path=path, remedy="the two contradict each other")
     nodes = (NUMANodeFacts(zone.id, zone.memory, distances=zone.distances or None) for zone in zones)
     return check_machine(Machine(nodes=build_nodes(facts, nodes), name=name))

@@ -28,11 +28,6 @@ def _break_line(line: str, width: int) -> str:
     return "\n".join((*lines, current.rstrip()))
 
 
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 pod`, `2 pods`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def fold(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Break a text into lines of at most `width` columns, after spaces and commas where possible; all lines but the
     first are indented."""

@@ -80,4 +80,4 @@ def idle_text(state: IdleState, pods: Mapping[str, Pod]) -> str:
 
 def _name(pods: Mapping[str, Pod], uid: str) -> str:
     pod = pods.get(uid)
-    return uid if pod is None else f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    return uid if pod is None else pod.metadata.full_name

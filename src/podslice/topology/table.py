@@ -11,9 +11,10 @@ from itertools import pairwise
 
 from podslice.machine.model import Cache, Core, HugePages, KernelNode, Machine, NUMANode
 from podslice.render.ansi import style
-from podslice.render.prose import fold, plural
+from podslice.render.prose import fold
 from podslice.render.table import format_bytes, format_table, terminal_width
 from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits
+from podslice.values.quantity import plural
 
 _LONG_LIST = 36
 _LARGEST_MATRIX = 16

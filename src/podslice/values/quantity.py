@@ -340,6 +340,11 @@ def _from_binary(number: _Number, power: int) -> Quantity:
     )
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 pod`, `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def bytes_text(amount: int) -> str:
     """Return an amount of bytes as a manifest would write it: `8Gi`."""
     return Quantity.of(amount, BINARY_SI).canonical()

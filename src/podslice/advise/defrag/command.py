@@ -228,7 +228,7 @@ def _plan_pods(
         if only_refused and plan.fits:
             continue
         resized = number >= len(pods)
-        who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        who = pod.metadata.full_name
         if output in ("table", "wide"):
             title = f"The resize of {who}" if resized else who
             text = plan_text(plan, title, most=mode.most_allowed, topology=topology, resized=resized)

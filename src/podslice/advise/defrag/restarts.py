@@ -198,7 +198,7 @@ class _Search:
             return None
         own = pod.metadata.uid
         held = next((step.before for step in done if step.uid == own), CPUSet())
-        step = RestartStep("start" if uid else "place", _name(pod), own, held, _owned_cpus(copy, own))
+        step = RestartStep("start" if uid else "place", pod.metadata.full_name, own, held, _owned_cpus(copy, own))
         return self._order_steps(copy, (*done, step), waiting, away, placed=placed or not uid)
 
 
@@ -207,13 +207,9 @@ def _owned_cpus(node: Trial, uid: str) -> CPUSet:
 
 
 def _stop(node: Trial, uid: str) -> RestartStep:
-    held, name = _owned_cpus(node, uid), _name(node.view.pods[uid].spec)
+    held, name = _owned_cpus(node, uid), node.view.pods[uid].spec.metadata.full_name
     node.stop(uid)
     return RestartStep("stop", name, uid, held)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
 def _equivalence_key(node: NodeView, uid: str) -> tuple[object, ...]:

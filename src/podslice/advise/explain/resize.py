@@ -146,7 +146,7 @@ def _story(
     verdict: ResizeVerdict,
     containers: tuple[ResizedContainer, ...],
 ) -> Iterator[str]:
-    name = f"{was.spec.metadata.namespace or 'default'}/{was.spec.metadata.name}"
+    name = was.spec.metadata.full_name
     yield f"{name}: the resize is {_outcome(verdict)}"
     if was.uid in node.pod_cpus:
         promised = CPUSet.from_bits(node.pod_cpus[was.uid] & ~node.pod_loans.get(was.uid, 0))

@@ -11,7 +11,7 @@ from podslice.api.pod.class_edits import find_spoiled, spoiled_sentences, with_a
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod, PodStatus
 from podslice.node.view import NodeView
-from podslice.values.quantity import Quantity
+from podslice.values.quantity import Quantity, plural
 
 Sentences = tuple[str, ...]
 
@@ -44,7 +44,7 @@ def _by_policy(pod: Pod, view: NodeView) -> Sentences:
     owners = [one for one in AdmissionPod.of(pod, view.gates).containers if one.exclusive_cpus]
     if not owners:
         return ()
-    owned = " and ".join(f"{one.name} owns {one.exclusive_cpus} CPU{'s'[: one.exclusive_cpus - 1]}" for one in owners)
+    owned = " and ".join(f"{one.name} owns {plural(one.exclusive_cpus, 'CPU')}" for one in owners)
     return (
         "No container owns CPUs, because the node's cpuManagerPolicy is none.",
         f"Smallest edit: set cpuManagerPolicy: static on the node, with a CPU reservation. Then {owned}.",

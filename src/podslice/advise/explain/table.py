@@ -18,8 +18,9 @@ from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.provenance import contradiction_line
 from podslice.node.topology.scored import MILLION
 from podslice.render.ansi import style
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
 from podslice.render.table import format_table
+from podslice.values.quantity import plural
 
 _MOST_ROWS = 16
 NOTHING_HELPS = "No change was found that makes it fit; docs/explain.md lists what was tried."

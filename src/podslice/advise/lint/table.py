@@ -9,8 +9,8 @@ from typing import Any
 
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule
 from podslice.render.ansi import style
-from podslice.render.prose import plural
 from podslice.render.table import format_table
+from podslice.values.quantity import plural
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 

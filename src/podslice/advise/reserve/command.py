@@ -205,8 +205,9 @@ def _fragment(advice: ReservationAdvice) -> str:
 
 
 def _print(advice: ReservationAdvice) -> None:
-    from podslice.render.prose import plural, wrap_lines
+    from podslice.render.prose import wrap_lines
     from podslice.render.table import print_table
+    from podslice.values.quantity import plural
 
     width = prose_width()
     for line in _head(advice, plural(advice.pods, "pod")):

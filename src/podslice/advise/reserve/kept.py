@@ -10,7 +10,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.config.thresholds import ThresholdError, parse_hard_thresholds
 from podslice.machine.model import Machine
 from podslice.values.cpuset import CPUSetError, parse_bits
-from podslice.values.quantity import BINARY_SI, Quantity, QuantityError, bytes_text
+from podslice.values.quantity import BINARY_SI, Quantity, QuantityError, bytes_text, plural
 
 
 class Kept(NamedTuple):
@@ -83,7 +83,7 @@ def _whole_mib(amount: int) -> int:
 def less_than_kept(needed: ReservedAmounts, kept: ReservedAmounts, *, cpus: int) -> Iterator[str]:
     """Yield what the advice, which reserves so many whole CPUs, reserves less of than the node keeps today."""
     if 1000 * cpus < kept.milli_cpu:
-        yield f"{cpus} CPU{'' if cpus == 1 else 's'} instead of {cpu_text(kept.milli_cpu)}"
+        yield f"{plural(cpus, 'CPU')} instead of {cpu_text(kept.milli_cpu)}"
     if needed.memory < kept.memory:
         yield f"{bytes_text(needed.memory)} of memory instead of {bytes_text(kept.memory)}"
     if needed.eviction < kept.eviction:

@@ -46,7 +46,7 @@ def held_by(node: Node, pods: Sequence[Pod], refused: Mapping[str, str]) -> Held
     facts, names, view = dict[Key, str](), dict[str, str](), node.view
     for pod in pods:
         uid = pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
-        names[uid] = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        names[uid] = pod.metadata.full_name
         if uid not in view.pods:
             facts[uid, "", _VERDICT] = refused.get(uid, "refused")
             continue

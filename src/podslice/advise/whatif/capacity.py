@@ -33,15 +33,18 @@ def count_fitting(node: Node, pods: Sequence[Pod]) -> Capacity:
         before = node.copy()
         answer = admit_or_name(node, copy)
         if isinstance(answer, str):
-            return Capacity(number, number // len(pods), _name(copy), answer, "the kubelet crashes or hangs here")
+            return Capacity(
+                number, number // len(pods), copy.metadata.full_name, answer, "the kubelet crashes or hangs here"
+            )
         if not answer.admitted:
             why = explain(before, copy, fixes=False).why
             return Capacity(
-                number, number // len(pods), _name(copy), answer.reason, answer.message, why or (answer.why,)
+                number,
+                number // len(pods),
+                copy.metadata.full_name,
+                answer.reason,
+                answer.message,
+                why or (answer.why,),
             )
         number += 1
     return Capacity(number, number // max(1, len(pods)), whole=False)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

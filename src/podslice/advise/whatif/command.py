@@ -405,7 +405,7 @@ def _print(
         resizes_text,
         verdicts,
     )
-    from podslice.render.prose import plural
+    from podslice.values.quantity import plural
 
     width = prose_width()
     asked = [outcome for outcome in (shown[:1] if recommend else shown) if outcome.capacity is not None]

@@ -290,7 +290,7 @@ def _change_machine(node: Node, machines: Iterable[Machine]) -> Iterator[AfterCh
     for machine in machines:
         for one in node.change_machine(machine):
             metadata = node.view.pods[one.pod].spec.metadata if one.pod in node.view.pods else None
-            pod = "" if metadata is None else f"{metadata.namespace or 'default'}/{metadata.name}"
+            pod = "" if metadata is None else metadata.full_name
             yield AfterChange(one.kind, pod, one.container, str(one.lost), str(one.cpus), one.text)
 
 

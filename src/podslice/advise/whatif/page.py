@@ -12,7 +12,7 @@ from podslice.advise.whatif.recommendation import name_winners, reasons, setting
 from podslice.advise.whatif.table import bar_label, columns_of, row
 from podslice.evidence.provenance import Provenance, provenance_lines
 from podslice.render.picture import Picture
-from podslice.render.prose import plural
+from podslice.values.quantity import plural
 
 
 def comparison_page(

@@ -10,7 +10,7 @@ from podslice.advise.whatif.compare import Outcome
 from podslice.advise.whatif.objective import CRITERIA, DEFAULT_PREFERENCE, Recommendation, stricter_equal
 from podslice.reading.yaml import dump
 from podslice.render.ansi import style
-from podslice.render.prose import plural
+from podslice.values.quantity import plural
 
 _MOST_NAMES = 4
 

@@ -9,8 +9,9 @@ from podslice.advise.whatif.compare import Outcome, PodVerdict
 from podslice.advise.whatif.filling import Capacity
 from podslice.advise.whatif.objective import Group
 from podslice.render.ansi import style
-from podslice.render.prose import fold, plural
+from podslice.render.prose import fold
 from podslice.render.table import format_table, terminal_width
+from podslice.values.quantity import plural
 
 _BAR, _SHORTEST_BAR = 40, 10
 _MOST_NAMES = 4

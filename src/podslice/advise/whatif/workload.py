@@ -104,7 +104,7 @@ class _Run:
             self.resizes.append(ResizeAnswer(step.pod, NOT_THERE, "is not on the node"))
             return
         now = self._node.view.pods[uid].spec
-        name = f"{now.metadata.namespace or 'default'}/{now.metadata.name}"
+        name = now.metadata.full_name
         try:
             answer = self._node.resize(step.wanted or with_amounts(now, step.amounts))
         except InputError as error:
@@ -125,7 +125,7 @@ class _Run:
     def _uid(self, name: str) -> str | None:
         for uid, pod in self._node.view.pods.items():
             metadata = pod.spec.metadata
-            if name in (uid, metadata.name, f"{metadata.namespace or 'default'}/{metadata.name}"):
+            if name in (uid, metadata.name, metadata.full_name):
                 return uid
         return None
 

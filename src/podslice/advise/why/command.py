@@ -173,27 +173,25 @@ def _find(name: str, listed: Sequence[LoadedPod], options: dict[str, Any]) -> Lo
     if name == "-" or Path(name).is_file():
         found = read_pods((name,), **{**options, "validate": False}).pods
         if len(found) != 1:
-            names = ", ".join(_title(one) for one in found[:3])
+            names = ", ".join(one.pod.metadata.full_name for one in found[:3])
             raise InputError(f"holds {len(found)} pods ({names})", source=name, remedy="name one of them, and give the "
                              "file with --pods")  # fmt: skip
         return found[0]
-    matching = [one for one in listed if name in (_title(one), one.pod.metadata.name)]
+    matching = [one for one in listed if name in (one.pod.metadata.full_name, one.pod.metadata.name)]
     if len(matching) == 1:
         return matching[0]
     if matching:
-        names = ", ".join(map(_title, matching[:3]))
+        names = ", ".join(one.pod.metadata.full_name for one in matching[:3])
         raise InputError(f"{name!r} is the name of {len(matching)} pods", path="POD", remedy=f"write one of {names}")
     if not listed:
         raise InputError(f"{name!r} is not a file, and no pods are given", path="POD", remedy="--node BUNDLE or --pods")
     from podslice.values.errors import did_you_mean
 
-    some = ", ".join(map(_title, listed[:3]))
-    remedy = did_you_mean(name, map(_title, listed), f"there are {len(listed)}, such as {some}")
+    some = ", ".join(one.pod.metadata.full_name for one in listed[:3])
+    remedy = did_you_mean(
+        name, (one.pod.metadata.full_name for one in listed), f"there are {len(listed)}, such as {some}"
+    )
     raise InputError(f"{name!r} is none of the pods, and no file", path="POD", remedy=remedy)
-
-
-def _title(one: LoadedPod) -> str:
-    return f"{one.pod.metadata.namespace or 'default'}/{one.pod.metadata.name}"
 
 
 def _events(path: str | None, asked: LoadedPod) -> tuple[PodEventLine, ...]:

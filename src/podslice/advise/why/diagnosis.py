@@ -22,9 +22,9 @@ from podslice.evidence.contradiction import Contradiction
 from podslice.node.effects.quota_words import quota_sentence
 from podslice.node.node import Node
 from podslice.node.shared_pool import describe_pool
-from podslice.render.prose import plural
 from podslice.values import reasons
 from podslice.values.cpuset import format_bits
+from podslice.values.quantity import plural
 
 REFUSED, OTHERWISE, UNEXPLAINED = "refused", "refused-otherwise", "unexplained"
 UNSCHEDULED, WAITING, CRASHING, RUNS, ENDED = "unscheduled", "waiting", "crashing", "runs", "ended"

@@ -13,7 +13,7 @@ from podslice.api.pod.demand import BURSTABLE, GUARANTEED, compute_qos
 from podslice.api.pod.eligibility import AdmissionPod, integral_cpus
 from podslice.api.pod.injected import injector_of
 from podslice.api.pod.spec import Container, Pod, PodStatus, ResourceRequirements, map_containers
-from podslice.values.quantity import Quantity
+from podslice.values.quantity import Quantity, plural
 
 Amounts = dict[str, Quantity]
 EXAMPLES = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("128Mi")}
@@ -140,7 +140,7 @@ def spoiled_sentences(found: SpoiledPod, *, admits: bool | None = None) -> tuple
     why = f"No container owns CPUs, because {', and '.join(named)}{more}: the pod is {found.qos}."
     edits = "; ".join(one.edit for one in found.spoilers)
     verb = "owns" if admits else "can own"
-    owned = " and ".join(f"{name} {verb} {_count(cpus)}" for name, cpus in found.owners.items())
+    owned = " and ".join(f"{name} {verb} {plural(cpus, 'CPU')}" for name, cpus in found.owners.items())
     effect = owned if admits is not False else "the node as it is would refuse the pod"
     return why, f"Smallest edit: set {edits}. Then {effect}."
 
@@ -185,7 +185,3 @@ def _wants(container: Container) -> bool:
 
 def _requests_whole(container: Container) -> bool:
     return bool(integral_cpus((container.resources.requests or {}).get("cpu")))
-
-
-def _count(cpus: int) -> str:
-    return f"{cpus} CPU{'' if cpus == 1 else 's'}"

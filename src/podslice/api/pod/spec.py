@@ -66,6 +66,11 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
+    @property
+    def full_name(self) -> str:
+        """NAMESPACE/NAME, as people write it; `default` where no namespace is given."""
+        return f"{self.namespace or 'default'}/{self.name}"
+
 
 class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
     """An entry of `spec.resourceClaims`; containers refer to it by name. Either of the other two fields says which

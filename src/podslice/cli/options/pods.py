@@ -131,7 +131,7 @@ def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
 
 
 def _over(ended: list[LoadedPod], what: str) -> str:
-    from podslice.render.prose import plural
+    from podslice.values.quantity import plural
 
     names = [f"{one.pod.metadata.namespace}/{one.pod.metadata.name}" for one in ended]
     some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

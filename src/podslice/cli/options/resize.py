@@ -28,16 +28,16 @@ class RequestedResize(NamedTuple):
     @property
     def name(self) -> str:
         """`namespace/name`."""
-        return _label(self.pod)
+        return self.pod.metadata.full_name
 
     def find_among(self, pods: Mapping[str, AdmissionPod]) -> Pod:
         """Return the pod with the UID of the running pod that it matches: by UID, else by name. Raises `InputError`."""
         from msgspec.structs import replace
 
-        same = [uid for uid, pod in pods.items() if _label(pod.spec) == self.name]
+        same = [uid for uid, pod in pods.items() if pod.spec.metadata.full_name == self.name]
         uid = self.uid if self.uid in pods else same[0] if len(same) == 1 else ""
         if not uid:
-            known = [_label(pod.spec) for pod in pods.values()]
+            known = [pod.spec.metadata.full_name for pod in pods.values()]
             there = f"one of {', '.join(known[:_MOST_NAMED])}" if known else "it runs no pods"
             if same:
                 raise self.at(InputError(f"{len(same)} pods on the node have this name", remedy="write metadata.uid"))
@@ -66,7 +66,3 @@ def read_resizes(files: Iterable[str], **options: Any) -> list[RequestedResize]:
             written = (one.data.get("metadata") or {}).get("uid") or ""
             requests.append(RequestedResize(one.pod, written, one.source, one.document if len(loaded) > 1 else None))
     return requests
-
-
-def _label(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

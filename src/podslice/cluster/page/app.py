@@ -215,7 +215,7 @@ def read_asked_pod(loaded: LoadedPod) -> AskedPod:
     """Return the parts of a manifest's pod that decide its nodes. Raises `PodsliceError`."""
     metadata = loaded.pod.metadata
     terms = read_terms(msgspec.json.encode({"spec": loaded.data.get("spec")}, enc_hook=float))  # NumberText
-    return AskedPod(f"{metadata.namespace or 'default'}/{metadata.name}", loaded.pod, terms)
+    return AskedPod(metadata.full_name, loaded.pod, terms)
 
 
 def _with_etag(request: Request, value: msgspec.Struct) -> Response:

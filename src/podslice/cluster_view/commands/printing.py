@@ -18,9 +18,10 @@ from podslice.cluster_view.answers import (
     PodFitList,
 )
 from podslice.render.ansi import echo, style
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 
 if TYPE_CHECKING:
     from podslice.cluster_view.client import Page

@@ -9,7 +9,8 @@ import click
 from podslice.cli.output import prose_width
 from podslice.fleet.importing.kube_import import Imported, import_cluster
 from podslice.render.ansi import echo
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
+from podslice.values.quantity import plural
 
 _SOURCES = {"nrt": "from NodeResourceTopology", "assumed": "assumed", "captured": "captured"}
 

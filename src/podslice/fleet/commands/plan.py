@@ -18,8 +18,9 @@ from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.scenario.strict import milliseconds
 from podslice.render.ansi import echo
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 
 
 @click.command()

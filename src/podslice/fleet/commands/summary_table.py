@@ -9,8 +9,9 @@ from podslice.fleet.report.comparing import Configuration, MeanOver
 from podslice.fleet.report.measures import BY_NAME, CRITERIA
 from podslice.fleet.report.summary import RunSummary, sentences
 from podslice.render.ansi import echo, style
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
 from podslice.render.table import print_table
+from podslice.values.quantity import plural
 
 _COLUMNS = ("unmet", "refused", "acrossNUMA", "expectedStranded", "gpus", "cpus", "looping")
 _MOST = 7

@@ -20,8 +20,9 @@ from podslice.fleet.traces.trace_facts import PodListFacts, TraceFacts, describe
 from podslice.fleet.traces.trace_load import sample_rows
 from podslice.fleet.traces.trace_write import write_trace
 from podslice.render.ansi import echo, style
-from podslice.render.prose import plural, wrap_lines
+from podslice.render.prose import wrap_lines
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_PROBLEMS = 20

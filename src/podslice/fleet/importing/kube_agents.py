@@ -11,8 +11,8 @@ from podslice.fleet.importing.kube_dump import Dump
 from podslice.fleet.importing.kube_objects import name_of, part
 from podslice.fleet.importing.kube_reduce import Names, reduce_object
 from podslice.fleet.importing.kube_snapshots import make_node, snapshot_files
-from podslice.render.prose import plural
 from podslice.values.errors import PodsliceError
+from podslice.values.quantity import plural
 
 POLICY = "policy.yaml"
 _PROFILE = "podslice"

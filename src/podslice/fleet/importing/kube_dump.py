@@ -21,8 +21,8 @@ from podslice.fleet.importing.layouts import nested_files, object_files
 from podslice.fleet.importing.metrics_pods import metrics_pods
 from podslice.fleet.importing.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, read_answer, read_exposition
 from podslice.fleet.importing.metrics_table import is_table, read_table
-from podslice.render.prose import plural
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 
 KINDS = ("Node", "Pod", "NodeResourceTopology", BUDGET)
 _TIME = re.compile(r"(\d{4}-?\d{2}-?\d{2}T\d{2}:?\d{2}:?\d{2})")

@@ -25,8 +25,8 @@ from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
 from podslice.host.state.statefile import RealFiles, write_atomically
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
-from podslice.render.prose import plural
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 
 CONFIGZ, MACHINES, STATES = "configz", "machines", "state"
 """Folders with a file or a folder for each node."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from podslice.fleet.importing.kube_pods import SEEN_LAST, time_text
 from podslice.fleet.importing.metrics_read import LATEST, MetricSeries
-from podslice.render.prose import plural
+from podslice.values.quantity import plural
 
 _AMOUNT = re.compile(
     r"kube_pod_(?P<init>init_)?container_resource_(?P<field>requests|limits)(?:_(?P<of>cpu_cores|memory_bytes))?$"

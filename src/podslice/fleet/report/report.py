@@ -33,7 +33,7 @@ from podslice.fleet.scenario.plan_file import PlannedNodes
 from podslice.fleet.scenario.store import RunStore
 from podslice.render.html import page, section
 from podslice.render.picture import picture_of
-from podslice.render.prose import plural
+from podslice.values.quantity import plural
 
 _MOST_LINES = 8
 _MOST_REFUSALS = 12

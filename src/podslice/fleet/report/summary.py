@@ -9,8 +9,8 @@ from podslice.fleet.report.comparing import Configuration, PairedDifference, fin
 from podslice.fleet.report.measures import BY_NAME, CRITERIA, figures_of
 from podslice.fleet.report.tables import split_key
 from podslice.fleet.scenario.store import RunStore
-from podslice.render.prose import plural
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 from podslice.values.reasons import SMT_ALIGNMENT, TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION, out_of
 
 _PHRASES = {

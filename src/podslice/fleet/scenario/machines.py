@@ -22,8 +22,8 @@ from podslice.machine.gallery import gallery_names, load_gallery
 from podslice.machine.model import Machine
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
-from podslice.render.prose import plural
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 
 Source = Literal["captured", "nrt", "assumed"]
 

@@ -24,8 +24,8 @@ from podslice.fleet.workers.dask_client import dask_executor
 from podslice.fleet.workers.pool import CellAnswer, Task, local_executor, run_tasks, simulate
 from podslice.fleet.workers.progress import ProgressListener
 from podslice.reading.yaml import dump
-from podslice.render.prose import plural
 from podslice.values.errors import InputError
+from podslice.values.quantity import plural
 from podslice.version import running_version
 
 # Limits of the inputs sent to remote workers and copied into a run, in bytes.

@@ -52,8 +52,8 @@ def audit(*, names: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _print(audits: list[NodeAudit]) -> None:
-    from podslice.render.prose import plural
     from podslice.render.table import print_table
+    from podslice.values.quantity import plural
 
     rows = [
         [one.node, style(f.kind, fg="red"), f.where, f.wanted or "-", f.found or "-", f.message]

@@ -134,7 +134,7 @@ def _plan(
         raise InputError(f"holds {len(read.pods)} pods", source=file, remedy="make room for one, and go on")
     pod: Pod = read.pods[0].pod
     make = defragment_for_resize if resize else defragment
-    who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    who = pod.metadata.full_name
     never = node.rules.policy.defrag.carry_out == "never"
     provenance = from_agent(node.machine, node.view.config, len(node.pods), f"the agent of {agent.node}")
     return who, make(node, pod, most=most), digest(node.state).named, never, provenance

@@ -146,7 +146,7 @@ class PluginCalls:
         moves = []
         for move in remedy.moves if isinstance(remedy, Moves) else ():
             pod = self.context.active[move.uid].spec.metadata
-            whose = f"{pod.namespace or 'default'}/{pod.name}"
+            whose = pod.full_name
             moves.append(f"{move.container} of {whose} moves to {format_bits(move.cpus)}")
         return f"it would do once {', and '.join(moves)}"
 

@@ -79,7 +79,7 @@ def pod_name(view: NodeView, uid: str) -> str:
     if pod is None:
         return uid
     metadata = pod.spec.metadata
-    return f"{metadata.namespace or 'default'}/{metadata.name}"
+    return metadata.full_name
 
 
 # CPUs

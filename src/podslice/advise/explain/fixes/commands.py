@@ -85,7 +85,7 @@ def commands(fix: Fix, pod: Pod, node: NodeView, stale: Sequence[str] = ()) -> t
         lines += _restart(change, fix, node, name, stale)
     lines += _delete_refused(pod)
     if isinstance(change, Remove) and change.back:
-        who = " and ".join(f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in
+        who = " and ".join(one.metadata.full_name for one in
                            (node.pods[uid].spec for uid in change.uids))  # fmt: skip
         lines.append(f"# once this pod runs, create {who} again if no controller does")
     return tuple(lines)

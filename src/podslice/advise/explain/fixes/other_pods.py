@@ -11,8 +11,8 @@ from podslice.advise.explain.fixes.fix import COSTS, Fix
 from podslice.advise.explain.fixes.removals import Removals
 from podslice.api.pod.critical import is_critical
 from podslice.node.view import NodeView
-from podslice.render.prose import plural
 from podslice.values.cpuset import format_bits
+from podslice.values.quantity import plural
 
 _MOST_MOVES = 8
 _MOST_NAMED = 6
@@ -74,7 +74,7 @@ def _return_text(uids: tuple[str, ...], then: NodeView) -> str:
 
 
 def _names(node: NodeView, uids: tuple[str, ...]) -> str:
-    names = [f"{m.namespace or 'default'}/{m.name}" for m in (node.pods[uid].spec.metadata for uid in uids)]
+    names = [m.full_name for m in (node.pods[uid].spec.metadata for uid in uids)]
     if len(names) > _MOST_NAMED:
         return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more pods"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

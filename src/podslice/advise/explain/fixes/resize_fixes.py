@@ -152,7 +152,7 @@ class ResizeFixes:
 
     def _place(self, moved: Moved) -> str:
         metadata = self._view.pods[moved.uid].spec.metadata
-        who, current = f"{metadata.namespace or 'default'}/{metadata.name}", self._view.owners.get(moved.uid, {})
+        who, current = metadata.full_name, self._view.owners.get(moved.uid, {})
         parts = [
             f"{name} from {format_bits(current.get(name, 0))} to {format_bits(cpus)}"
             for name, cpus in moved.sets.items()

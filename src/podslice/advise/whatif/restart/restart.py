@@ -209,7 +209,7 @@ def _leaked(view: NodeView) -> int:
 
 def _pod_after(how: How, before: Before, after: _After, pod: Pod) -> PodAfterRestart:
     uid = pod.metadata.uid
-    name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    name = pod.metadata.full_name
     held = before.holdings.get(uid, {})
     refusal = next((one for one in after.refused if one.uid == uid), None)
     if refusal is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from podslice.advise.whatif.restart.restart import HoldingAfter, PodAfterRestart, RestartResult
 from podslice.render.ansi import style
-from podslice.render.prose import plural
 from podslice.render.table import format_table
+from podslice.values.quantity import plural
 
 _MOST_NAMES = 4
 _WORDS = {
