@@ -221,6 +221,8 @@ def test_a_made_kubelet_config_replaces_its_profile(write: Write) -> None:
     [
         ("kubeletConfig: {cpuManagerPolicy: static, memoryManager: {policy: Static}}\n",
          "kubeReserved cpu 500m: GKE reserves CPUs itself, and the file does not say how many"),
+        ("kubeletConfig: {cpuManagerPolicy: static, memoryManager: {policy: Static}}\n",
+         "reservedMemory 100Mi of NUMA node 0: GKE sets it itself, and the file does not say how much"),
         ("apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec: {kubeletConfig: "
          "{cpuManagerPolicy: static}, autoSizingReserved: true}\n", "systemReserved cpu 500m: OpenShift reserves"),
         ("apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec: {kubeletConfig: {maxPods: 1}, "
@@ -314,3 +316,26 @@ def test_several_without_a_name(tmp_path: Path, name: str, problem: str) -> None
     with pytest.raises(InputError) as found:
         load_config(ConfigSource(f"{file}{name}"), ())
     assert problem in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "memory"),
+    [
+        ("", "100Mi"),
+        (", kubeReserved: {memory: 1Gi}, evictionHard: {memory.available: 512Mi}", "1536Mi"),
+        (", evictionHard: {nodefs.available: 10%}, systemReserved: {memory: 2Gi}", "2Gi"),
+        (", evictionHard: {memory.available: 5%}", ""),
+        (", reservedMemory: [{numaNode: 1, limits: {memory: 100Mi}}]", ""),
+    ],
+)
+def test_memory_that_a_platform_reserves_is_assumed_aloud(write: Write, more: str, memory: str) -> None:
+    """The Static Memory Manager policy does not start unless reservedMemory adds up; a share of the machine is not
+    known from the file."""
+    openshift = "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec: {kubeletConfig: {"
+    for head, tail in ((openshift, "}}\n"), ("machine: {kubelet: {extraConfig: {", "}}}\n")):
+        loaded = load_kubelet_config(write(f"{head}memoryManagerPolicy: Static{more}{tail}"))
+        lines = [one for one in loaded.assumed if one.startswith("reservedMemory ")]
+        assert [one.split()[1] for one in lines] == ([memory] if memory else [])
+        if memory:
+            (reserved,) = loaded.config.reserved_memory
+            assert (reserved.numa_node, reserved.limits) == (0, {"memory": memory})

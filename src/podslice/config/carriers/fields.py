@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podslice.config.carriers.flags import parse_value
 from podslice.config.carriers.layer import Configuration, FieldPlace, Layer, Merge
 from podslice.config.carriers.objects import Held, key_step
-from podslice.config.kubelet import IgnoredField
+from podslice.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField
 from podslice.config.schema import ROOT, fields_of
 from podslice.values.errors import InputError
+from podslice.values.quantity import ZERO, Quantity, QuantityError
+
+_THRESHOLD = "memory.available"
 
 
 def own_fields(
@@ -24,20 +27,56 @@ def own_fields(
 
 
 def assume_reservation(configuration: Configuration, platform: str, field: str, cpu: str) -> Configuration:
-    """Return a configuration with the CPUs that a platform reserves itself, where the static policy needs some and the
-    file does not say how many. Without them a kubelet would not start."""
+    """Return a configuration with what a platform reserves itself, where a static policy needs some and the file does
+    not say how much. Without it a kubelet would not start."""
     every = [layer.fields for layer in configuration.layers]
+    added: dict[str, Any] = {}
+    lines = []
+    if _lacks_cpus(every):
+        added[field] = {**(every[0].get(field) or {}), "cpu": cpu}
+        lines.append(f"{field} cpu {cpu}: {platform} reserves CPUs itself, and the file does not say how many")
+    if memory := _lacking_memory(every):
+        added["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": memory}}]
+        lines.append(
+            f"reservedMemory {memory} of NUMA node 0: {platform} sets it itself, and the file does not say how much"
+        )
+    if not added:
+        return configuration
+    first, *others = configuration.layers
+    changed = first._replace(fields={**first.fields, **added}, assumed=(*lines, *first.assumed))
+    return configuration._replace(layers=(changed, *others))
+
+
+def _lacks_cpus(every: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the static CPU Manager policy is set and no layer reserves CPUs."""
     wanted = any(fields.get("cpuManagerPolicy") == "static" for fields in every)
     maps = [fields.get(name) for fields in every for name in ("kubeReserved", "systemReserved")]
     # A value of another kind is reported when it is decoded.
     named = any(bool(value) and (not isinstance(value, dict) or "cpu" in value) for value in maps)
-    if not wanted or named or any(fields.get("reservedSystemCPUs") for fields in every):
-        return configuration
-    first, *others = configuration.layers
-    fields = {**first.fields, field: {**(first.fields.get(field) or {}), "cpu": cpu}}
-    line = f"{field} cpu {cpu}: {platform} reserves CPUs itself, and the file does not say how many"
-    changed = first._replace(fields=fields, assumed=(line, *first.assumed))
-    return configuration._replace(layers=(changed, *others))
+    return wanted and not named and not any(fields.get("reservedSystemCPUs") for fields in every)
+
+
+def _lacking_memory(every: Sequence[Mapping[str, Any]]) -> str:
+    """Return what reservedMemory must add up to where the Static Memory Manager policy is set and no layer has it;
+    empty where it is not, or where an amount depends on the machine or is reported when it is decoded."""
+    merged = {name: value for fields in every for name, value in fields.items() if value is not None}
+    if merged.get("memoryManagerPolicy") != "Static" or "reservedMemory" in merged:
+        return ""
+    eviction = {} if "evictionHard" in merged else DEFAULT_EVICTION_HARD
+    total = ZERO
+    for name, key, amounts in (
+        ("kubeReserved", "memory", {}),
+        ("systemReserved", "memory", {}),
+        ("evictionHard", _THRESHOLD, eviction),
+    ):
+        for fields in every:
+            given = fields.get(name)
+            amounts = {**amounts, **given} if isinstance(given, dict) else amounts
+        try:
+            total = total.add(Quantity.parse(amounts.get(key, "0")))
+        except (QuantityError, TypeError):
+            return ""
+    return "" if total.is_zero() else total.canonical()
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
