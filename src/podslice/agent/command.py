@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -13,6 +12,7 @@ import click
 import msgspec
 
 from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
+from podslice.cli.extras import need_modules
 from podslice.cli.options.machine import Sources, machine_choice, resolve_machine
 from podslice.host.boot import read_boot
 from podslice.host.discover import read_machine
@@ -59,9 +59,7 @@ def agent(
 
     Exit codes: 0 stopped or configuration good, 2 bad configuration.
     """
-    missing = [name for name in _NEEDED if not _installed(name)]
-    if missing:
-        raise InputError(f"the agent needs {', '.join(missing)}", remedy="pip install 'podslice[agent]'")
+    need_modules("the agent", _NEEDED, extras="agent")
     loaded = load_settings(config_path)
     for warning in loaded.warnings:
         echo(style(f"warning: {warning}", fg="yellow"), err=True)
@@ -101,13 +99,6 @@ def _writes() -> FileWrites | None:
             err=True,
         )
         return None
-
-
-def _installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _remarks(settings: AgentSettings) -> Iterator[str]:

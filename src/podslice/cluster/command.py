@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from typing import TYPE_CHECKING
 
 import click
 
+from podslice.cli.extras import need_modules
 from podslice.cli.group import CommandGroup
 from podslice.cluster_view.commands.service import fit, fragmentation, pending
 from podslice.render.ansi import echo
-from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
     from podslice.cluster.log_lines import LogLevel
@@ -96,9 +95,7 @@ def cluster(
     """
     if ctx.invoked_subcommand is not None:
         return
-    missing = [name for name in _NEEDED if not _is_installed(name)]
-    if missing:
-        raise InputError(f"the service needs {', '.join(missing)}", remedy="pip install 'podslice[agent,cluster]'")
+    need_modules("the service", _NEEDED, extras="agent,cluster")
     from podslice.cluster.running import Certificate, ClusterOptions, check, run_cluster
     from podslice.cluster.service import ServiceSettings
 
@@ -130,10 +127,3 @@ def cluster(
 
 for one in (pending, fit, fragmentation):
     cluster.add_command(one)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False

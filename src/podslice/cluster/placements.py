@@ -23,7 +23,6 @@ from podslice.replica.stream_messages import PlanGiven
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 from podslice.service.listeners import Listeners
 from podslice.service.pacing import LoopTurn
-from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 
 BOUND_ALREADY = "the pod is bound already, to node "
@@ -367,7 +366,7 @@ class Placements:
         that `Places` checks."""
         try:
             return pod.terms.simple and not pod.group and self.model.wants_exclusive(pod.pod)
-        except (PodsliceError, ApiError):
+        except PodsliceError:
             return False
 
     def wants_exclusive(self, pod: ScheduledPod) -> bool:

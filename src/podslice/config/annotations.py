@@ -20,7 +20,7 @@ from podslice.api.pod.demand import GUARANTEED, pod_qos
 from podslice.api.pod.mixed import ALL, MixedProblem, MixedShare, split_request
 from podslice.api.pod.spec import Pod
 from podslice.config.policy import IMPLICIT_CLASS, Defragmentation, ExclusiveResize, PodslicePolicy
-from podslice.values.errors import RefusalKind
+from podslice.values.errors import PodsliceError, RefusalKind
 from podslice.values.gates import FeatureGates
 from podslice.values.golang import quote
 from podslice.values.reasons import INVALID_ANNOTATION
@@ -76,7 +76,7 @@ class AnnotationProblem(NamedTuple):
         return INVALID_KIND.message.format(**self._asdict())
 
 
-class _ProblemError(Exception):
+class _ProblemError(PodsliceError):
     """Raised for an invalid annotation; its argument is the problem."""
 
 

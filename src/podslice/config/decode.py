@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from podslice.config.schema import ROOT, GoType, fields_of, go_type
 from podslice.values.duration import DurationError, parse_duration
+from podslice.values.errors import PodsliceError
 from podslice.values.quantity import Quantity, QuantityError
 
 _EMBEDDED = {"v1.TextOptions": "OutputRoutingOptions.", "v1.JSONOptions": "OutputRoutingOptions."}
@@ -153,7 +154,7 @@ _Reader = Callable[[Any, str], Any]
 """A function of a value and its JSON text that returns the decoded field."""
 
 
-class _WrongKindError(Exception):
+class _WrongKindError(PodsliceError):
     """Raised for a value of another kind than the field's; `number`: it is a number that does not fit. `wanted` is the
     Go type named by Go's message where it is not the field's own."""
 
@@ -162,7 +163,7 @@ class _WrongKindError(Exception):
         super().__init__(wanted)
 
 
-class _WrongTextError(Exception):
+class _WrongTextError(PodsliceError):
     """Raised for text that a type's own parser refuses; the message is that parser's."""
 
     def __init__(self, message: str, remedy: str = "") -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from podslice.machine.model import CPUTopology, Machine
 from podslice.values.cpu_policy_options import CPUPolicyOptions
-from podslice.values.errors import StartError, StartKind
+from podslice.values.errors import PodsliceError, StartError, StartKind
 from podslice.values.golang import GoSyntaxError, atoi, parse_bool, quote
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import DEFAULT
@@ -129,7 +129,7 @@ def maturity_gate(maturity: str) -> str:
     return f"CPUManagerPolicy{maturity}Options"
 
 
-class OptionError(ValueError):
+class OptionError(PodsliceError, ValueError):
     """Raised for an option that the policy refuses; the text is upstream's. `maturity` is set where the option's
     feature gate is off."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from podslice.values.duration import DurationError, parse_duration
+from podslice.values.errors import PodsliceError
 from podslice.values.golang import INT64_MIN, GoSyntaxError, parse_float32, to_float32
 from podslice.values.quantity import BINARY_SI, Quantity, QuantityError
 
@@ -32,7 +33,7 @@ _IGNORED = ("0%", "100%")
 Parsed = TypeVar("Parsed")
 
 
-class ThresholdError(ValueError):
+class ThresholdError(PodsliceError, ValueError):
     """Raised for a threshold with which a kubelet does not start: the `field`, the `signal` in it, and upstream's
     message."""
 
@@ -98,7 +99,7 @@ def _parse(field: str, texts: Mapping[str, str], parse: Callable[[str, str], Par
     return parsed
 
 
-class _RangeError(ValueError):
+class _RangeError(PodsliceError, ValueError):
     """Raised for a number that parses but is out of range."""
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from podslice.values.errors import PodsliceError
+
 MAX_ENTRIES = 40_000
 """Members of an archive. A capture of 768 CPUs has 17 000."""
 MAX_TOTAL_BYTES = 256 << 20
@@ -28,7 +30,7 @@ _EXTENDED = frozenset(
 )
 
 
-class AbsurdArchiveError(Exception):
+class AbsurdArchiveError(PodsliceError):
     """Raised for an archive that is larger than any captured machine; the message says which bound it breaks."""
 
 

@@ -9,13 +9,14 @@ import re
 
 from podslice.host.filesystem import FileSystem
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, iter_bits, parse_bits
+from podslice.values.errors import PodsliceError
 from podslice.values.golang import GoSyntaxError, atoi
 
 _LONGEST_MASK = 1 << 16
 _KB_LINE = r"^(?:Node\s+\d+\s+)?{key}:\s*(\d+) kB"
 
 
-class MalformedError(ValueError):
+class MalformedError(PodsliceError, ValueError):
     """Raised for a file that does not hold what the kernel writes. The message names path and content."""
 
 

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from podslice.values.errors import PodsliceError
+
 _NANO = 1_000_000_000
 
 
-class ProbeError(OSError):
+class ProbeError(PodsliceError, OSError):
     """Raised when the thread cannot run on the CPU."""
 
 

@@ -35,7 +35,7 @@ from podslice.node.topology.manager import TopologyState
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.scheduling.predicates import PodsOnNode
 from podslice.values.cpuset import Bits, union
-from podslice.values.errors import AdmissionError, Refusal, UpstreamDefectError
+from podslice.values.errors import AdmissionError, PodsliceError, Refusal, UpstreamDefectError
 from podslice.values.quantity import Quantity
 from podslice.values.reasons import AMOUNT_OVERFLOW
 
@@ -493,7 +493,7 @@ def with_uid(pod: Pod, uid: str) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, uid=uid))
 
 
-class DifferentAnswerError(AssertionError):
+class DifferentAnswerError(PodsliceError, AssertionError):
     """Raised when a cached answer differs from the computed one."""
 
 

@@ -18,7 +18,7 @@ from podslice.reading.files import MAX_TEXT_BYTES
 from podslice.reading.log_sections import drop_log_sections
 from podslice.reading.scalars import FALSES, NULLS, TAG, TRUES, number_text, parse_plain_scalar
 from podslice.reading.yaml_events import MAX_DEPTH, Builder, DuplicateKeyError, FaultError
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, PodsliceError
 
 MAX_NODES = 3_000_000
 """Most values in a text."""
@@ -87,7 +87,7 @@ def _load_yaml(text: str, source: str, builder: Builder, duplicates: list[Duplic
 # JSON
 
 
-class _NotJSONError(Exception):
+class _NotJSONError(PodsliceError):
     """Raised for text that is not JSON, for which the YAML reader has the better message."""
 
 

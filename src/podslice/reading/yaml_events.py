@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from podslice.reading.scalars import TAG, parse_plain_scalar, parse_tagged_scalar
+from podslice.values.errors import PodsliceError
 
 MAX_ALIASED = 100_000
 """Most values that aliases and merge keys may repeat."""
@@ -41,7 +42,7 @@ class _Anchored(msgspec.Struct):
     height: int
 
 
-class FaultError(Exception):
+class FaultError(PodsliceError):
     """Raised for a document that cannot be built; the caller adds the position of the event."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:

@@ -22,13 +22,14 @@ from podslice.api.pod.demand import (
 )
 from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.scheduling.predicates import filter_requests
+from podslice.values.errors import PodsliceError
 from podslice.values.quantity import Quantity
 from podslice.values.quirks import Quirks
 
 _NO_AMOUNTS: ResourceList = {}
 
 
-class MetricsError(Exception):
+class MetricsError(PodsliceError):
     """Raised when the autoscaler cannot compute a utilisation; the text is upstream's. `problem` is it without the
     pod's name."""
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.api.pod.demand import BEST_EFFORT, BURSTABLE, GUARANTEED
+from podslice.values.errors import PodsliceError
 
 Amounts = dict[str, int]
 
 
-class PreemptionError(Exception):
+class PreemptionError(PodsliceError):
     """Raised when even all candidates together would not free enough."""
 
 

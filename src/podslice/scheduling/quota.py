@@ -22,7 +22,7 @@ from podslice.api.pod.demand import (
 )
 from podslice.api.pod.spec import ObjectMeta, Pod, ResourceList, ResourceRequirements, from_dict
 from podslice.machine.devices import is_extended_resource_name
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.quirks import Quirks
 
@@ -34,7 +34,7 @@ SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort")
 """Scopes that depend on the pod alone."""
 
 
-class QuotaError(Exception):
+class QuotaError(PodsliceError):
     """Raised when the quota refuses the pod; the text is the API server's."""
 
 

@@ -10,13 +10,14 @@ import grpc
 
 from podslice.service.proto import podresources_pb2 as api
 from podslice.service.unixgrpc import check_listener, open_channel
+from podslice.values.errors import PodsliceError
 
 SERVICE = "v1.PodResourcesLister"
 OLD_SERVICE = "v1alpha1.PodResourcesLister"
 CALL_SECONDS = 5.0
 
 
-class UpstreamError(Exception):
+class UpstreamError(PodsliceError):
     """Raised when the kubelet did not answer, or with an error; our client gets the same."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:

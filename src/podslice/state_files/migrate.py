@@ -24,6 +24,7 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.state_files.promises import Promises, kubelet_promises, replace_kubelet_promises
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, format_bits, iter_bits, parse_bits, union
+from podslice.values.errors import PodsliceError
 from podslice.values.go.gojson import CheckpointError
 
 Outcome: TypeAlias = Literal["unchanged", "renumbered", "rebuilt"]
@@ -41,7 +42,7 @@ class Migration(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
-class _DoesNotFitError(Exception):
+class _DoesNotFitError(PodsliceError):
     """Raised when files no longer describe the machine; the message is the reason."""
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+from podslice.values.errors import PodsliceError
 from podslice.values.golang import GoSyntaxError, atoi, quote
 
 Bits: TypeAlias = int
@@ -27,7 +28,7 @@ _RUN = re.compile("1+")
 _FEW_DIGITS = 9
 
 
-class CPUSetError(ValueError):
+class CPUSetError(PodsliceError, ValueError):
     """Raised for text that is no CPU list (prints as upstream's error) and for values that are no CPU ids. `problem`
     says the same in our words."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from podslice.values.errors import PodsliceError
 from podslice.values.golang import INT64_MAX, quote
 
 # The micro sign and the Greek letter mu look alike; Go takes both.
@@ -15,7 +16,7 @@ _MOST_DIGITS = 1000
 """Digits of a fraction that are read: nanoseconds need nine, and long integers take time."""
 
 
-class DurationError(ValueError):
+class DurationError(PodsliceError, ValueError):
     """Raised for text that is no duration; the message is Go's."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from podslice.values.errors import PodsliceError
 from podslice.values.gate_table import gate_dependencies, gate_states, is_gate, last_state, unknown_gate_hint
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import DEFAULT
@@ -87,7 +88,7 @@ def later_gates(quirks: object) -> tuple[str, ...]:
     return tuple(name for name, gate in GATES.items() if gate.later and not getattr(quirks, gate.later))
 
 
-class GateError(ValueError):
+class GateError(PodsliceError, ValueError):
     """Raised for a gate setting with which a component does not start; the text is upstream's, `hint` says what to do.
 
     Upstream prints several `problems` in random order; here they are in the order of the gates' names.

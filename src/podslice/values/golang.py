@@ -10,6 +10,8 @@ import math
 import re
 import struct
 
+from podslice.values.errors import PodsliceError
+
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
 U64 = (1 << 64) - 1
@@ -34,7 +36,7 @@ def divide(dividend: int, divisor: int) -> int:
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
-class GoSyntaxError(ValueError):
+class GoSyntaxError(PodsliceError, ValueError):
     """Raised where `strconv` fails; the text is Go's."""
 
 

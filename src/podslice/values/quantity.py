@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from podslice.values.errors import PodsliceError
 from podslice.values.golang import INT64_MAX, INT64_MIN, wrap_int64
 
 DECIMAL_SI = "DecimalSI"
@@ -46,7 +47,7 @@ _SHORT = 24
 """Longest text whose quantity is cached."""
 
 
-class QuantityError(ValueError):
+class QuantityError(PodsliceError, ValueError):
     """Raised for text that is no quantity (the message is upstream's), and for values that are no text."""
 
 

@@ -40,7 +40,7 @@ from podslice.values.cpuset import Bits, format_bits
 from podslice.values.errors import InputError, PodsliceError
 
 
-class MoveConflictError(Exception):
+class MoveConflictError(PodsliceError):
     """Something differs from what the plan expects."""
 
 
@@ -248,7 +248,7 @@ class MoveRunner:
 
     def _describe(self, running_move: RunningMove, error: Exception) -> str:
         """Return an error as text; one that is not expected is reported as a failure of this pod."""
-        if isinstance(error, (OSError, PodsliceError, MoveConflictError)):
+        if isinstance(error, (OSError, PodsliceError)):
             return error_text(error)
         self._owner.reporter.failed(running_move.identity, failure_of("move", error))
         return f"{type(error).__name__}: {error}"

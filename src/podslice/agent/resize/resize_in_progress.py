@@ -11,7 +11,7 @@ from podslice.values.cpuset import Bits, format_bits
 from podslice.values.errors import PodsliceError
 
 
-class ResizeRefusedError(Exception):
+class ResizeRefusedError(PodsliceError):
     """The resize was refused; `result` is `deferred`, `infeasible` or `failed`."""
 
     def __init__(self, result: str, message: str) -> None:

@@ -20,6 +20,7 @@ from typing import NamedTuple, cast
 from google.protobuf.message import DecodeError
 
 from podslice.service.proto import ttrpc_pb2
+from podslice.values.errors import PodsliceError
 
 # Streams over one socket
 
@@ -32,7 +33,7 @@ MOST_UNSENT = 16 << 20
 """Bytes buffered for a peer that does not read; beyond that the connection is closed."""
 
 
-class WireError(Exception):
+class WireError(PodsliceError):
     """The peer violated the protocol; the connection cannot be used any more."""
 
 
@@ -160,7 +161,7 @@ OK, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 0, 2, 3, 4
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 8, 9, 12, 13, 14
 
 
-class RPCError(Exception):
+class RPCError(PodsliceError):
     """A call failed with a gRPC code. Raised by a handler it is sent to the caller; raised by `Client.call` it is the
     answer."""
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from podslice.values.decoding import MAP_KEY, abbreviate, decoding_problem
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quantity import Quantity, QuantityError
 
 ResourceList = dict[str, Quantity]
@@ -259,7 +259,7 @@ _NULL_OF_EVERY_CONDITION = b'"lastProbeTime":null'
 T = TypeVar("T")
 
 
-class NoQuantityError(ValueError):
+class NoQuantityError(PodsliceError, ValueError):
     """Raised for a value that is no quantity where one must be."""
 
 

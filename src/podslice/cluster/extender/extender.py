@@ -104,7 +104,7 @@ class Extender:
         try:
             answer = self._placing.filter(read_filter(body), self._ahead)
             result = "refused" if not answer.nodes else "one" if len(answer.nodes) == 1 else "some"
-        except (MessageError, PodsliceError) as error:
+        except PodsliceError as error:
             answer, result = FilterAnswer(error=f"podslice: {error}"), "error"
         found = PostAnswer(write_filter(answer))
         self._watch("filter", self._clock() - began, result)
@@ -115,7 +115,7 @@ class Extender:
         began = self._clock()
         try:
             scores = self._placing.prioritize(read_filter(body))
-        except (MessageError, PodsliceError):
+        except PodsliceError:
             self._watch("prioritize", self._clock() - began, "error")
             return PostAnswer(b"", 400)
         found = PostAnswer(write_scores(scores.items()))
@@ -128,7 +128,7 @@ class Extender:
         try:
             request = read_preempt(body)
             victims = self._placing.filter_victims(request)
-        except (MessageError, PodsliceError):
+        except PodsliceError:
             self._watch("preempt", self._clock() - began, "error")
             return PostAnswer(b"", 400)
         self._watch("preempt", self._clock() - began, "some" if victims else "refused")

@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from podslice.cli.extras import need_modules
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width
 from podslice.fleet.commands.progress import PROGRESS, RunProgress
 from podslice.fleet.documents import FleetPlan
-from podslice.fleet.scenario.cells import Study, need_numpy
+from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.plan_file import PLAN_FILE, PlannedNodes, encode_plan
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
@@ -65,7 +66,7 @@ def plan(
     Exit codes: 0 found, 1 the nodes of the scenario are not enough, 2 bad input.
     """
     # Before the imports below, which load numpy.
-    need_numpy()
+    need_modules("simulating", ("numpy",), extras="fleet")
     from podslice.fleet.scenario.plan import PlanTerms, group_cells, plan_nodes
     from podslice.fleet.scenario.run import assumptions
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from podslice.cli.extras import need_modules
 from podslice.cli.output import legend_option, print_warnings, prose_width, quiet_option
 from podslice.fleet.commands.progress import PROGRESS, RunProgress, span_text
 from podslice.fleet.commands.summary_table import print_summary
-from podslice.fleet.scenario.cells import FleetCell, Study, need_numpy
+from podslice.fleet.scenario.cells import FleetCell, Study
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.interrupts import INTERRUPTED, terminable
@@ -70,7 +71,7 @@ def run(
     Exit codes: 0 done, 1 a configuration does not start on a class of nodes, 2 bad input, 130 interrupted.
     """
     # Before the imports below, which load numpy.
-    need_numpy()
+    need_modules("simulating", ("numpy",), extras="fleet")
     from podslice.fleet.scenario.run import assumptions, copy_inputs, identity, plan_run, resolved_yaml
 
     study = Study(load_scenario(file), file.parent)

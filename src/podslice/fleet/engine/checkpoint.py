@@ -32,6 +32,7 @@ from podslice.node.answers import FleetState, PodHolding
 from podslice.node.cpu.state import CPUState
 from podslice.node.memory.state import MemoryState
 from podslice.values.cpuset import Bits
+from podslice.values.errors import PodsliceError
 
 FORMAT = 6
 """Version of the encoding. Raise it whenever an attribute of a saved part is added, removed or renamed: attribute names
@@ -54,7 +55,7 @@ _NOT_SAVED: dict[type, frozenset[str]] = {
 _TUPLES = {one.__name__: one for one in (ParkedPod, FleetEvent)}
 
 
-class NotPlainError(TypeError):
+class NotPlainError(PodsliceError, TypeError):
     """Raised when an attribute of a run cannot be encoded as plain data."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -395,9 +394,3 @@ def _group_by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
     for number in nodes:
         found.setdefault(fleet.nodes[number].kind, []).append(number)
     return found
-
-
-def need_numpy() -> None:
-    """Raise `InputError` where numpy, which cells simulate with, is not installed."""
-    if find_spec("numpy") is None:
-        raise InputError("simulating needs numpy", remedy="pip install 'podslice[fleet]'")

@@ -17,7 +17,7 @@ import msgspec
 from podslice.fleet.engine.result import CellResult, NodeColumns, PodColumns, RefusalCount
 from podslice.reading.unpacking import unpack
 from podslice.values.cpuset import Bits
-from podslice.values.errors import InputError
+from podslice.values.errors import InputError, PodsliceError
 
 VERSION = 4
 """Version of the encoding; outcomes of another version are damaged ones to `decode`."""
@@ -57,7 +57,7 @@ class CellOutcome(NamedTuple):
     kind: array[int]
 
 
-class DamagedError(ValueError):
+class DamagedError(PodsliceError, ValueError):
     """Raised for bytes that are not an outcome."""
 
 

@@ -16,11 +16,12 @@ from podslice.fleet.engine.run import run_cell
 from podslice.fleet.engine.streams import shuffle, stream
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.scenario.cells import CellInputs
+from podslice.values.errors import PodsliceError
 
 _PROBES = 2
 
 
-class NotEnoughError(ValueError):
+class NotEnoughError(PodsliceError, ValueError):
     """Raised when all nodes of the scenario are not enough."""
 
 

@@ -9,8 +9,10 @@ from typing import Protocol
 
 import msgspec
 
+from podslice.values.errors import PodsliceError
 
-class PluginError(Exception):
+
+class PluginError(PodsliceError):
     """Raised when a call to the plugin failed; the text is the error the kubelet would have got."""
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.node.devices.plugin import AllocateResponse, DeviceNode, Mount
+from podslice.values.errors import PodsliceError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
 
 
-class ResponseError(ValueError):
+class ResponseError(PodsliceError, ValueError):
     """Raised for bytes that are not a ContainerAllocateResponse."""
 
 

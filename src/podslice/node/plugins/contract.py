@@ -23,7 +23,7 @@ from podslice.node.plugins.api import (
     Wait,
 )
 from podslice.values.cpuset import Bits
-from podslice.values.errors import AdmissionError, RefusalKind
+from podslice.values.errors import AdmissionError, PodsliceError, RefusalKind
 
 POINTS = ("Sort", "Filter", "PostFilter", "PreScore", "Select", "Score", "Allocate", "Deallocate")
 LARGEST_POINTS, LARGEST_SCORE, LARGEST_MEMO, MOST_MOVES = 10**6, 100, 4096, 16
@@ -35,11 +35,11 @@ OnRemedy = Callable[[str, Remedy], None]
 """Called with the plugin and its remedy."""
 
 
-class SkippedError(Exception):
+class SkippedError(PodsliceError):
     """Raised when a plugin is left out of a pick."""
 
 
-class FallBackError(Exception):
+class FallBackError(PodsliceError):
     """Raised when a pick is made without plugins."""
 
 
@@ -103,7 +103,7 @@ def call_plugin(
         raise (SkippedError if on_error == "skip" else FallBackError) from None
 
 
-class ContractError(Exception):
+class ContractError(PodsliceError):
     """Raised for an answer that a plugin may not give."""
 
 

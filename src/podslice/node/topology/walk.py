@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.intersect import Fit
 from podslice.values.cpuset import Bits
+from podslice.values.errors import PodsliceError
 
 _MOST_STEPS = 1 << 19
 _DIFFERENT = -1
 
 
-class TooLongError(Exception):
+class TooLongError(PodsliceError):
     """Raised when the walk takes too many steps."""
 
 

@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from podslice.values.errors import PodsliceError
+
 LARGEST_HEAD = 32 << 10
 _MOST_COMING = 16
 """Most interim answers (1xx) before the final one."""
@@ -52,7 +54,7 @@ class _Head(NamedTuple):
     closing: bool
 
 
-class HungUpError(ConnectionError):
+class HungUpError(PodsliceError, ConnectionError):
     """Raised when the connection ended before any byte of the answer."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from podslice.values.errors import PodsliceError
 
-class LongLineError(ValueError):
+
+class LongLineError(PodsliceError, ValueError):
     """Raised for a line that is longer than its bound."""
 
 

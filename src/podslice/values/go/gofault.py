@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
+from podslice.values.errors import PodsliceError
 from podslice.values.golang import quote
 
 # Go's own limit.
@@ -24,7 +25,7 @@ _SIMPLE_ESCAPES = frozenset(b'bfnrt\\/"')
 _LITERALS = {b"t": b"true", b"f": b"false", b"n": b"null"}
 
 
-class _FaultError(Exception):
+class _FaultError(PodsliceError):
     """Raised to stop the scanner; its argument is Go's message."""
 
 
