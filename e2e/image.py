@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from e2e.packages import FetchError, Index
+from podslice import __version__
 
 SUITE, KERNEL_SUITE = "forky", "bookworm"
 PYTHON = "3.13"
@@ -281,18 +281,11 @@ def checkout_disk(repository: Path, cache: Path) -> bytes:
     with tempfile.TemporaryDirectory(prefix="checkout-", dir=cache) as folder:
         source = Path(folder) / "src"
         shutil.copytree(repository / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-        name, version = name_and_version(repository)
-        metadata = source / f"{name}-{version}.dist-info"
+        metadata = source / f"podslice-{__version__}.dist-info"
         metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: podslice\nVersion: {__version__}\n")
         _compile(_root(cache), source, source, "/opt/podslice")
         return checkout_archive(source)
-
-
-def name_and_version(repository: Path) -> tuple[str, str]:
-    """Of the package in a checkout."""
-    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    return str(project["name"]), str(project["version"])
 
 
 def checkout_archive(source: Path) -> bytes:

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +44,8 @@ class Built(NamedTuple):
 
 def version(root: Path = ROOT) -> str:
     """Return the version of the checkout."""
-    return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    text = (root / "src" / "podslice" / "version.py").read_text(encoding="utf-8")
+    return next(line.split('"')[1] for line in text.splitlines() if line.startswith("__version__ = "))
 
 
 class Buildah:

@@ -14,7 +14,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from podslice import InputError, NodeView, discover_host, load_machine
+from podslice import InputError, NodeView, __version__, discover_host, load_machine
 from podslice.values.quirks import KUBELET_1_36, PODSLICE, PROFILE_NAMES, PROFILES, Quirks
 from podslice.values.releases.table import RELEASES
 
@@ -158,9 +158,22 @@ def test_hardware_packed_by_a_script_is_a_snapshot(tmp_path: Path) -> None:
 
 def test_changelog_names_the_version() -> None:
     """The changelog has an entry for the version of the package."""
-    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert version is not None
-    assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+UNCLAIMED = re.compile(
+    r"\b(?:pip3?|pipx|uv|uvx|tool|krew) (?:install|run|add)\b(?! --no-index)[^\n`]*[ '\"]podslice(?![\w./-])"
+)
+
+
+def test_no_name_that_anybody_could_register_is_installed() -> None:
+    """Until podslice is published on an index, no page, script or message has somebody install that name from one."""
+    assert UNCLAIMED.search("pip install 'podslice[agent]'")
+    assert UNCLAIMED.search("kubectl krew install podslice")
+    folders = ("deploy", "docs", "e2e", "examples", "release", "src", "tools", ".ci")
+    files = [*PAGES, ROOT / "Makefile", *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    named = {path.name for path in files if path.is_file() and UNCLAIMED.search(path.read_text("utf-8", "replace"))}
+    assert named == set()
 
 
 def test_contradictions_are_documented() -> None:

@@ -8,6 +8,8 @@ here as well. Every name is imported on first use.
 
 from typing import TYPE_CHECKING, Any
 
+from podslice.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from podslice.advise.advice import defragment, explain, explain_all, explain_resize, inspect, lint, whatif
     from podslice.advise.defrag.plan import ContainerMove, Move, Plan

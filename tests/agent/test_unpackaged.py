@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from podslice import version
 from podslice.agent.process.daemon import Agent
 from podslice.cli.main import cli
 from podslice.cluster.running import ClusterOptions, known_versions
@@ -19,10 +19,7 @@ from tests.service.fake_runtime import FakeRuntime
 
 @pytest.fixture(autouse=True)
 def unpackaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", missing)
+    monkeypatch.setattr(version, "is_installed", lambda: False)
 
 
 @pytest.mark.slow

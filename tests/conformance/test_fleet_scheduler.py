@@ -10,7 +10,7 @@ from e2e.controlplane import Api, ControlPlane, Json
 from e2e.scheduling import Pods, create_node, eventually, pod, start_scheduler_named
 from e2e.sharedplane import prepare_namespace
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from msgspec.structs import replace
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from podslice.fleet.engine import checkpoint, run
 from podslice.fleet.engine.nodes import Fleet, FleetNode, NodeEvent

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.run import rare_collections, run_cell

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.process,
     pytest.mark.skipif(
-        importlib.util.find_spec("distributed") is None, reason="needs Dask (pip install 'podslice[fleet-dask]')"
+        importlib.util.find_spec("distributed") is None, reason="needs Dask (pip install '.[fleet-dask]')"
     ),
 ]
 PATIENCE = 120

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from podslice.fleet.commands.progress import RunProgress
 from podslice.fleet.scenario import plan

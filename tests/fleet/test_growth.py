@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.traces.growth import MOST_PERCENT, NOT_AS_IT_IS, GrowingWorkload, find_most_growth

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from podslice.fleet.scenario.run import sort_longest_first
 from podslice.fleet.workers import dask_worker, helper_pool

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from click.testing import CliRunner, Result
 
@@ -335,7 +335,7 @@ def test_only_some_cells(scenario: Path, tmp_path: Path) -> None:
 
 def test_parquet_tables_say_the_same(finished_run: Path, tmp_path: Path) -> None:
     """Parquet has the rows of the CSV files."""
-    pytest.importorskip("pyarrow", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
+    pytest.importorskip("pyarrow", reason="needs pyarrow (pip install '.[fleet-parquet]')")
     run = tmp_path / "run"
     assert (
         fleet("run", finished_run / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet").exit_code == 0
@@ -351,7 +351,7 @@ def test_parquet_tables_say_the_same(finished_run: Path, tmp_path: Path) -> None
 def test_parquet_files_say_what_they_hold(finished_run: Path, tmp_path: Path) -> None:
     """A file has the columns and types of tables.json, whole numbers of more than 64 bits as decimals, its
     name and version, and nothing that depends on when it was written."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install '.[fleet-parquet]')")
     runs = tmp_path / "run", tmp_path / "again"
     for run in runs:
         result = fleet("run", finished_run / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.fleet.engine.options import CellOptions

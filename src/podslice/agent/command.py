@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
-from podslice.cli.extras import need_modules
 from podslice.cli.options.machine import Sources, machine_choice, resolve_machine
+from podslice.extras import need_modules
 from podslice.host.boot import read_boot
 from podslice.host.discover import read_machine
 from podslice.host.filesystem import DiskFileSystem

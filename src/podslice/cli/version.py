@@ -9,10 +9,7 @@ import msgspec
 
 from podslice.cli.output import OUTPUT, emit
 from podslice.render.ansi import echo
-from podslice.version import running_version
-
-# The patch release whose source the profile was compared with, which need not be the newest of 1.36.
-KUBERNETES = "1.36.2"
+from podslice.version import KUBERNETES, running_version, version_line
 
 
 @click.command()
@@ -24,11 +21,10 @@ def version(output: str) -> None:
     Example:
       podslice version -o json
     """
-    facts = Version(running_version(), KUBERNETES, platform.python_version())
     if output == "table":
-        echo(f"podslice {facts.podslice} (decisions of Kubernetes v{KUBERNETES}, Python {facts.python})")
+        echo(version_line())
     else:
-        emit(facts, output)
+        emit(Version(running_version(), KUBERNETES, platform.python_version()), output)
 
 
 class Version(msgspec.Struct, frozen=True):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from podslice.cli.extras import need_modules
 from podslice.cli.group import CommandGroup
 from podslice.cluster_view.commands.service import fit, fragmentation, pending
+from podslice.extras import need_modules
 from podslice.render.ansi import echo
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from podslice.dra.allocation.pools import OfferedDevice
 from podslice.dra.allocation.selectors import SelectorError
+from podslice.extras import install_extra
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
-_REMEDY = "pip install 'podslice[claims]'"
 _STRINGS = re.compile(r"""[rR]?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
 _PLACE = re.compile(r"^INVALID_ARGUMENT: ERROR: <input>:1:([0-9]+): ")
 _MEMBERS = re.compile(r"(?<![\w.])device\s*\.\s*\??([A-Za-z_]\w*)")
@@ -110,7 +110,7 @@ def _language() -> _Language:
         from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
-        raise InputError("selectors of devices need the CEL runtime", remedy=_REMEDY) from None
+        raise InputError("selectors of devices need the CEL runtime", remedy=install_extra("claims")) from None
     # Both types are protobuf messages with one text field: the form in which the runtime passes values to functions.
     file = descriptor_pb2.FileDescriptorProto(name="podslice/cel.proto", package="kubernetes", syntax="proto3")
     for name in ("Quantity", "Semver"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podslice.extras import install_extra
 from podslice.render.theme import FONT
 from podslice.values.errors import InputError
 
@@ -23,7 +24,7 @@ def to_png(svg: str) -> bytes:
     except ImportError:
         raise InputError(
             "PNG needs the library resvg-py, which is not installed",
-            remedy="pip install 'podslice[png]', or write .svg",
+            remedy=f"{install_extra('png')}, or write .svg",
         ) from None
 
     def draw(text: str, zoom: float) -> bytes:

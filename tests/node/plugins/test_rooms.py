@@ -141,7 +141,7 @@ def test_cluster() -> None:
 
 def test_fleet() -> None:
     """A simulated node of a fleet gives the same CPUs, and refuses what its classes lack."""
-    pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+    pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
     from podslice.fleet.engine.nodes import FleetClass
     from podslice.fleet.engine.options import CellOptions
     from podslice.fleet.engine.run import run_cell

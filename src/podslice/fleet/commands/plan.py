@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from podslice.cli.extras import need_modules
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width
+from podslice.extras import need_modules
 from podslice.fleet.commands.progress import PROGRESS, RunProgress
 from podslice.fleet.documents import FleetPlan
 from podslice.fleet.scenario.cells import Study

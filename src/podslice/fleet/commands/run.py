@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from podslice.cli.extras import need_modules
 from podslice.cli.output import legend_option, print_warnings, prose_width, quiet_option
+from podslice.extras import need_modules
 from podslice.fleet.commands.progress import PROGRESS, RunProgress, span_text
 from podslice.fleet.commands.summary_table import print_summary
 from podslice.fleet.scenario.cells import FleetCell, Study

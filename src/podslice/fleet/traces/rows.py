@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from podslice.extras import install_extra
 from podslice.values.errors import InputError
 
 MAX_LINE = 1 << 20
@@ -188,7 +189,7 @@ def parquet_module() -> Any:
     try:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
-        remedy = "pip install 'podslice[fleet-parquet]', or use .csv.gz"
+        remedy = f"{install_extra('fleet-parquet')}, or use .csv.gz"
         raise InputError("Parquet needs pyarrow", remedy=remedy) from None
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from podslice.extras import install_extra
 from podslice.fleet.workers.dask_worker import TOPIC, cancel_run, quiet_scheduler, run_on_worker
 from podslice.values.errors import InputError
 
@@ -51,8 +52,7 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Da
     try:
         dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
     except ImportError:
-        extra = "pip install 'podslice[fleet-dask]'"
-        raise InputError("Dask needs distributed", path="--dask", remedy=extra) from None
+        raise InputError("Dask needs distributed", path="--dask", remedy=install_extra("fleet-dask")) from None
     with dask.config.set(_SETTINGS), _without_logs():
         try:
             # Not the default client: that would take over the Dask calls of a program that uses this as a library.
@@ -101,7 +101,7 @@ def translate_error(problem: BaseException, address: str) -> BaseException:
     elif isinstance(problem, BrokenExecutor):
         found = "the process of a cell was killed, perhaps for its memory", "give workers fewer threads, then --resume"
     elif isinstance(problem, ImportError) or "deserializ" in line:
-        remedy = "pip install 'podslice[fleet]' where the scheduler and the workers are"
+        remedy = "install podslice with its extra fleet where the scheduler and the workers are"
         found = f"the cluster cannot simulate: {line}", remedy
     elif type(problem).__module__.partition(".")[0] == "distributed":
         found = f"a cell ended its workers, or these lost it: {line}", "look at the workers' logs, then --resume"

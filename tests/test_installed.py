@@ -1,0 +1,66 @@
+"""What podslice says about its own installation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import podslice
+from podslice.extras import install_extra
+from podslice.version import running_version, version_line
+
+
+@pytest.fixture
+def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which an installer records where a distribution came from."""
+    (tmp_path / "METADATA").write_text("Metadata-Version: 2.1\nName: podslice\n")
+    monkeypatch.setattr(metadata, "distribution", lambda _: metadata.PathDistribution(tmp_path))
+    return tmp_path / "direct_url.json"
+
+
+def test_an_extra_comes_from_where_podslice_came(origin: Path, tmp_path: Path) -> None:
+    """A folder, an archive and a repository are installed again with the extra, in quotes for the shell."""
+    checkout = tmp_path / "my checkout"
+    checkout.mkdir()
+    origin.write_text(json.dumps({"url": checkout.as_uri(), "dir_info": {}}))
+    assert install_extra("agent") == f"pip install '{checkout}[agent]'"
+    origin.write_text(json.dumps({"url": "https://example.com/podslice.git", "vcs_info": {"vcs": "git"}}))
+    assert install_extra("png") == "pip install 'podslice[png] @ git+https://example.com/podslice.git'"
+    origin.write_text(json.dumps({"url": "https://example.com/podslice.whl", "archive_info": {}}))
+    assert install_extra("png") == "pip install 'podslice[png] @ https://example.com/podslice.whl'"
+
+
+@pytest.mark.parametrize("recorded", ["", "{", "{}", '{"url": "file:///gone/podslice"}'])
+def test_an_unknown_origin_is_the_wheel_of_this_version(origin: Path, recorded: str) -> None:
+    """No index is named: whoever registers the name there would be installed."""
+    origin.write_text(recorded)
+    assert (
+        install_extra("agent,cluster")
+        == f"pip install 'podslice-{podslice.__version__}-py3-none-any.whl[agent,cluster]'"
+    )
+
+
+def test_the_version_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`__version__`, the metadata that the build writes, and the command agree."""
+    from podslice import entry
+
+    assert metadata.version("podslice") == podslice.__version__ == running_version()
+    monkeypatch.setattr(sys, "argv", ["podslice", "--version"])
+    entry.main()
+    assert capsys.readouterr().out == version_line() + "\n"
+
+
+@pytest.mark.process
+def test_the_version_needs_no_command_line() -> None:
+    """`podslice --version` imports neither click nor msgspec nor the metadata of packages: 30 ms of CPU."""
+    program = (
+        "import sys; sys.argv = ['podslice', '--version']; from podslice.entry import main; main();"
+        "print(sorted({'click', 'msgspec', 'typing_extensions', 'importlib.metadata'} & {*sys.modules}))"
+    )
+    ran = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[1] == "[]"
