@@ -16,7 +16,7 @@ import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cluster.apiclient import STRATEGIC_MERGE
-from podslice.cluster.journal.sources import JournalEvents
+from podslice.cluster.journal.sources import JournalEvents, Unproven
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.model import Machine
 from podslice.machine.readers.synthetic import from_synthetic
@@ -87,10 +87,12 @@ class HollowJournals:
         self.nodes.clear()
         self.events = JournalEvents()
 
-    def is_fresh(self, node: str) -> bool:
-        """Whether the digests match."""
+    def find_unproven(self, node: str) -> Unproven:
+        """Return why the digests do not match."""
         line = self.nodes.get(node)
-        return line is not None and line.replica.proven
+        if line is None:
+            return "noStream"
+        return "" if line.replica.proven else "outOfStep"
 
     def silence(self) -> float:
         """Deliver events at once."""

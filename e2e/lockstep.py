@@ -382,7 +382,7 @@ class Life:
         self.placing.confirm(name, confirmed=False)
         for _ in range(self.r.randrange(50)):
             self.step_quietly()
-        self.placing.confirm(name, confirmed=self.journals.is_fresh(name))
+        self.placing.confirm(name, confirmed=not self.journals.find_unproven(name))
 
     def step_quietly(self) -> None:
         """Take a random step that is no fault."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,13 +43,16 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     tls = make(tmp_path / "tls", name="DNS:localhost,IP:127.0.0.1")
     (tmp_path / "token").write_text("of the agent")
     troubles: list[str] = []
-    journals = Journals(
-        Rulebook(), {version("podslice")}, caller=caller, trouble=lambda what, why: troubles.append(why)
-    )
+
+    def make_journals() -> Journals:
+        versions = {version("podslice")}
+        return Journals(Rulebook(), versions, caller=caller, trouble=lambda what, why: troubles.append(why))
+
     cluster = {"tokenFile": str(tmp_path / "token"), "caFile": str(tls.authority)}
     sources = {"apiServer": True, "nodeName": NODE}
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        journals = make_journals()
         await fake.run_pod("a")
         await fake.create_container("sandbox-a", "app")
         if agent.observe:
@@ -57,10 +61,16 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             of_kubelet = digest(kubelet.state)
             written = api.node_states[-1][1]
             assert (written.allocation, written.named) == (of_kubelet.allocation, of_kubelet.named)
+            await journals.start("127.0.0.1", port, tls.certificate.read_bytes(), tls.key.read_bytes())
+            await until(lambda: journals.is_fresh(NODE))
+            page = agent.endpoints.page.text()
+            assert b"podslice_cluster_streams 1.0" in page
+            assert b"podslice_cluster_services 1.0" in page
+            await journals.close()
             return
         assert "observed" not in agent.loops
-        port = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
-        cluster = with_service(agent, port)
+        used = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
+        cluster = with_service(agent, used)
         journal = agent.owner.admitting.journal
         for name, loop in cluster_loops(cluster, journal, agent.configured.api, NODE, agent.reporter.trouble):
             agent.supervisor.start(name, loop)
@@ -79,7 +89,10 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (tmp_path / name).write_bytes(data)
     cluster["kubeletDirectory"] = str(tmp_path)
     objects = {"a": api_pod("a", "4")}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     for observe in (True, False):
+        cluster = {**cluster, "services": [f"127.0.0.1:{port}"]} if observe else cluster | {"services": []}
         folder = tmp_path / f"observe-{observe}"
         folder.mkdir()
         with_agent(folder, test, observe=observe, objects=dict(objects), sources=sources, cluster=cluster)

@@ -73,6 +73,7 @@ OWN = {
     "podslice_resize_pending": ("gauge", ""),
     "podslice_moves_total": ("counter", "result"),
     "podslice_cluster_streams": ("gauge", ""),
+    "podslice_cluster_services": ("gauge", ""),
     "podslice_guard_writes_total": ("counter", "guard result"),
     "podslice_guard_contested_total": ("counter", "guard"),
     "podslice_guard_open_files": ("gauge", "guard"),
@@ -107,7 +108,9 @@ class MeasuredWorld(World):
         self.counts = metrics = Metrics()
         self.reporter = self.notes = AgentReporter(metrics=metrics)  # type: ignore[assignment]
         await super().start()
-        self.metrics = MetricsPage(metrics, self.owner, resizes=NoResizes(), isolation=None)
+        self.metrics = MetricsPage(
+            metrics, self.owner, resizes=NoResizes(), isolation=None, journal=self.owner.admitting.journal
+        )
 
     def page(self) -> tuple[dict[str, str], dict[str, float]]:
         """Types by family and values by series."""

@@ -12,6 +12,7 @@ from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
 from podslice.cluster.apiclient import ClusterApi
 from podslice.cluster.extender.messages import FilterRequest, read_filter
 from podslice.cluster.journal.sources import ReplicaSource
+from podslice.cluster.log_lines import Log
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.object_table import Trouble
@@ -78,9 +79,10 @@ def wire_service(
     *,
     trouble: Trouble = ignore,
     clock: Callable[[], float] = time.monotonic,
+    log: Log | None = None,
 ) -> ClusterService:
     """The service as `podslice cluster` makes it, without NodeState objects."""
-    return wire(api, journals, settings or ServiceSettings(), trouble=trouble, disputed=ignore, clock=clock)
+    return wire(api, journals, settings or ServiceSettings(), trouble=trouble, disputed=ignore, clock=clock, log=log)
 
 
 class Bench:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from podslice.cluster.journal import replica_size
 from podslice.cluster.journal.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
 from podslice.cluster.journal.replica_size import MOST_REPLICA, ReplicaSize
+from podslice.cluster.log_lines import Log
 from podslice.cluster.model.columns import MOST_NAMES, MOST_ZONES
 from podslice.node.holding import Holding, digest
 from podslice.node.node import Node
@@ -40,14 +41,14 @@ GOOD, BAD = "good", "bad"
 class LyingScene:
     """A service, an honest node, and one whose agent says whatever a test wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Log | None = None) -> None:
         self.now = 0.0
         self.troubles: list[str] = []
         self.journals = Journals(
             Rulebook(), {VERSION}, caller=nobody, trouble=lambda where, what: self.troubles.append(what),
             clock=lambda: self.now,
         )  # fmt: skip
-        self.service = wire_service(FakeClusterApi(), self.journals, clock=lambda: self.now)
+        self.service = wire_service(FakeClusterApi(), self.journals, clock=lambda: self.now, log=log)
         self.nodes = {name: HollowNode(name, LIKE, number + 1) for number, name in enumerate((GOOD, BAD))}
         for name, node in self.nodes.items():
             self.service.nodes.on_change(None, read_node(json.dumps(node_object(name)).encode()))

@@ -159,7 +159,8 @@ def wire(
     loops |= {"watchdog": feed_watchdog, "healing": partial(heal, owner.admitting, link.close)}
     for group in (configured, refusals, driver):
         loops |= dict(group.loops() if group is not None else ())
-    loops |= dict(cluster_loops(settings.cluster, observed.journal if observed else journal, api, name, trouble))
+    followed = journal if observed is None else observed.journal
+    loops |= dict(cluster_loops(settings.cluster, followed, api, name, trouble))
     loops |= dict(topology_loops(settings, owner, journal, writable, name, trouble))
 
     # Subscriptions beside those of `wire_node`, `wire_resizes` and `wire_plugin`
@@ -178,7 +179,11 @@ def wire(
     listed = devices.list_devices if devices is not None else dict
     endpoints = Endpoints(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,
-        page=MetricsPage(metrics, owner, resizes=resizing, isolation=isolation), served=metrics.pod_resources,
+        page=MetricsPage(
+            metrics, owner, resizes=resizing, isolation=isolation, journal=followed,
+            services=len(settings.cluster.services) if settings.cluster is not None else 0,
+        ),
+        served=metrics.pod_resources,
         live=LiveNodeSource(owner, name, listed, sources.find), devices=devices, listed_devices=listed,
         driver=driver, stand_in=stand_in, trouble=trouble,
     )  # fmt: skip

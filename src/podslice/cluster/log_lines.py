@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal, TextIO, TypeAlias
+from typing import Literal, Protocol, TextIO, TypeAlias
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 _LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
@@ -14,6 +14,24 @@ _LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+class Log(Protocol):
+    """Where parts of the service write what happened: an event and its fields."""
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None: ...
+
+
+class NoLog:
+    """A log that keeps nothing."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Write nothing."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Write nothing."""
 
 
 class LogLines:

@@ -9,7 +9,8 @@ from itertools import product
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from podslice.cluster.journal.sources import ReplicaSource
+from podslice.cluster.journal.confirmations import CAUSES, Confirmations
+from podslice.cluster.journal.sources import ReplicaSource, Unproven
 from podslice.cluster.nominate.nominator import Nominator
 from podslice.cluster.nominate.requeuer import Requeuer
 from podslice.cluster.placements import NodeReport, Placements
@@ -98,6 +99,12 @@ class ClusterMetrics:
         for name, (meaning, value) in found.items():
             Gauge(f"podslice_cluster_{name}", meaning, registry=self.registry).set_function(value)
 
+    def add_gauge(self, name: str, meaning: str, label: str, values: Mapping[str, Callable[[], float]]) -> None:
+        """Add a gauge with one label, read at each scrape: by the label's value, a function."""
+        gauge = Gauge(f"podslice_cluster_{name}", meaning, [label], registry=self.registry)
+        for value, read in values.items():
+            gauge.labels(value).set_function(read)
+
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -132,21 +139,40 @@ class PlacingTimes:
                 self._metrics.placing.observe(self._clock() - came)
 
 
+def unproven_gauge(confirmations: Confirmations) -> tuple[str, str, str, dict[str, Callable[[], float]]]:
+    """Return the gauge of nodes that are not proven, by cause: name, help, label, and how to read each value."""
+    values: dict[str, Callable[[], float]] = {
+        cause: functools.partial(_count, confirmations, cause) for cause in CAUSES
+    }
+    return "nodes_unproven", "Nodes that have or had an agent and are not proven, by cause.", "cause", values
+
+
+def _count(confirmations: Confirmations, cause: Unproven) -> float:
+    return confirmations.counts[cause]
+
+
 def service_gauges(
-    placing: Placements, nominator: Nominator, requeuer: Requeuer, journals: ReplicaSource, clock: Callable[[], float]
+    placing: Placements,
+    nominator: Nominator,
+    requeuer: Requeuer,
+    journals: ReplicaSource,
+    confirmations: Confirmations,
+    clock: Callable[[], float],
 ) -> dict[str, tuple[str, Callable[[], float]]]:
     """Return the gauges of a service by name, with their help and how to read them."""
     model = placing.model
 
     def oldest_hold() -> float:
         now = clock()
-        return now - min((hold.since for hold in model.holds()), default=now)
+        # A hold that has just begun may be younger than `now`.
+        return max(0.0, now - min((hold.since for hold in model.holds()), default=now))
 
     return {
         "nodes": ("Nodes of the cluster.", lambda: len(placing.places.nodes)),
+        "nodes_with_agent": ("Nodes that have or had an agent.", lambda: confirmations.with_agent),
         "nodes_proven": (
-            "Nodes whose model has the digests of the node.",
-            lambda: sum(one.proven for one in placing.replicas.values()),
+            "Nodes whose agent has a stream that is not silent, and whose model has the digests of the node.",
+            lambda: confirmations.counts[""],
         ),
         "holds": ("Pods on their way to a node.", lambda: len(model.holds())),
         "oldest_hold_seconds": ("Age of the oldest hold.", oldest_hold),

@@ -186,7 +186,7 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
     journals = Journals(Rulebook(), known_versions(options), caller=callers.find_node, trouble=trouble)
-    service = wire(api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals)
+    service = wire(api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals, log=log)
     page: PageHost | None = None
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

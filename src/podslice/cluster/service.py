@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cluster.extender.extender import Extender
+from podslice.cluster.journal.feed import Upkeep
 from podslice.cluster.metrics import ClusterMetrics
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.nominate.evictor import Evictor
@@ -102,6 +103,7 @@ class ClusterService:
     nominator: Nominator
     evictor: Evictor
     requeuer: Requeuer
+    upkeep: Upkeep
     extender: Extender
     loops: Mapping[str, Callable[[], Awaitable[None]]]
     posts: PostServer

@@ -18,11 +18,13 @@ from podslice.cluster.apiclient import ClusterApi
 from podslice.cluster.counted_api import CountedApi
 from podslice.cluster.extender.extender import Extender
 from podslice.cluster.extender.messages import LARGEST_REQUEST
+from podslice.cluster.journal.confirmations import Confirmations
 from podslice.cluster.journal.feed import JournalFeed, Upkeep
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.journal.node_states import GoneStates, node_states
 from podslice.cluster.journal.sources import ReplicaSource
-from podslice.cluster.metrics import ClusterMetrics, PlacingTimes, service_gauges
+from podslice.cluster.log_lines import Log, NoLog
+from podslice.cluster.metrics import ClusterMetrics, PlacingTimes, service_gauges, unproven_gauge
 from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.nominate.evictor import Evictor
 from podslice.cluster.nominate.nominator import NominationLimits, Nominator
@@ -50,10 +52,12 @@ def wire(
     trouble: Trouble,
     disputed: Callable[[NodeReport], object],
     seeded: Journals | None = None,
+    log: Log | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ClusterService:
     """Make the whole service. `trouble` is called with failures, `disputed` with binding outcomes other than expected;
-    `seeded` are the same journals where NodeState objects are to be read into them."""
+    `seeded` are the same journals where NodeState objects are to be read into them; `log` gets what else happens."""
+    log = log or NoLog()
     metrics = ClusterMetrics()
     written = CountedApi(api, metrics.count_write)
 
@@ -76,7 +80,8 @@ def wire(
         ClusterModel(ModelLimits(best=best, hold=settings.hold, evictions=_LOOKED_AT)), events,
         schedulers=settings.schedulers, clock=clock, policy=settings.policy, advise=settings.advise,
     )  # fmt: skip
-    feed, upkeep = JournalFeed(placing, journals), Upkeep(placing, journals)
+    confirmations = Confirmations(journals, placing.places.nodes, log)
+    feed, upkeep = JournalFeed(placing, journals, confirmations), Upkeep(placing, journals, confirmations)
     times = PlacingTimes(metrics, settings.schedulers, clock)
 
     # Tables of the API server's objects
@@ -121,7 +126,8 @@ def wire(
 
     # The scheduler's calls, metrics and loops
     extender = Extender(placing, written, ahead=nominator.ahead, send=journals.send_plan, watch=metrics.record_call)
-    metrics.add_gauges(service_gauges(placing, nominator, requeuer, journals, clock))
+    metrics.add_gauges(service_gauges(placing, nominator, requeuer, journals, confirmations, clock))
+    metrics.add_gauge(*unproven_gauge(confirmations))
     supervisor = Supervisor(report_failure)
     health = ServiceHealth(nodes, pods, supervisor)
     loops = {"nodes": nodes.run, "pods": pods.run, "looks": upkeep.run, "events": pod_events.run}
@@ -136,7 +142,7 @@ def wire(
         loops["requeues"] = requeuer.run
     return ClusterService(
         settings=settings, metrics=metrics, placing=placing, nodes=nodes, pods=pods, states=states,
-        nominator=nominator, evictor=evictor, requeuer=requeuer, extender=extender, loops=loops,
+        nominator=nominator, evictor=evictor, requeuer=requeuer, upkeep=upkeep, extender=extender, loops=loops,
         posts=PostServer(extender.handlers(), largest=LARGEST_REQUEST, failed=report_failed_request),
         web=WebServer(metrics_routes(metrics.text, health.alive, health.ready)), supervisor=supervisor,
     )  # fmt: skip

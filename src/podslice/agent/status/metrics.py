@@ -16,6 +16,7 @@ from typing import Protocol, get_args
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from podslice.agent.journal import NodeJournal
 from podslice.agent.owner import Owner
 from podslice.api.pod.memory_demand import container_memory
 from podslice.machine.delta import ConsequenceKind
@@ -253,7 +254,8 @@ class IsolationText(Protocol):
 class MetricsPage:
     """The page of `/metrics`: the metrics of `metrics`, and gauges that are read from the node for every page.
 
-    `isolation`: the metrics of the containers' isolation, None where it is not measured.
+    `isolation`: the metrics of the containers' isolation, None where it is not measured. `journal`: the one that the
+    cluster's services follow, and `services` their number.
     """
 
     def __init__(
@@ -263,6 +265,8 @@ class MetricsPage:
         *,
         resizes: PendingResizes,
         isolation: IsolationText | None,
+        journal: NodeJournal,
+        services: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
@@ -285,7 +289,11 @@ class MetricsPage:
         containers = self._gauge("podslice_containers", "Containers on the node.", "isolation")
         for kind in ("container", "mixed", "pod", "host"):
             containers.labels(kind).set_function(functools.partial(self._count, kind))
-        journal = owner.admitting.journal
+        self._gauge(
+            "podslice_cluster_services",
+            "Names of cluster services that the agent is to report to.",
+            read=lambda: float(services),
+        )
         self._gauge(
             "podslice_cluster_streams",
             "Replicas of the cluster's service that follow.",

@@ -27,7 +27,7 @@ import grpc
 from podslice.cluster.journal.callers import CallerError
 from podslice.cluster.journal.pace import SHORTEST, BeatPace
 from podslice.cluster.journal.replica_size import ReplicaSize
-from podslice.cluster.journal.sources import JournalEvents
+from podslice.cluster.journal.sources import JournalEvents, Unproven
 from podslice.node.holding import Digest
 from podslice.replica.differences import differences
 from podslice.replica.events import Stamped, WholeState
@@ -182,11 +182,17 @@ class Journals:
 
     def is_fresh(self, node: str) -> bool:
         """Whether the replica is the node as of now: its stream is there and not silent, and digests are equal."""
+        return not self.find_unproven(node)
+
+    def find_unproven(self, node: str) -> Unproven:
+        """Return why a replica is not the node as of now; empty where it is."""
         entry = self.nodes.get(node)
-        if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
-            return False
+        if entry is None or entry.stream is None:
+            return "noStream"
+        if not entry.agrees or not entry.replica.proven:
+            return "otherVersion" if entry.replica.version and not entry.replica.compatible else "outOfStep"
         now = self._clock()
-        return now - entry.last_message <= self.pace.patience(now)
+        return "" if now - entry.last_message <= self.pace.patience(now) else "silent"
 
     def silence(self) -> float:
         """Return the longest silence of a node with a stream, in seconds; 0 without streams."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from podslice.replica.events import Stamped
 from podslice.replica.replica import ApplyResult, Replica
 from podslice.replica.stream_messages import PlanGiven, PlanWithdrawn
 from podslice.service.listeners import Listeners
+
+Unproven: TypeAlias = Literal["", "noStream", "silent", "otherVersion", "outOfStep"]
+"""Why a node is not proven, empty for a proven one. `noStream`: its agent has no stream. `silent`: it says nothing.
+`otherVersion`: it may decide otherwise than this program. `outOfStep`: digests differ, or events are missing."""
 
 
 class JournalEvents:
@@ -37,8 +41,8 @@ class ReplicaSource(Protocol):
     @property
     def nodes(self) -> Mapping[str, ReplicaEntry]: ...
 
-    def is_fresh(self, node: str) -> bool:
-        """Whether the replica is the node as of now."""
+    def find_unproven(self, node: str) -> Unproven:
+        """Return why the replica is not the node as of now; empty where it is."""
 
     def silence(self) -> float:
         """Return the longest silence of a node with a stream, in seconds; 0 without streams."""
