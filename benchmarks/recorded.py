@@ -52,10 +52,12 @@ def admit_recorded(entry: Json, expected: str | None = None) -> tuple[Kubelet, P
     """Return a kubelet after the setup of a case, with the case's pod admitted. Raises `AssertionError` for another
     decision than the `expected` CPUs of the first container."""
     case = entry["case"]
+    # Of some searches the kubelet itself does not come to the end, so nothing is recorded: they are timed without.
+    quirks = KUBELET_1_36 if expected else msgspec.structs.replace(KUBELET_1_36, searches_take_any_time=False)
     kubelet = Kubelet(
         msgspec.convert(case["machine"], Machine),
         msgspec.convert({"evictionHard": {}, **case["kubelet"]}, KubeletConfig),
-        KUBELET_1_36,
+        quirks,
         devices=inventory_from_data(case.get("devices")),
     )
     kubelet.start()

@@ -6,7 +6,7 @@ double with each NUMA node (cpu-topology 11.17). Meanwhile the pod is Pending, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from podslice.config.policy_options import BEST_EFFORT, RESTRICTED
 from podslice.node.topology.hintset import HintSet, ProviderHints
@@ -20,29 +20,45 @@ MOST_MERGED = 36
 _NO_HINTS = "topologyManagerPolicy none, under which no hints are made"
 
 
-def refuse_endless(policy: str, listed: Mapping[str, int], answers: Iterable[tuple[str, ProviderHints]]) -> None:
+def refuse_endless(
+    policy: str, listed: Mapping[str, int], names: Iterable[str], answers: Sequence[ProviderHints]
+) -> None:
     """Raise `UpstreamDefectError` where a kubelet does not come to the end of listing or merging hints.
 
-    `listed`: the number of NUMA nodes whose sets were listed, by resource. `answers`: the hints of each provider by its
-    name, `device`, `cpu` or `memory`.
+    `listed`: the number of NUMA nodes whose sets were listed, by resource. `answers`: the hints of each provider, in the
+    order of their `names`: `device`, `cpu` or `memory`.
     """
-    endless = {resource: nodes for resource, nodes in listed.items() if nodes > MOST_LISTED}
+    endless = {resource: nodes for resource, nodes in listed.items() if nodes > MOST_LISTED} if listed else {}
+    # single-numa-node drops all sets but single NUMA nodes before it merges.
+    merges = policy in (BEST_EFFORT, RESTRICTED)
+    if not endless and not (merges and _may_be_endless(answers)):
+        return
     sizes = {
         (provider, resource): _exponent(hints)
-        for provider, answer in answers
+        for provider, answer in zip(names, answers, strict=True)
         for resource, hints in (answer or {}).items()
     }
     if endless:
         what = " and ".join(f"hints for {one} list 2^{nodes} sets" for one, nodes in endless.items())
         raise UpstreamDefectError(DEFECT, f"{what} of NUMA nodes", hangs=True, remedy=_remedy(sizes, endless))
     combinations = sum(sizes.values())
-    # single-numa-node drops all sets but single NUMA nodes before it merges.
-    if policy in (BEST_EFFORT, RESTRICTED) and combinations > MOST_MERGED:
-        names = ", ".join(resource for (_, resource), size in sizes.items() if size)
-        detail = f"the hints for {names} are merged in at least 2^{combinations} combinations"
+    if combinations > MOST_MERGED:
+        merged = ", ".join(resource for (_, resource), size in sizes.items() if size)
+        detail = f"the hints for {merged} are merged in at least 2^{combinations} combinations"
         raise UpstreamDefectError(
             DEFECT, detail, hangs=True, remedy=f"topologyManagerPolicy single-numa-node, or {_remedy(sizes, {})}"
         )
+
+
+def _may_be_endless(answers: Sequence[ProviderHints]) -> bool:
+    """Return whether there can be more than 2**`MOST_MERGED` combinations. Every admission asks, so it only counts."""
+    most = 0
+    for answer in answers:
+        if answer:
+            for hints in answer.values():
+                if isinstance(hints, HintSet):
+                    most += hints.open_nodes.bit_count()
+    return most > MOST_MERGED
 
 
 def _exponent(hints: object) -> int:

@@ -254,7 +254,7 @@ class TopologyManager:
         """Merge hints and give the verdict; return the affinity. Raises `AdmissionError` where it is negative."""
         if self.context.quirks.searches_take_any_time:
             names = (provider.name for provider in self.providers)
-            refuse_endless(merger.policy, self.context.listed, zip(names, hints, strict=True))
+            refuse_endless(merger.policy, self.context.listed, names, hints)
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(RecordedHints(provider.name, container, answer))
