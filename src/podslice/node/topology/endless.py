@@ -20,38 +20,13 @@ MOST_MERGED = 36
 _NO_HINTS = "topologyManagerPolicy none, under which no hints are made"
 
 
-def refuse_endless(
-    policy: str, listed: Mapping[str, int], names: Iterable[str], answers: Sequence[ProviderHints]
-) -> None:
-    """Raise `UpstreamDefectError` where a kubelet does not come to the end of listing or merging hints.
-
-    `listed`: the number of NUMA nodes whose sets were listed, by resource. `answers`: the hints of each provider, in the
-    order of their `names`: `device`, `cpu` or `memory`.
-    """
-    endless = {resource: nodes for resource, nodes in listed.items() if nodes > MOST_LISTED} if listed else {}
+def may_be_endless(policy: str, listed: Mapping[str, int], answers: Sequence[ProviderHints]) -> bool:
+    """Return whether `refuse_endless` has anything to refuse. Every admission asks, so this only counts NUMA nodes."""
+    if listed and max(listed.values()) > MOST_LISTED:
+        return True
     # single-numa-node drops all sets but single NUMA nodes before it merges.
-    merges = policy in (BEST_EFFORT, RESTRICTED)
-    if not endless and not (merges and _may_be_endless(answers)):
-        return
-    sizes = {
-        (provider, resource): _exponent(hints)
-        for provider, answer in zip(names, answers, strict=True)
-        for resource, hints in (answer or {}).items()
-    }
-    if endless:
-        what = " and ".join(f"hints for {one} list 2^{nodes} sets" for one, nodes in endless.items())
-        raise UpstreamDefectError(DEFECT, f"{what} of NUMA nodes", hangs=True, remedy=_remedy(sizes, endless))
-    combinations = sum(sizes.values())
-    if combinations > MOST_MERGED:
-        merged = ", ".join(resource for (_, resource), size in sizes.items() if size)
-        detail = f"the hints for {merged} are merged in at least 2^{combinations} combinations"
-        raise UpstreamDefectError(
-            DEFECT, detail, hangs=True, remedy=f"topologyManagerPolicy single-numa-node, or {_remedy(sizes, {})}"
-        )
-
-
-def _may_be_endless(answers: Sequence[ProviderHints]) -> bool:
-    """Return whether there can be more than 2**`MOST_MERGED` combinations. Every admission asks, so it only counts."""
+    if policy != BEST_EFFORT and policy != RESTRICTED:
+        return False
     most = 0
     for answer in answers:
         if answer:
@@ -59,6 +34,30 @@ def _may_be_endless(answers: Sequence[ProviderHints]) -> bool:
                 if isinstance(hints, HintSet):
                     most += hints.open_nodes.bit_count()
     return most > MOST_MERGED
+
+
+def refuse_endless(listed: Mapping[str, int], answers: Iterable[tuple[str, ProviderHints]]) -> None:
+    """Raise `UpstreamDefectError` where a kubelet does not come to the end of listing or merging hints.
+
+    `listed`: the number of NUMA nodes whose sets were listed, by resource. `answers`: the hints of each provider by its
+    name, `device`, `cpu` or `memory`.
+    """
+    endless = {resource: nodes for resource, nodes in listed.items() if nodes > MOST_LISTED}
+    sizes = {
+        (provider, resource): _exponent(hints)
+        for provider, answer in answers
+        for resource, hints in (answer or {}).items()
+    }
+    if endless:
+        what = " and ".join(f"hints for {one} list 2^{nodes} sets" for one, nodes in endless.items())
+        raise UpstreamDefectError(DEFECT, f"{what} of NUMA nodes", hangs=True, remedy=_remedy(sizes, endless))
+    combinations = sum(sizes.values())
+    if combinations > MOST_MERGED:
+        names = ", ".join(resource for (_, resource), size in sizes.items() if size)
+        detail = f"the hints for {names} are merged in at least 2^{combinations} combinations"
+        raise UpstreamDefectError(
+            DEFECT, detail, hangs=True, remedy=f"topologyManagerPolicy single-numa-node, or {_remedy(sizes, {})}"
+        )
 
 
 def _exponent(hints: object) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.config.policy_options import SCOPES
 from podslice.node.context import NodeContext
-from podslice.node.topology.endless import refuse_endless
+from podslice.node.topology.endless import may_be_endless, refuse_endless
 from podslice.node.topology.hint import NO_AFFINITY, Hint, SplitHint
 from podslice.node.topology.hintset import HintSet, ProviderHints
 from podslice.node.topology.merge import Merger
@@ -252,9 +252,10 @@ class TopologyManager:
 
     def _merge(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
         """Merge hints and give the verdict; return the affinity. Raises `AdmissionError` where it is negative."""
-        if self.context.quirks.searches_take_any_time:
+        endless = self.context.quirks.searches_take_any_time
+        if endless and may_be_endless(merger.policy, self.context.listed, hints):
             names = (provider.name for provider in self.providers)
-            refuse_endless(merger.policy, self.context.listed, names, hints)
+            refuse_endless(self.context.listed, zip(names, hints, strict=True))
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(RecordedHints(provider.name, container, answer))
