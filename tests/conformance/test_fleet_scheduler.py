@@ -19,9 +19,9 @@ from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.engine.streams import IndexedStream
 from podslice.fleet.scheduler.columns import Columns
+from podslice.fleet.scheduler.placement import placement_of
 from podslice.fleet.scheduler.policies import KubeScores
 from podslice.fleet.scheduler.scheduler import FleetScheduler
-from podslice.fleet.traces.reading import constraints_of
 from tests.conftest import make_pod
 from tests.fleet.fleets import fleet_class, shape_of_pod
 
@@ -98,9 +98,7 @@ def node_affinity(r: Random) -> Json:
 
 
 def shape_for(document: Json) -> FleetShape:
-    told = constraints_of(document)
-    made = shape_of_pod(make_pod("p", ("c", "1"), memory="64Mi"), tolerations=told.tolerations)
-    return replace(made, placement=told.placement)
+    return replace(shape_of_pod(make_pod("p", ("c", "1"), memory="64Mi")), placement=placement_of(document))
 
 
 def simulated(shapes: list[FleetShape]) -> FleetScheduler:

@@ -18,12 +18,13 @@ from podslice.fleet.engine.run import run_cell
 from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scheduler import watch
-from podslice.fleet.scheduler.placement import PlacementRules, Selector
+from podslice.fleet.scheduler.placement import PlacementRules
 from podslice.fleet.scheduler.preemption import NodeQueries, VictimFinder
 from podslice.fleet.scheduler.queue import PodQueue
 from podslice.fleet.scheduler.watch import LoopWatch
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.answers import ValueAnswers
+from podslice.scheduling.selectors import LabelSelector
 from tests.conftest import make_pod
 from tests.fleet.fleets import TWO_NUMA, churn, fleet_class, fleet_of, shape, shape_of_pod
 
@@ -118,13 +119,13 @@ def test_budgets_are_spared() -> None:
     options = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
     config = {"topology_manager_policy": "none"}
     fleet = fleet_of(2, fleet_class("pack:1 numa:1(memory=16GiB) core:9 pu:1", **config))
-    web = DisruptionBudget(selector=Selector({"app": "web"}), max_unavailable=0)
+    web = DisruptionBudget(selector=LabelSelector({"app": "web"}), max_unavailable=0)
     for budgets, victim in (
         ((), 0),
-        ((DisruptionBudget(selector=Selector({"app": "db"}), min_available=1),), 1),
-        ((DisruptionBudget(selector=Selector({"app": "db"}), min_available="100%"), web), 0),
-        ((DisruptionBudget(selector=Selector({"app": "db"}), min_available=1, namespace="other"),), 0),
-        ((DisruptionBudget(selector=Selector(), max_unavailable=1),), 0),
+        ((DisruptionBudget(selector=LabelSelector({"app": "db"}), min_available=1),), 1),
+        ((DisruptionBudget(selector=LabelSelector({"app": "db"}), min_available="100%"), web), 0),
+        ((DisruptionBudget(selector=LabelSelector({"app": "db"}), min_available=1, namespace="other"),), 0),
+        ((DisruptionBudget(selector=LabelSelector(), max_unavailable=1),), 0),
     ):
         result = run_cell(fleet, workload, CellOptions(**options, budgets=budgets), 1)  # type: ignore[arg-type]
         assert [pod for pod in (0, 1) if result.pods.verdict[pod] == 4] == [victim], budgets
@@ -141,11 +142,14 @@ def test_a_budget_chooses_the_victims_of_a_node() -> None:
     workload = Workload.of(shapes, [0, 1, 2], [0, 1, 10])
     fleet = fleet_of(1, fleet_class("pack:1 numa:1(memory=16GiB) core:9 pu:1"))
     options = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
-    for budgets, victim in (((), 0), ((DisruptionBudget(selector=Selector({"app": "db"}), min_available="1%"),), 1)):
+    for budgets, victim in (
+        ((), 0),
+        ((DisruptionBudget(selector=LabelSelector({"app": "db"}), min_available="1%"),), 1),
+    ):
         result = run_cell(fleet, workload, CellOptions(**options, budgets=budgets), 1)  # type: ignore[arg-type]
         assert result.pods.verdict[victim] == 4, budgets
-    assert DisruptionBudget(selector=Selector(), min_available="50%").disruptions_allowed(5, 5) == 2
-    assert DisruptionBudget(selector=Selector(), max_unavailable="50%").disruptions_allowed(5, 4) == 2
+    assert DisruptionBudget(selector=LabelSelector(), min_available="50%").disruptions_allowed(5, 5) == 2
+    assert DisruptionBudget(selector=LabelSelector(), max_unavailable="50%").disruptions_allowed(5, 4) == 2
 
 
 @pytest.mark.slow

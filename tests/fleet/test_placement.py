@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install '.[fleet]'")
 
@@ -12,11 +13,11 @@ from podslice import InputError
 from podslice.fleet.engine.nodes import Fleet, FleetNode, NodeEvent
 from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.run import run_cell
-from podslice.fleet.engine.shapes import FleetShape, NodeTaint
+from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scheduler.columns import ALL, Columns
 from podslice.fleet.scheduler.placement import placement_of
-from podslice.fleet.traces.reading import constraints_of
+from podslice.scheduling.taints import Taint
 from tests.conftest import make_pod
 from tests.fleet.fleets import fleet_class, shape_of_pod
 
@@ -27,9 +28,8 @@ ALL_NODES = [0, 1, 2, 3]
 def pod(app: str = "a", *, namespace: str = "default", labels: Any = None, **spec: Any) -> FleetShape:
     """A small pod with a label `app` and these fields of its specification."""
     written = {"metadata": {"namespace": namespace, "labels": {"app": app, **(labels or {})}}, "spec": spec}
-    found = constraints_of(written)
-    made = shape_of_pod(make_pod("p", ("c", "100m"), memory="64Mi"), tolerations=found.tolerations, owner="bare")
-    return FleetShape(**{name: getattr(made, name) for name in made.__struct_fields__} | {"placement": found.placement})
+    made = shape_of_pod(make_pod("p", ("c", "100m"), memory="64Mi"), owner="bare")
+    return replace(made, placement=placement_of(written))
 
 
 def fleet(zones: str = "aabb", **fields: Any) -> Fleet:
@@ -99,7 +99,7 @@ def test_which_nodes_count() -> None:
     """A zone that the pod's node selector leaves out is no domain, unless the policy says Ignore; a tainted zone is
     one, unless the policy says Honor."""
     labels = [{"zone": zone, "disk": disk} for zone, disk in (("a", "ssd"), ("b", "ssd"), ("c", "hdd"))]
-    tainted = NodeTaint("x", "", "NoSchedule")
+    tainted = Taint("x", "", "NoSchedule")
     nodes = [FleetNode(f"n{i}", 0, one, (tainted,) if i == 1 else ()) for i, one in enumerate(labels)]
     terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from podslice.fleet.engine.shapes import NodeTaint, PodToleration, SchedulerRequests
+from podslice.fleet.engine.shapes import SchedulerRequests
 from podslice.fleet.engine.streams import IndexedStream, draw_below, shuffle, stream
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.values.gates import FeatureGates, later_gates
@@ -75,17 +75,6 @@ def test_a_scheduler_counts_what_core_scheduling_counts() -> None:
     assert counted.asked == counted.taken == {"cpu": 1700, "memory": 2 << 30}
     assert counted.balanced == {"cpu": 1700, "memory": 2 << 30}
     assert counted.scored == counted.non_zero == {"cpu": 1800, "memory": (2 << 30) + (200 << 20)}
-
-
-def test_tolerations() -> None:
-    """A toleration matches by key, value and effect; an empty key with Exists tolerates everything."""
-    taint = NodeTaint("gpu", "yes", "NoExecute")
-    assert PodToleration("gpu", "Equal", "yes").tolerates(taint)
-    assert PodToleration("gpu", "Exists").tolerates(taint)
-    assert PodToleration("", "Exists").tolerates(taint)
-    assert not PodToleration("gpu", "Equal", "no").tolerates(taint)
-    assert not PodToleration("gpu", "Exists", effect="NoSchedule").tolerates(taint)
-    assert not PodToleration("", "Equal").tolerates(taint)
 
 
 def test_columns_of_a_workload() -> None:

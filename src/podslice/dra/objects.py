@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from podslice.api.pod.spec import ObjectMeta
-from podslice.scheduling.node_affinity import NodeSelector
+from podslice.scheduling.selectors import NodeSelector
+from podslice.scheduling.taints import Taint, Toleration
 from podslice.values.quantity import Quantity
 
 EXACT_COUNT, ALL = "ExactCount", "All"
@@ -75,28 +76,16 @@ class CounterConsumption(msgspec.Struct, frozen=True, rename="camel"):
     counters: dict[str, Counter] = {}
 
 
-class DeviceTaint(msgspec.Struct, frozen=True):
+class DeviceTaint(Taint, frozen=True):
     """Keeps claims away that do not tolerate it."""
 
-    key: str = ""
-    value: str = ""
     effect: Literal["None", "NoSchedule", "NoExecute"] = "NoSchedule"
 
 
-class DeviceToleration(msgspec.Struct, frozen=True):
+class DeviceToleration(Toleration, frozen=True):
     """A taint that a request tolerates; an empty key with `Exists` means all taints."""
 
-    key: str = ""
     operator: Literal["Exists", "Equal"] = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def tolerates(self, taint: DeviceTaint) -> bool:
-        """Whether it covers this taint."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        # An empty key is valid only with Exists.
-        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
 class NodeAllocatableMapping(msgspec.Struct, frozen=True, rename="camel"):

@@ -37,6 +37,7 @@ from podslice.api.pod.spec import Container, Pod, ResourceList, map_containers
 from podslice.machine.devices import is_extended_resource_name
 from podslice.scheduling.eviction import eviction_requests
 from podslice.scheduling.preemption import PreemptiblePod, PreemptionError, find_victims
+from podslice.scheduling.selectors import has_labels
 from podslice.values.errors import Refusal, RefusalKind
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.quirks import Quirks
@@ -416,8 +417,7 @@ def _check_os(pod: Pod, node: NodeObject) -> Refusal | None:
 def _check_node(pod: Pod, node: NodeObject) -> list[Refusal]:
     """Return failures that are not about resources (memory-device 3.4, step 7)."""
     failures = []
-    labels = node.labels
-    if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
+    if node.labels is not None and not has_labels(node.labels, (pod.spec.node_selector or {}).items()):
         failures.append(Refusal(_OTHER_LABELS))
     if node.name is not None and pod.spec.node_name not in ("", node.name):
         failures.append(Refusal(_OTHER_NODE))

@@ -5,7 +5,6 @@ Only the fields that decide where a pod may go are decoded. The specification of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
@@ -14,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from podslice.api.pod.spec import Pod, pod_from_json
+from podslice.scheduling.taints import Taint, Toleration, Tolerations
 from podslice.service.podlist import NAME_FORM, UID_FORM, ApiError, find_mirrored_uid
 from podslice.values.decoding import decoding_problem
 from podslice.values.errors import InputError
@@ -69,57 +69,6 @@ class _PodObject(msgspec.Struct, frozen=True):
     metadata: _PodMetadata
     spec: _PodPlace = _PodPlace()
     status: _PodState = _PodState()
-
-
-class Taint(msgspec.Struct, frozen=True):
-    """A taint of a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class Toleration(msgspec.Struct, frozen=True):
-    """A toleration of a pod."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class Tolerations(NamedTuple):
-    """The tolerations of a pod as sets, so that a taint is looked up in the same time however many there are.
-
-    `anything`: effects of those that match every taint. `keys`: key and effect of those with operator Exists.
-    `values`: key, value and effect of those with operator Equal. An empty effect matches all effects.
-    """
-
-    anything: frozenset[str] = frozenset()
-    keys: frozenset[tuple[str, str]] = frozenset()
-    values: frozenset[tuple[str, str, str]] = frozenset()
-
-    @classmethod
-    def of(cls, tolerations: Iterable[Toleration]) -> Tolerations:
-        """Return the tolerations as sets. Those with an unknown operator tolerate nothing."""
-        anything, keys, values = set[str](), set[tuple[str, str]](), set[tuple[str, str, str]]()
-        for one in tolerations:
-            if one.operator == "Exists" and not one.key:
-                anything.add(one.effect)
-            elif one.operator == "Exists":
-                keys.add((one.key, one.effect))
-            elif one.key and one.operator in ("", "Equal"):
-                values.add((one.key, one.value, one.effect))
-        return cls(frozenset(anything), frozenset(keys), frozenset(values))
-
-    def tolerate(self, taint: Taint) -> bool:
-        """Whether one of them tolerates the taint."""
-        return any(
-            effect in self.anything
-            or (taint.key, effect) in self.keys
-            or (taint.key, taint.value, effect) in self.values
-            for effect in ("", taint.effect)
-        )
 
 
 MOST_TERMS = 256

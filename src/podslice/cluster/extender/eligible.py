@@ -7,19 +7,18 @@ nominated at all; they go the ordinary way (docs/cluster-scheduler.md).
 
 from __future__ import annotations
 
-from podslice.service.clusterobjects import PlacementTerms, ScheduledNode, Taint
+from podslice.scheduling.selectors import has_labels
+from podslice.scheduling.taints import CORDON, Taint
+from podslice.service.clusterobjects import PlacementTerms, ScheduledNode
 
-_KEEPS_OUT = ("NoSchedule", "NoExecute")
-_CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 TaintKind = frozenset[Taint]
 """The taints that keep pods out; nodes with equal ones are of one kind."""
 
 
 def taints_of(node: ScheduledNode) -> TaintKind:
     """Return the taints of a node that keep pods out; a cordon counts as its taint."""
-    # The node controller adds this taint as well, but later than the field.
-    cordon = (_CORDON,) if node.unschedulable else ()
-    return frozenset((*(taint for taint in node.taints if taint.effect in _KEEPS_OUT), *cordon))
+    cordon = (CORDON,) if node.unschedulable else ()
+    return frozenset((*(taint for taint in node.taints if taint.excludes), *cordon))
 
 
 def is_tolerated(kind: TaintKind, terms: PlacementTerms) -> bool:
@@ -38,13 +37,13 @@ def exclusion_reason(node: ScheduledNode, terms: PlacementTerms) -> str:
         return ""
     if not _is_selected(node, terms):
         return "node(s) didn't match Pod's node affinity/selector"
-    if node.unschedulable and not terms.tolerations.tolerate(_CORDON):
+    if node.unschedulable and not terms.tolerations.tolerate(CORDON):
         return "node(s) were unschedulable"
     return "node(s) had untolerated taint(s)"
 
 
 def _is_selected(node: ScheduledNode, terms: PlacementTerms) -> bool:
-    return all(node.labels.get(key) == value for key, value in terms.selector)
+    return has_labels(node.labels, terms.selector)
 
 
 class Places:

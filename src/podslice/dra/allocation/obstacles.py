@@ -113,7 +113,7 @@ def _device_problems(
 
 def _device_problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form: DeviceSubRequest) -> str:
     if not tolerates(form, offered):
-        taint = next(one for one in offered.taints if one.effect != "None")
+        taint = next(one for one in offered.taints if one.excludes)
         return f"has taint {taint.key}={taint.value}:{taint.effect}"
     if not can_serve(offered, form):
         return _capacity_problem(offered, form)

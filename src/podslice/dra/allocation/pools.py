@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from podslice.dra.objects import DeviceTaint, OfferedCapacity, ResourceSlice, ResourceSliceSpec, SliceDevice
-from podslice.scheduling.node_affinity import Labels
+from podslice.scheduling.selectors import Labels
 from podslice.values.quantity import Quantity
 
 DeviceID = tuple[str, str, str]

@@ -11,6 +11,7 @@ from podslice.dra.allocation.pools import OfferedDevice, Pool
 from podslice.dra.allocation.selectors import SelectorCache, SelectorError
 from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, can_serve, consumption_of
 from podslice.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
+from podslice.scheduling.taints import Tolerations
 from podslice.values.errors import PodsliceError
 
 MOST_RESULTS = 32
@@ -352,6 +353,5 @@ def _fewest_devices(devices: DeviceClaim) -> int:
 
 def tolerates(form: DeviceSubRequest, offered: OfferedDevice) -> bool:
     """Whether the request tolerates all taints that keep claims away."""
-    return all(
-        taint.effect == "None" or any(one.tolerates(taint) for one in form.tolerations) for taint in offered.taints
-    )
+    taints = [taint for taint in offered.taints if taint.excludes]
+    return not taints or all(map(Tolerations.of(form.tolerations).tolerate, taints))

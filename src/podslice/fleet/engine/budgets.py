@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import msgspec
 
 from podslice.fleet.engine.shapes import FleetShape
-from podslice.fleet.scheduler.placement import PlacementRules, Selector
+from podslice.fleet.scheduler.placement import PlacementRules
+from podslice.scheduling.selectors import LabelSelector
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     """A budget with either `min_available` or `max_unavailable`: a number of pods, or a percentage of the expected ones
     ("50%")."""
 
-    selector: Selector
+    selector: LabelSelector
     namespace: str = "default"
     min_available: int | str | None = None
     max_unavailable: int | str | None = None

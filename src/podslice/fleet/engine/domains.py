@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from podslice.fleet.engine.nodes import Fleet
-from podslice.fleet.engine.shapes import FleetShape, NodeTaint
+from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.scheduler.loads import Bools, Ints
 from podslice.fleet.scheduler.placement import PlacementRules, PodTerm, SpreadConstraint
-from podslice.scheduling.node_affinity import Labels
 from podslice.scheduling.scoring import MAX_NODE_SCORE
+from podslice.scheduling.selectors import Labels, has_labels
+from podslice.scheduling.taints import Taint
 
 Rows = Any
 _HOSTNAME = "kubernetes.io/hostname"
@@ -342,15 +343,12 @@ def _affinity_scores(scored: Sequence[tuple[int, DomainCount]], nodes: Ints) -> 
 
 def matches_node_affinity(shape: FleetShape, labels: Labels, name: str) -> bool:
     """Whether a node matches the pod's node selector and required node affinity."""
-    selector = shape.pod.spec.node_selector or {}
-    if any(labels.get(key) != value for key, value in selector.items()):
+    if not has_labels(labels, (shape.pod.spec.node_selector or {}).items()):
         return False
     terms = shape.placement.node_terms
     return terms is None or any(term.matches(labels, name) for term in terms)
 
 
-def tolerates(shape: FleetShape, taint: NodeTaint) -> bool:
+def tolerates(shape: FleetShape, taint: Taint) -> bool:
     """Whether the pod tolerates a taint; PreferNoSchedule never keeps a pod away."""
-    if taint.effect == "PreferNoSchedule":
-        return True
-    return any(one.tolerates(taint) for one in shape.tolerations)
+    return not taint.excludes or shape.placement.tolerations.tolerate(taint)

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from podslice.fleet.engine.shapes import NodeTaint
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
+from podslice.scheduling.taints import Taint
 
 NO_LABELS: Mapping[str, str] = {}
 NO_AMOUNTS: Mapping[str, int] = {}
@@ -54,7 +54,7 @@ class FleetNode(NamedTuple):
     name: str
     kind: int
     labels: Mapping[str, str] = NO_LABELS
-    taints: tuple[NodeTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     absent: bool = False
     start: NodeState | None = None

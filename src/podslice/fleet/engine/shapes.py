@@ -19,35 +19,8 @@ from podslice.values.quirks import Quirks
 
 Owner: TypeAlias = Literal["deployment", "job", "bare", "daemonset"]
 """Kind of the owner, which decides about a new pod after a refusal (`refusals`)."""
-Effect: TypeAlias = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 WHOLE_GPU = 1000
 """Milli of one GPU."""
-
-
-class NodeTaint(NamedTuple):
-    """A taint of a node."""
-
-    key: str
-    value: str = ""
-    effect: Effect = "NoSchedule"
-
-
-class PodToleration(NamedTuple):
-    """A toleration of a pod. Key "" with `Exists` tolerates every taint, effect "" every effect."""
-
-    key: str = ""
-    operator: Literal["Exists", "Equal"] = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def tolerates(self, taint: NodeTaint) -> bool:
-        """Whether this toleration matches the taint."""
-        if self.effect and self.effect != taint.effect:
-            return False
-        if self.key and self.key != taint.key:
-            return False
-        # `Equal` without a key is invalid in the API and matches nothing here.
-        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
 class SchedulerRequests(NamedTuple):
@@ -85,8 +58,7 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
     - `pod`: what kubelets decide about; its UID and names do not matter.
     - `gpus`, `gpu_milli`: GPUs of this many milli each (1000: whole ones) booked by the scheduler; whole GPUs are
       devices of the pod too, if it names them in its limits. `gpu_models`: models it may run on, empty for any.
-    - `tolerations`, and the node selector of `pod`: the scheduler's constraints. `placement`: node affinity, affinity
-      between pods, spread.
+    - `placement`, and the node selector of `pod`: the scheduler's constraints.
     - `max_per_node`: at most this many pods of the same `group` on a node, -1 for any number.
     - `priority`: higher first.
     """
@@ -97,7 +69,6 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     gpu_milli: int = 0
     gpu_models: tuple[str, ...] = ()
-    tolerations: tuple[PodToleration, ...] = ()
     group: str = ""
     max_per_node: int = -1
     priority: int = 0

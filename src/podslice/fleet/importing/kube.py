@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from podslice.fleet.engine.nodes import FleetNode
-from podslice.fleet.engine.shapes import NodeTaint
 from podslice.fleet.importing.kube_devices import LISTED_DEVICES, read_devices
 from podslice.fleet.importing.kube_objects import CONFIGZ, items_of, name_of, part, read_documents, read_objects
 from podslice.fleet.importing.kube_start import NOTHING_KNOWN, KnownStart
@@ -32,6 +31,7 @@ from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.node_objects.described import DescribedNode
 from podslice.node_objects.read_nrt import amounts_in_use
 from podslice.node_objects.read_object import read_described_node
+from podslice.scheduling.taints import Taint
 from podslice.values.errors import InputError
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quantity import Quantity, QuantityError
@@ -240,7 +240,7 @@ def _node(data: Mapping[str, Any], name: str) -> FleetNode:
     spec = part(data, "spec")
     labels = part(part(data, "metadata"), "labels")
     taints = tuple(
-        NodeTaint(str(one.get("key", "")), str(one.get("value") or ""), one["effect"])
+        Taint(str(one.get("key", "")), str(one.get("value") or ""), one["effect"])
         for one in items_of(spec, "taints")
         if one.get("effect") in _EFFECTS
     )

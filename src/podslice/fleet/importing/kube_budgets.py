@@ -17,7 +17,7 @@ from podslice.fleet.engine.budgets import DisruptionBudget
 from podslice.fleet.importing.kube_objects import name_of, part, read_objects
 from podslice.fleet.scenario.inputs import Inputs
 from podslice.fleet.scenario.scenario import BudgetEntry, FleetScenario
-from podslice.fleet.scheduler.placement import Selector
+from podslice.scheduling.selectors import LabelSelector
 from podslice.values.errors import InputError
 
 BUDGET = "PodDisruptionBudget"
@@ -51,7 +51,7 @@ def budget_of_object(data: Mapping[str, Any], path: Path) -> DisruptionBudget | 
     if spec.get("selector") is None:
         return None
     try:
-        selector = msgspec.convert(spec["selector"], Selector)
+        selector = msgspec.convert(spec["selector"], LabelSelector)
     except msgspec.ValidationError as error:
         raise InputError(str(error), source=str(path), path=f"{where}.selector") from None
     namespace = str(part(data, "metadata").get("namespace") or "default")
@@ -59,7 +59,7 @@ def budget_of_object(data: Mapping[str, Any], path: Path) -> DisruptionBudget | 
 
 
 def _budget(
-    selector: Selector, namespace: str, least: int | str | None, most_unavailable: int | str | None
+    selector: LabelSelector, namespace: str, least: int | str | None, most_unavailable: int | str | None
 ) -> DisruptionBudget:
     return DisruptionBudget(
         selector=selector, namespace=namespace, min_available=least, max_unavailable=most_unavailable

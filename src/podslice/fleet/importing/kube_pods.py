@@ -14,7 +14,7 @@ from podslice.evidence.listed import ENDED
 from podslice.fleet.engine.shapes import Owner
 from podslice.fleet.engine.workload import NEVER
 from podslice.fleet.importing.kube_objects import items_of, name_of, part, read_objects
-from podslice.fleet.traces.reading import Constraints, constraints_of
+from podslice.fleet.scheduler.placement import PlacementRules, placement_of
 from podslice.values.errors import InputError
 
 SEEN_LAST = "podslice.dev/seen-last"
@@ -37,7 +37,7 @@ class ClusterPod(NamedTuple):
     node: str
     since: str
     owner: Owner
-    constraints: Constraints
+    placement: PlacementRules
     arrival: int = 0
     length: int = NEVER
 
@@ -91,7 +91,7 @@ def _pod(data: Mapping[str, Any], name: str, node: str) -> ClusterPod:
     pod = pod_from_dict({field: part(data, field) for field in _FIELDS})
     kind = next((str(one.get("kind")) for one in items_of(metadata, "ownerReferences")), "")
     owner: Owner = _OWNERS.get(kind, "deployment" if kind else "bare")
-    return ClusterPod(name, pod, node, str(part(data, "status").get("startTime") or ""), owner, constraints_of(data))
+    return ClusterPod(name, pod, node, str(part(data, "status").get("startTime") or ""), owner, placement_of(data))
 
 
 def kubelet_uid(metadata: Mapping[str, Any]) -> str:

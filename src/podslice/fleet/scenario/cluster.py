@@ -15,7 +15,6 @@ from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.policy_file import load_policy
 from podslice.config.validation import validate
 from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
-from podslice.fleet.engine.shapes import NodeTaint
 from podslice.fleet.importing.kube import ClusterFolders, ClusterNode, cluster_nodes
 from podslice.fleet.importing.kube_start import KnownStart
 from podslice.fleet.scenario.inputs import Inputs
@@ -86,9 +85,8 @@ def _nodes_of_entry(
             inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), _folders(entry, inputs, where)
         )
         return
-    taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
     for name, found in _nodes_with_class(entry, written, inputs, where):
-        yield ClusterNode(FleetNode(name, 0, entry.labels, taints), found)
+        yield ClusterNode(FleetNode(name, 0, entry.labels, entry.taints), found)
 
 
 def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import msgspec
 
 from podslice.fleet.engine.options import FilterName, PolicyName, Retry, TieRule
-from podslice.fleet.engine.shapes import Effect, Owner
+from podslice.fleet.engine.shapes import Owner
 from podslice.fleet.scenario.strict import Number
-from podslice.fleet.scheduler.placement import Selector
+from podslice.scheduling.selectors import LabelSelector
+from podslice.scheduling.taints import Taint
 
 AS_WRITTEN = "as-written"
 
@@ -39,12 +40,11 @@ class MachineClass(_Strict, frozen=True, kw_only=True):
     alternatives: dict[str, str] = {}
 
 
-class ScenarioTaint(_Strict, frozen=True, kw_only=True):
+class ScenarioTaint(Taint, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A taint of nodes."""
 
     key: str
-    value: str = ""
-    effect: Effect = "NoSchedule"
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
 
 
 class NodesEntry(_Strict, frozen=True, kw_only=True):
@@ -260,7 +260,7 @@ class BudgetEntry(_Strict, frozen=True, kw_only=True):
     a pattern of files, with such objects as kubectl prints them or manifests have them."""
 
     file: str = ""
-    selector: Selector | None = None
+    selector: LabelSelector | None = None
     namespace: str = "default"
     min_available: int | str | None = None
     max_unavailable: int | str | None = None

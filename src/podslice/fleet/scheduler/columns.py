@@ -12,13 +12,13 @@ import numpy as np
 
 from podslice.fleet.engine.domains import PodDomains, matches_node_affinity, tolerates
 from podslice.fleet.engine.nodes import Fleet
-from podslice.fleet.engine.shapes import FleetShape, NodeTaint
+from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.scheduler.loads import Bools, Ints, LoadTable
+from podslice.scheduling.taints import CORDON
 
 Rows: TypeAlias = "Ints | slice"
 """Nodes by number; a slice for consecutive ones."""
 ALL = slice(None)
-_UNSCHEDULABLE = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Columns:
@@ -206,7 +206,7 @@ def _count_disliked(fleet: Fleet, number: int, shape: FleetShape) -> int:
     if shape.gpu_models and fleet.classes[node.kind].gpu_model not in shape.gpu_models:
         return -1
     # An unschedulable node counts as tainted, so that a toleration of that taint admits pods, as in NodeUnschedulable.
-    taints = (*node.taints, _UNSCHEDULABLE) if node.unschedulable else node.taints
+    taints = (*node.taints, CORDON) if node.unschedulable else node.taints
     if not all(tolerates(shape, taint) for taint in taints):
         return -1
-    return sum(not any(one.tolerates(taint) for one in shape.tolerations) for taint in taints)
+    return sum(not shape.placement.tolerations.tolerate(taint) for taint in taints)

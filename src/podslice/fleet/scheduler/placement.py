@@ -1,4 +1,4 @@
-"""Placement rules of a pod, by labels: node affinity, affinity and anti-affinity between pods, topology spread.
+"""Placement rules of a pod: node affinity, affinity and anti-affinity between pods, topology spread, tolerations.
 
 The terms of a pod as it is written (KEP-895, KEP-3633, KEP-3243; the documentation's pages on assigning pods to nodes
 and on topology spread constraints). `matchLabelKeys` and `mismatchLabelKeys` become requirements of the selector.
@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from podslice.scheduling.node_affinity import Labels, NodeTerm, Requirement
+from podslice.scheduling.selectors import Labels, LabelSelector, NodeSelector, NodeTerm, Requirement
+from podslice.scheduling.taints import Toleration, Tolerations
 from podslice.values.errors import InputError
 
 _NONE: Labels = {}
@@ -19,30 +20,14 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that every namespace has with its own name."""
 
 
-class Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """A label selector; an empty one matches everything."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[Requirement, ...] = ()
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels meet all requirements."""
-        plain = all(labels.get(key) == value for key, value in self.match_labels.items())
-        return plain and all(one.is_met_by(labels) for one in self.match_expressions)
-
-    def with_requirements(self, added: tuple[Requirement, ...]) -> Selector:
-        """Return a selector with more requirements."""
-        return Selector(self.match_labels, (*self.match_expressions, *added)) if added else self
-
-
 class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
     """Pods in one domain of `topology_key`, of the pod's own namespace or of others. Of a namespace only its name is
     known, and the label that has it."""
 
     topology_key: str
-    label_selector: Selector | None = None
+    label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
-    namespace_selector: Selector | None = None
+    namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
     mismatch_label_keys: tuple[str, ...] = ()
 
@@ -69,7 +54,7 @@ class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
     topology_key: str
     max_skew: int
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    label_selector: Selector | None = None
+    label_selector: LabelSelector | None = None
     min_domains: int | None = None
     node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
     node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
@@ -103,6 +88,7 @@ class PlacementRules(NamedTuple):
     anti_affinity: tuple[PodTerm, ...] = ()
     preferred: tuple[Weighted, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
+    tolerations: Tolerations = Tolerations()
 
     @property
     def label_keys(self) -> frozenset[str]:
@@ -138,12 +124,8 @@ class _Preference(msgspec.Struct, frozen=True):
     preference: NodeTerm
 
 
-class _NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
-    node_selector_terms: tuple[NodeTerm, ...] = ()
-
-
 class _NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    required: _NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[_Preference, ...] = msgspec.field(
         default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
     )
@@ -167,9 +149,14 @@ class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
     pod_anti_affinity: _PodAffinity = _PodAffinity()
 
 
+class _Toleration(Toleration, frozen=True):
+    operator: Literal["Exists", "Equal"] = "Equal"
+
+
 class _PlacementSpec(msgspec.Struct, frozen=True, rename="camel"):
     affinity: _Affinity = _Affinity()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    tolerations: tuple[_Toleration, ...] = ()
 
 
 def placement_of(pod: Mapping[str, Any]) -> PlacementRules:
@@ -181,7 +168,7 @@ def placement_of(pod: Mapping[str, Any]) -> PlacementRules:
         spec = msgspec.convert(_without_nulls(known), _PlacementSpec)
         labels = msgspec.convert(metadata.get("labels") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        raise InputError(str(error), path="spec", remedy="see kubectl explain pod.spec.affinity") from None
+        raise InputError(str(error), path="spec", remedy="see kubectl explain pod.spec") from None
     nodes, pods, against = spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
     return PlacementRules(
         namespace=str(metadata.get("namespace") or "default"),
@@ -193,6 +180,7 @@ def placement_of(pod: Mapping[str, Any]) -> PlacementRules:
         preferred=tuple(Weighted(one.weight, one.pod_affinity_term) for one in pods.preferred)
         + tuple(Weighted(-one.weight, one.pod_affinity_term) for one in against.preferred),
         spread=spec.topology_spread_constraints,
+        tolerations=Tolerations.of(spec.tolerations),
     )
 
 

@@ -35,13 +35,14 @@ from podslice.fleet.scenario.scenario import (
     WorkloadEntry,
 )
 from podslice.fleet.scenario.strict import milliseconds, quantity
-from podslice.fleet.scheduler.placement import NAME_LABEL
+from podslice.fleet.scheduler.placement import NAME_LABEL, placement_of
 from podslice.fleet.traces.columns import Column, check_column
-from podslice.fleet.traces.reading import Reader, constraints_of, manifest_shape
+from podslice.fleet.traces.reading import Reader, manifest_shape
 from podslice.fleet.traces.synthetic import arrivals_of, draw_exponential, draw_length
 from podslice.fleet.traces.trace import TracePod, open_trace
 from podslice.fleet.traces.trace_load import Capacity, arrival_in, inflate, select_window
 from podslice.node.node import with_default_uid
+from podslice.scheduling.taints import Tolerations
 from podslice.values.errors import InputError
 from podslice.values.quirks import Quirks
 
@@ -284,14 +285,17 @@ class _PodMaker:
         ones; of a history each at its arrival."""
         path = self.inputs.path(entry.cluster, where=f"{self.where}.cluster")
         numbers = {node.name: number for number, node in enumerate(nodes)}
-        shapes: dict[str, FleetShape] = {}
+        shapes: dict[tuple[str, Tolerations], FleetShape] = {}
         found = []
         dumped = cluster_pods(path, frozenset(numbers), entry.since).pods
-        keys = frozenset(key for one in dumped for key in one.constraints.placement.label_keys) | self._budget_keys()
+        keys = frozenset(key for one in dumped for key in one.placement.label_keys) | self._budget_keys()
         for one in dumped:
             owner = self.scenario.refusals.owner or one.owner
-            where = one.constraints._replace(placement=one.constraints.placement.keep_labels(keys))
-            key = f"{owner} {replace(one.pod.spec, node_name='')} {_actual_resources(one.pod)} {where}"
+            where = one.placement.keep_labels(keys)
+            # Equal sets may print differently: tolerations are compared as values.
+            rules = where._replace(tolerations=Tolerations())
+            text = f"{owner} {replace(one.pod.spec, node_name='')} {_actual_resources(one.pod)} {rules}"
+            key = text, where.tolerations
             if key not in shapes:
                 shapes[key] = manifest_shape(
                     one.pod, one.name, owner, where, gates=self.kubelets.gates, quirks=self.kubelets.quirks
@@ -323,7 +327,7 @@ class _PodMaker:
                 owner = self.scenario.refusals.owner or _owner_of(loaded.kind)
                 name = f"{loaded.kind} {loaded.pod.metadata.name}"
                 known[key] = manifest_shape(
-                    loaded.pod, name, owner, constraints_of(loaded.data),
+                    loaded.pod, name, owner, placement_of(loaded.data),
                     gates=self.kubelets.gates, quirks=self.kubelets.quirks,
                 )  # fmt: skip
                 if loaded.kind == "DaemonSet":

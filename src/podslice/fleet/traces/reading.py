@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.api.server.defaults import default_pod
-from podslice.fleet.engine.shapes import WHOLE_GPU, FleetShape, Owner, PodToleration, SchedulerRequests
+from podslice.fleet.engine.shapes import WHOLE_GPU, FleetShape, Owner, SchedulerRequests
 from podslice.fleet.scenario.scenario import CeilAbove, Reading, Replicas, Sidecars, TransformEntry
 from podslice.fleet.scenario.strict import quantity
-from podslice.fleet.scheduler.placement import PlacementRules, placement_of
+from podslice.fleet.scheduler.placement import PlacementRules
 from podslice.fleet.traces.containers import divide
 from podslice.fleet.traces.trace import TracePod
 from podslice.fleet.traces.trace_facts import shape_text
@@ -167,35 +165,8 @@ def _sidecar_fields(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
     return added
 
 
-class Constraints(NamedTuple):
-    """The scheduling constraints of a pod: placement rules and tolerations."""
-
-    placement: PlacementRules
-    tolerations: tuple[PodToleration, ...]
-
-
-class _Toleration(msgspec.Struct, frozen=True):
-    key: str | None = None
-    operator: Literal["Exists", "Equal"] | None = None
-    value: str | None = None
-    effect: str | None = None
-
-
-def constraints_of(pod: Mapping[str, Any]) -> Constraints:
-    """Return the constraints of a pod as written. Raises `InputError`."""
-    written = (pod.get("spec") or {}).get("tolerations") or ()
-    try:
-        found = msgspec.convert(written, tuple[_Toleration, ...])
-    except msgspec.ValidationError as error:
-        raise InputError(str(error), path="spec.tolerations", remedy="kubectl explain pod.spec.tolerations") from None
-    tolerations = (
-        PodToleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in found
-    )
-    return Constraints(placement_of(pod), tuple(tolerations))
-
-
 def manifest_shape(
-    pod: Pod, name: str, owner: Owner, where: Constraints, *, gates: Mapping[str, bool], quirks: Quirks
+    pod: Pod, name: str, owner: Owner, placement: PlacementRules, *, gates: Mapping[str, bool], quirks: Quirks
 ) -> FleetShape:
     """Return the shape of a pod of a manifest or of a cluster. Raises `InputError`."""
     pod = default_pod(pod, gates)
@@ -209,6 +180,5 @@ def manifest_shape(
         gpu_milli=WHOLE_GPU if gpus else 0,
         priority=pod.spec.priority or 0,
         owner=owner,
-        placement=where.placement,
-        tolerations=where.tolerations,
+        placement=placement,
     )

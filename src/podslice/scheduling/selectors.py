@@ -1,13 +1,18 @@
-"""Node selectors: match nodes by labels and names."""
+"""Selectors: match pods and nodes by labels, and nodes by names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 Labels = Mapping[str, str]
+
+
+def has_labels(labels: Labels, wanted: Iterable[tuple[str, str]]) -> bool:
+    """Whether all of `wanted` are among the labels, as a nodeSelector or `matchLabels` asks."""
+    return all(labels.get(key) == value for key, value in wanted)
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -31,6 +36,23 @@ class Requirement(msgspec.Struct, frozen=True):
         except (ValueError, IndexError):
             return False
         return number > limit if self.operator == "Gt" else number < limit
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """A label selector; an empty one matches everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether the labels meet all requirements."""
+        return has_labels(labels, self.match_labels.items()) and all(
+            one.is_met_by(labels) for one in self.match_expressions
+        )
+
+    def with_requirements(self, added: tuple[Requirement, ...]) -> LabelSelector:
+        """Return a selector with more requirements."""
+        return LabelSelector(self.match_labels, (*self.match_expressions, *added)) if added else self
 
 
 class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
