@@ -298,7 +298,7 @@ def overflow_problem(pod: Pod, gates: Mapping[str, bool]) -> str:
     if spec.overhead:
         parts.append(ResourceRequirements(requests=spec.overhead))
     # Sums are worked out only where they could overflow: no pod of a real cluster comes near.
-    if _largest_amount(parts) * (len(parts) + 1) <= _LARGEST[True]:
+    if _are_within(parts, _LARGEST[True] // (len(parts) + 1)):
         return ""
     for container in containers:
         for name, amount in _iter_amounts(container.resources):
@@ -312,13 +312,15 @@ def overflow_problem(pod: Pod, gates: Mapping[str, bool]) -> str:
     return ""
 
 
-def _largest_amount(parts: Iterable[ResourceRequirements]) -> int:
-    largest = 0
+def _are_within(parts: Iterable[ResourceRequirements], most: int) -> bool:
+    """Return whether no amount is beyond `most` billionths, in either direction."""
     for part in parts:
         for amounts in (part.requests, part.limits):
             if amounts:
-                largest = max(largest, *[abs(amount.nano) for amount in amounts.values()])
-    return largest
+                for amount in amounts.values():
+                    if not -most <= amount.nano <= most:
+                        return False
+    return True
 
 
 def _iter_amounts(resources: ResourceRequirements) -> Iterable[tuple[str, Quantity]]:
@@ -398,7 +400,8 @@ def is_container_equivalent_guaranteed(container: Container) -> bool:
     if not requests or not limits:
         return False
     for name in _QOS_RESOURCES:
-        request = requests.get(name)
-        if request is None or request.nano == 0 or request != limits.get(name):
+        request, limit = requests.get(name), limits.get(name)
+        # Equal texts are mostly one object, as `Quantity.parse` caches them.
+        if request is None or request.nano == 0 or (request is not limit and request != limit):
             return False
     return True

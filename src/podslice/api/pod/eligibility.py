@@ -30,6 +30,8 @@ from podslice.values.releases.table import DEFAULT
 
 _INT64 = 1 << 63
 _NANO = 10**9
+_USUAL = 1 << 40
+"""CPUs below which no product of upstream's wraps."""
 NO_MIXED_SHARES: Mapping[str, MixedShare] = MappingProxyType({})
 
 
@@ -203,6 +205,9 @@ def integral_cpus(quantity: Quantity | None) -> int:
     upstream's does; profile podslice refuses such pods first."""
     if quantity is None:
         return 0
+    cpus, rest = divmod(quantity.nano, _NANO)
+    if not rest and 0 <= cpus < _USUAL:
+        return cpus
     milli = quantity.milli_value()
     cpus = quantity.value()
     return cpus if cpus * 1000 == milli or wrap_int64(cpus * 1000) == milli else 0
