@@ -10,7 +10,7 @@ import pytest
 from e2e.certificates import OPENSSL, make
 from msgspec.structs import replace
 
-from podslice.agent.optional_parts import cluster_loops
+from podslice.agent.optional_parts import cluster_loops, make_authority
 from podslice.agent.process.daemon import Agent
 from podslice.agent.settings import ClusterSettings, settings_from_dict
 from podslice.cluster.journal.journals import Journals
@@ -71,8 +71,10 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert "observed" not in agent.loops
         used = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
         cluster = with_service(agent, used)
-        journal = agent.owner.admitting.journal
-        for name, loop in cluster_loops(cluster, journal, agent.configured.api, NODE, agent.reporter.trouble):
+        journal, authority = agent.owner.admitting.journal, make_authority(cluster)
+        for name, loop in cluster_loops(
+            cluster, journal, agent.configured.api, NODE, agent.reporter.trouble, authority
+        ):
             agent.supervisor.start(name, loop)
         await until(lambda: journals.is_fresh(NODE))
         node = agent.owner.node

@@ -10,6 +10,7 @@ from typing import Any
 from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
 
 from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.certificate_watch import WatchedCertificate
 from podslice.cluster.extender.messages import FilterRequest, read_filter
 from podslice.cluster.journal.sources import ReplicaSource
 from podslice.cluster.log_lines import Log
@@ -80,9 +81,19 @@ def wire_service(
     trouble: Trouble = ignore,
     clock: Callable[[], float] = time.monotonic,
     log: Log | None = None,
+    certificate: WatchedCertificate | None = None,
 ) -> ClusterService:
     """The service as `podslice cluster` makes it, without NodeState objects."""
-    return wire(api, journals, settings or ServiceSettings(), trouble=trouble, disputed=ignore, clock=clock, log=log)
+    return wire(
+        api,
+        journals,
+        settings or ServiceSettings(),
+        trouble=trouble,
+        disputed=ignore,
+        clock=clock,
+        log=log,
+        certificate=certificate,
+    )
 
 
 class Bench:

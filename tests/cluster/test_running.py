@@ -16,8 +16,9 @@ from e2e.certificates import OPENSSL, make
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.page.listening import PageListening
 from podslice.cluster.page.page_host import PageHost
-from podslice.cluster.running import Certificate, ClusterOptions, check
+from podslice.cluster.running import ClusterOptions, check
 from podslice.replica.rulebook import Rulebook
+from podslice.service.certificates import CertificateFiles
 from podslice.values.errors import InputError
 from tests.cluster.bench import wire_service
 from tests.cluster.fake_api import FakeClusterApi
@@ -25,7 +26,7 @@ from tests.cluster.pagebench import PageCluster
 
 pytestmark = pytest.mark.process
 
-BOTH = Certificate("c", "k", "a")
+BOTH = CertificateFiles("c", "k", "a")
 
 
 @pytest.mark.parametrize(
@@ -35,11 +36,11 @@ BOTH = Certificate("c", "k", "a")
         (ClusterOptions(address="here"), "--address", "is not an address"),
         (ClusterOptions(address="127.0.0.1:99999"), "--address", "is not an address"),
         (ClusterOptions(address="0.0.0.0:9098"), "--address", "not a loopback address"),
-        (ClusterOptions(address="0.0.0.0:9098", tls=Certificate("c", "k")), "--address", "not a loopback address"),
+        (ClusterOptions(address="0.0.0.0:9098", tls=CertificateFiles("c", "k")), "--address", "not a loopback address"),
         (ClusterOptions(journal_address="127.0.0.1:9097"), "--journal-address", "there must be a certificate"),
-        (ClusterOptions(tls=Certificate("c")), "--tls-cert, --tls-key", "neither is of use without the other"),
+        (ClusterOptions(tls=CertificateFiles("c")), "--tls-cert, --tls-key", "neither is of use without the other"),
         (ClusterOptions(tls=BOTH), "--tls-cert", "cannot be read"),
-        (ClusterOptions(address="0.0.0.0:9098", tls=BOTH), "--tls-cert, --tls-key, --client-ca", "no usable"),
+        (ClusterOptions(address="0.0.0.0:9098", tls=BOTH), "--tls-cert", "cannot be read"),
         (ClusterOptions(metrics_address="x"), "--metrics-address", "is not an address"),
         (ClusterOptions(metrics_address="0.0.0.0:9099"), "--metrics-address", "not a loopback address"),
         (ClusterOptions(page_address="x"), "--page-address", "is not an address"),
@@ -76,27 +77,28 @@ def test_loopback_needs_nothing() -> None:
 def test_beyond_the_loopback(tmp_path: Path) -> None:
     """With a certificate and an authority for clients others may reach it, and must show a certificate."""
     made = make(tmp_path)
-    tls = Certificate(str(made.certificate), str(made.key), str(made.authority))
+    tls = CertificateFiles(str(made.certificate), str(made.key), str(made.authority))
     found = check(ClusterOptions(address="0.0.0.0:9098", journal_address="0.0.0.0:9097", tls=tls))
     assert found.listening.tls is not None
     assert found.listening.tls.verify_mode.name == "CERT_REQUIRED"
     assert found.journals == ("0.0.0.0", 9097)
-    assert found.certificate == (made.certificate.read_bytes(), made.key.read_bytes())
+    assert found.certificate is not None
+    assert found.certificate.pair == (made.certificate.read_bytes(), made.key.read_bytes())
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
     options = ClusterOptions(page_address="0.0.0.0:9101", page_token_file=str(token), tls=tls)
     page = check(options).page
     assert page is not None
     assert page.tls is not None
-    with pytest.raises(InputError, match="no usable certificate"):
-        check(options._replace(tls=Certificate(str(token), str(token))))
+    with pytest.raises(InputError, match="has no certificate: no PEM block"):
+        check(options._replace(tls=CertificateFiles(str(token), str(token))))
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
 def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
     """Beyond the loopback metrics need TLS; on it no certificate is needed."""
     made = make(tmp_path)
-    tls = Certificate(str(made.certificate), str(made.key))
+    tls = CertificateFiles(str(made.certificate), str(made.key))
     assert check(ClusterOptions(tls=tls)).listening.metrics_tls is None
     listening = check(ClusterOptions(metrics_address="0.0.0.0:9099", tls=tls)).listening._replace(
         port=0, metrics=("127.0.0.1", 0)

@@ -30,6 +30,7 @@ from podslice.node.node import Node
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.pacing import BackOff
 from podslice.service.supervise import Supervisor
+from podslice.service.trust import AuthorityFile
 from tests.conformance.deployed import apply, deploy_rights, token_of
 
 NODES = ("n0", "n1")
@@ -214,7 +215,8 @@ async def streaming(
         for process in (beside, *others):
             stream = JournalStream(
                 f"127.0.0.1:{process.journals}", nodes.journals[name], node=name, token_file=file,
-                ca_file=beside.certificates.authority, trouble=lambda where, what: None,
+                authority=AuthorityFile(beside.certificates.authority, "cluster.caFile"),
+                trouble=lambda where, what: None,
             )  # fmt: skip
             loops.start(f"{name} {process.journals}", partial(stream.run, BackOff(0.2, 2.0)))
     try:

@@ -40,6 +40,7 @@ from podslice.agent.reporter import JournalStream
 from podslice.config.kubelet import KubeletConfig
 from podslice.service.pacing import BackOff
 from podslice.service.supervise import Supervisor
+from podslice.service.trust import AuthorityFile
 from tests.conformance.beside import Beside, agent_token, service_beside
 
 OURS, ALONE = "podslice", "default-scheduler"
@@ -117,7 +118,7 @@ async def observed(found: Kubelets) -> AsyncIterator[None]:
         token.write_text(await asyncio.to_thread(agent_token, found.beside.api, name))
         stream = JournalStream(
             f"127.0.0.1:{found.beside.journals}", told.journal, node=name, token_file=token,
-            ca_file=found.beside.certificates.authority, trouble=_quietly,
+            authority=AuthorityFile(found.beside.certificates.authority, "cluster.caFile"), trouble=_quietly,
         )  # fmt: skip
         loops.start(f"pods of {name}", source.run)
         loops.start(f"files of {name}", told.run)

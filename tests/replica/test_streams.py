@@ -40,6 +40,7 @@ from podslice.replica.stream_messages import (
     encode_message,
 )
 from podslice.service.pacing import BackOff
+from podslice.service.trust import AuthorityFile
 from podslice.values.errors import InputError
 from tests.clock import until
 from tests.conftest import make_node, make_pod
@@ -107,7 +108,7 @@ class Agent:
             self.journal,
             node=node,
             token_file=file,
-            ca_file=service.certificates.authority,
+            authority=AuthorityFile(service.certificates.authority, "cluster.caFile"),
             trouble=lambda what, why: self.troubles.append(why),
         )
         self.task = asyncio.ensure_future(self.stream.run(BackOff(0.05, 0.1)))
@@ -455,7 +456,8 @@ def test_every_replica_of_the_service_has_a_stream(
             agent.stream.target = address
             return JournalStream(
                 address, agent.journal, node="n1", token_file=tmp_path / "token-n1",
-                ca_file=certificates.authority, server_name="127.0.0.1", trouble=lambda what, why: None,
+                authority=AuthorityFile(certificates.authority, "cluster.caFile"),
+                server_name="127.0.0.1", trouble=lambda what, why: None,
             )  # fmt: skip
 
         troubles: list[str] = []

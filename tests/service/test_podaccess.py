@@ -37,9 +37,9 @@ def test_where_it_is(tmp_path: Path, host: str, server: str) -> None:
     found = pod_access({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}, service_account(tmp_path))
     assert found is not None
     assert found.server == server
-    assert found.context.verify_mode.name == "CERT_REQUIRED"
-    assert found.context.check_hostname
-    assert len(found.context.get_ca_certs()) == 1
+    assert found.trust.context.verify_mode.name == "CERT_REQUIRED"
+    assert found.trust.context.check_hostname
+    assert len(found.trust.context.get_ca_certs()) == 1
 
 
 def test_no_pod(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ from podslice.machine.model import Machine
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import Identity
 from podslice.service.podaccess import pod_namespace
+from podslice.service.trust import AuthorityFile
 from podslice.version import running_version
 
 
@@ -279,8 +280,20 @@ def make_observed_kubelet(
     )
 
 
+def make_authority(cluster: ClusterSettings | None) -> AuthorityFile | None:
+    """Make the reader of the authority of the services' certificates; None for the system's."""
+    if cluster is None or not cluster.ca_file:
+        return None
+    return AuthorityFile(Path(cluster.ca_file), "cluster.caFile")
+
+
 def cluster_loops(
-    cluster: ClusterSettings | None, journal: NodeJournal, api: ApiServer | None, node_name: str, trouble: Trouble
+    cluster: ClusterSettings | None,
+    journal: NodeJournal,
+    api: ApiServer | None,
+    node_name: str,
+    trouble: Trouble,
+    authority: AuthorityFile | None,
 ) -> Iterator[tuple[str, Loop]]:
     """Yield the loops that send the journal to the cluster's services, and keep the node's NodeState object."""
     if cluster is None or not journal.version:
@@ -292,11 +305,13 @@ def cluster_loops(
             journal,
             node=node_name,
             token_file=Path(cluster.token_file),
-            ca_file=Path(cluster.ca_file) if cluster.ca_file else None,
+            authority=authority,
             server_name=cluster.server_name or name,
             trouble=trouble,
         )
 
+    if authority is not None:
+        yield "cluster authority", partial(authority.watch, trouble)
     for target in cluster.services:
         yield f"cluster {target}", ServiceStreams(target, stream, trouble=trouble).run
     if cluster.checkpoint and api is not None:

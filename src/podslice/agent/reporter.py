@@ -33,6 +33,8 @@ from podslice.replica.stream_messages import (
 from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 from podslice.service.tokens import read_account_token
+from podslice.service.trust import AuthorityFile
+from podslice.values.errors import InputError
 
 BEAT_SECONDS = 3.0
 """The service takes a node for gone after ten seconds of silence."""
@@ -132,7 +134,8 @@ async def _addresses(host: str, port: int) -> list[str]:
 
 
 class JournalStream:
-    """The stream to one replica, at `target`. `token_file` and `ca_file` are read at each connection. `trouble` gets
+    """The stream to one replica, at `target`. `token_file` and `authority`, None for the
+    system's, are read at each connection. `trouble` gets
     the reason for each failed connection."""
 
     def __init__(
@@ -142,7 +145,7 @@ class JournalStream:
         *,
         node: str,
         token_file: Path,
-        ca_file: Path | None,
+        authority: AuthorityFile | None,
         server_name: str = "",
         trouble: Callable[[str, str], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -151,7 +154,7 @@ class JournalStream:
         self._journal = journal
         self._node = node
         self._token_file = token_file
-        self._ca_file = ca_file
+        self._authority = authority
         self._server_name = server_name
         self._trouble = trouble
         self._sleep = sleep
@@ -168,7 +171,7 @@ class JournalStream:
             try:
                 await self._follow(back_off)
                 why = "the service ended the stream"
-            except (ApiError, OSError, TimeoutError) as error:
+            except (ApiError, InputError, OSError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
             except grpc.aio.AioRpcError as error:
                 why = f"{error.code().name}: {str(error.details())[:300]}"
@@ -193,9 +196,11 @@ class JournalStream:
                 call.cancel()
 
     def _identity(self) -> tuple[tuple[tuple[str, str], ...], Any]:
-        """Return the token and credentials of a connection. Raises `ApiError`, `OSError`."""
+        """Return the token and credentials of a connection. Raises `ApiError`, `InputError`, `OSError`."""
         token = read_account_token(self._token_file)
-        authority = self._ca_file.read_bytes() if self._ca_file is not None else None
+        authority = None
+        if self._authority is not None:
+            authority = self._authority.read()
         return (("authorization", f"Bearer {token}"),), grpc.ssl_channel_credentials(authority)
 
     async def _converse(self, call: Any, back_off: BackOff) -> None:

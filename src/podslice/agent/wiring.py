@@ -31,6 +31,7 @@ from podslice.agent.optional_parts import (
     cluster_loops,
     find_node_name,
     make_api_server,
+    make_authority,
     make_claim_setup,
     make_container_files,
     make_device_plugins,
@@ -159,8 +160,9 @@ def wire(
     loops |= {"watchdog": feed_watchdog, "healing": partial(heal, owner.admitting, link.close)}
     for group in (configured, refusals, driver):
         loops |= dict(group.loops() if group is not None else ())
+    authority = make_authority(settings.cluster)
     followed = journal if observed is None else observed.journal
-    loops |= dict(cluster_loops(settings.cluster, followed, api, name, trouble))
+    loops |= dict(cluster_loops(settings.cluster, followed, api, name, trouble, authority))
     loops |= dict(topology_loops(settings, owner, journal, writable, name, trouble))
 
     # Subscriptions beside those of `wire_node`, `wire_resizes` and `wire_plugin`
@@ -181,7 +183,7 @@ def wire(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,
         page=MetricsPage(
             metrics, owner, resizes=resizing, isolation=isolation, journal=followed,
-            services=len(settings.cluster.services) if settings.cluster is not None else 0,
+            services=len(settings.cluster.services) if settings.cluster is not None else 0, authority=authority,
         ),
         served=metrics.pod_resources,
         live=LiveNodeSource(owner, name, listed, sources.find), devices=devices, listed_devices=listed,

@@ -96,8 +96,9 @@ def cluster(
     if ctx.invoked_subcommand is not None:
         return
     need_modules("the service", _NEEDED, extras="agent,cluster")
-    from podslice.cluster.running import Certificate, ClusterOptions, check, run_cluster
+    from podslice.cluster.running import ClusterOptions, check, run_cluster
     from podslice.cluster.service import ServiceSettings
+    from podslice.service.certificates import CertificateFiles
 
     options = ClusterOptions(
         address,
@@ -105,7 +106,7 @@ def cluster(
         metrics_address,
         page_address,
         page_token_file,
-        Certificate(tls_cert, tls_key, client_ca),
+        CertificateFiles(tls_cert, tls_key, client_ca),
         agents,
         versions,
         ServiceSettings(

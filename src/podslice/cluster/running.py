@@ -8,7 +8,6 @@ import signal
 import ssl
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cluster.apiclient import HTTPClusterApi
@@ -20,6 +19,7 @@ from podslice.cluster.placements import NodeReport
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
+from podslice.service.certificates import CertificateFiles, ServerCertificate
 from podslice.service.http.access import is_loopback, parse_address
 from podslice.service.pacing import TURN_SECONDS
 from podslice.service.tokens import read_access_token
@@ -35,14 +35,6 @@ _NEW_OBJECTS = 10_000
 a start was spent in collections."""
 
 
-class Certificate(NamedTuple):
-    """Files in PEM: the server's certificate and key, and the authority of clients, empty for none."""
-
-    cert: str = ""
-    key: str = ""
-    client_authority: str = ""
-
-
 class ClusterOptions(NamedTuple):
     """Options of the command line; addresses are HOST:PORT, empty for none. `agents` are user names of service
     accounts, `versions` those of agents that decide as this program does."""
@@ -52,24 +44,24 @@ class ClusterOptions(NamedTuple):
     metrics_address: str = "127.0.0.1:9099"
     page_address: str = ""
     page_token_file: str = ""
-    tls: Certificate = Certificate()
+    tls: CertificateFiles = CertificateFiles()
     agents: tuple[str, ...] = ("system:serviceaccount:podslice:podslice-agent",)
     versions: tuple[str, ...] = ()
     service: ServiceSettings = ServiceSettings()
 
 
 class CheckedOptions(NamedTuple):
-    """The checked options: addresses, TLS contexts, and the certificate of the journals as bytes."""
+    """The checked options: addresses with their TLS contexts, and the certificate behind them."""
 
     listening: Listening
     journals: tuple[str, int] | None
-    certificate: tuple[bytes, bytes] | None
+    certificate: ServerCertificate | None
     page: PageListening | None = None
 
 
 def check(options: ClusterOptions) -> CheckedOptions:
-    """Check the options. Raises `InputError` for contradictions, and for a listener beyond the loopback without
-    authentication."""
+    """Check the options. Raises `InputError` for contradictions, for certificates that cannot be used, and for a
+    listener beyond the loopback without authentication."""
     extender = parse_address(options.address, "--address", "127.0.0.1:9098")
     journals = parse_address(options.journal_address, "--journal-address", "0.0.0.0:9097")
     if extender is None:
@@ -89,71 +81,34 @@ def check(options: ClusterOptions) -> CheckedOptions:
             path="--journal-address",
             remedy="give --tls-cert and --tls-key",
         )
-    context = None if is_loopback(extender[0]) else _context(tls)
     metrics = parse_address(options.metrics_address, "--metrics-address", "127.0.0.1:9099")
-    certificate = (_read(tls.cert, "--tls-cert"), _read(tls.key, "--tls-key")) if tls.cert else None
-    listening = Listening(*extender, context, metrics, _metrics_context(metrics, tls))
-    return CheckedOptions(listening, journals, certificate, _page(options))
-
-
-def _metrics_context(address: tuple[str, int] | None, tls: Certificate) -> ssl.SSLContext | None:
-    """Return the TLS context of the metrics. They name no pods, so anyone may read them, but beyond the loopback only
-    over TLS, so that they are the service's own. Raises `InputError`."""
-    if address is None or is_loopback(address[0]):
-        return None
-    if not (tls.cert and tls.key):
+    page = parse_address(options.page_address, "--page-address", "127.0.0.1:9101")
+    if options.page_token_file:
+        read_access_token(options.page_token_file, TOKEN_OPTION)
+    # Metrics name no pods, so anyone may read them, but beyond the loopback only over TLS, so that they are the
+    # service's own. The page shows names of pods and their nodes.
+    if not (metrics is None or is_loopback(metrics[0]) or tls.cert):
         raise InputError(
-            f"{address[0]} is not a loopback address, and needs TLS",
+            f"{metrics[0]} is not a loopback address, and needs TLS",
             path="--metrics-address",
             remedy="write 127.0.0.1:9099, or give --tls-cert and --tls-key",
         )
-    return _own_context(tls)
-
-
-def _page(options: ClusterOptions) -> PageListening | None:
-    """Check the page's listener. The page shows names of pods and their nodes: on the loopback to this machine,
-    elsewhere over TLS to clients with the token. Raises `InputError`."""
-    address = parse_address(options.page_address, "--page-address", "127.0.0.1:9101")
-    if options.page_token_file:
-        read_access_token(options.page_token_file, TOKEN_OPTION)
-    if address is None or is_loopback(address[0]):
-        return None if address is None else PageListening(*address, None, options.page_token_file)
-    if not (options.page_token_file and options.tls.cert and options.tls.key):
+    if not (page is None or is_loopback(page[0]) or (options.page_token_file and tls.cert)):
         raise InputError(
-            f"{address[0]} is not a loopback address, anyone who reaches it could read all pods",
+            f"{page[0]} is not a loopback address, anyone who reaches it could read all pods",
             path="--page-address",
             remedy="write 127.0.0.1:9101, or give --page-token-file, --tls-cert and --tls-key",
         )
-    return PageListening(*address, _own_context(options.tls), options.page_token_file)
+    certificate = ServerCertificate(tls) if tls.cert else None
+    plain, mutual = (None, None) if certificate is None else (certificate.plain, certificate.mutual)
+    listening = Listening(*extender, _beyond(extender, mutual), metrics, _beyond(metrics, plain))
+    shown = None if page is None else PageListening(*page, _beyond(page, plain), options.page_token_file)
+    return CheckedOptions(listening, journals, certificate, shown)
 
 
-def _own_context(tls: Certificate) -> ssl.SSLContext:
-    """Return a TLS context for clients without certificates. Raises `InputError`."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(f"no usable certificate: {error}", path="--tls-cert, --tls-key") from None
-    return context
-
-
-def _read(path: str, option: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=path, path=option) from None
-
-
-def _context(tls: Certificate) -> ssl.SSLContext:
-    """Return a TLS context that requires a client certificate, the only credential of kube-scheduler's extender client.
-    Raises `InputError`."""
-    try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_authority)
-        context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(f"no usable certificate: {error}", path="--tls-cert, --tls-key, --client-ca") from None
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
+def _beyond(address: tuple[str, int] | None, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Return the TLS context of a listener, None on the loopback."""
+    return None if address is None or is_loopback(address[0]) else context
 
 
 def known_versions(options: ClusterOptions) -> frozenset[str]:
@@ -186,7 +141,16 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
     journals = Journals(Rulebook(), known_versions(options), caller=callers.find_node, trouble=trouble)
-    service = wire(api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals, log=log)
+    service = wire(
+        api,
+        journals,
+        options.service,
+        trouble=trouble,
+        disputed=disputed,
+        seeded=journals,
+        log=log,
+        certificate=checked.certificate,
+    )
     page: PageHost | None = None
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -220,5 +184,6 @@ async def _start(service: ClusterService, journals: Journals, checked: CheckedOp
         await service.start(checked.listening)
     except OSError as error:
         raise InputError(f"cannot listen: {error.strerror or error}", path="--address, --metrics-address") from None
-    if checked.journals is not None and checked.certificate is not None:
-        await journals.start(*checked.journals, *checked.certificate)
+    certificate = checked.certificate
+    if checked.journals is not None and certificate is not None:
+        await journals.start(*checked.journals, *certificate.pair, renewed=lambda: certificate.pair)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.certificate_watch import CertificateWatch, WatchedCertificate
 from podslice.cluster.counted_api import CountedApi
 from podslice.cluster.extender.extender import Extender
 from podslice.cluster.extender.messages import LARGEST_REQUEST
@@ -53,10 +54,12 @@ def wire(
     disputed: Callable[[NodeReport], object],
     seeded: Journals | None = None,
     log: Log | None = None,
+    certificate: WatchedCertificate | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ClusterService:
     """Make the whole service. `trouble` is called with failures, `disputed` with binding outcomes other than expected;
-    `seeded` are the same journals where NodeState objects are to be read into them; `log` gets what else happens."""
+    `seeded` are the same journals where NodeState objects are to be read into them; `log` gets what else happens;
+    `certificate` is the listeners', where there is one."""
     log = log or NoLog()
     metrics = ClusterMetrics()
     written = CountedApi(api, metrics.count_write)
@@ -128,12 +131,23 @@ def wire(
     extender = Extender(placing, written, ahead=nominator.ahead, send=journals.send_plan, watch=metrics.record_call)
     metrics.add_gauges(service_gauges(placing, nominator, requeuer, journals, confirmations, clock))
     metrics.add_gauge(*unproven_gauge(confirmations))
+    watch = None if certificate is None else CertificateWatch(certificate, log, trouble=report_failure)
+    if certificate is not None and watch is not None:
+        metrics.add_gauges({"certificate_reload_successful": (
+            "1 while the files of the certificate are what is served, 0 while they cannot be used.", watch.is_served
+        )})  # fmt: skip
+        metrics.add_gauge(
+            "certificate_expiry_timestamp_seconds", "When what is served expires, as Unix time.", "certificate",
+            {name: partial(watch.expiry, name) for name in certificate.expiries},
+        )  # fmt: skip
     supervisor = Supervisor(report_failure)
     health = ServiceHealth(nodes, pods, supervisor)
     loops = {"nodes": nodes.run, "pods": pods.run, "looks": upkeep.run, "events": pod_events.run}
     if states is not None:
         gone = GoneStates(states, nodes, remove=api.remove_node_state, trouble=trouble)
         loops |= {"node states": states.run, "gone node states": gone.run}
+    if watch is not None:
+        loops["certificate"] = watch.run
     if settings.nominate:
         loops["nominations"] = nominator.run
     if settings.evict:

@@ -5,13 +5,12 @@ This reads the two files itself: clients that read all kinds of configurations t
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from podslice.service.tokens import read_account_token
-from podslice.service.trust import trust_as_go
+from podslice.service.trust import TrustedContext
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -36,7 +35,7 @@ class PodAccess(NamedTuple):
     """Address of the API server, the certificates to accept, and the token to send."""
 
     server: str
-    context: ssl.SSLContext
+    trust: TrustedContext
     token: PodToken
 
 
@@ -50,10 +49,9 @@ def pod_access(environment: Mapping[str, str], folder: Path | None = None) -> Po
     # Every pod has the two variables, also one without a service account's token.
     if not (host and port and (folder / "token").exists()):
         return None
-    context = ssl.create_default_context(cafile=folder / "ca.crt")
-    trust_as_go(context)
+    trust = TrustedContext(folder / "ca.crt")
     where = f"[{host}]" if ":" in host else host
-    return PodAccess(f"https://{where}:{port}", context, PodToken(folder / "token"))
+    return PodAccess(f"https://{where}:{port}", trust, PodToken(folder / "token"))
 
 
 def pod_namespace(folder: Path | None = None) -> str:

@@ -24,7 +24,7 @@ from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff, wait_at_most
 from podslice.service.podlist import ApiError, PodListPage
 from podslice.service.tokens import read_account_token
-from podslice.service.trust import trust_as_go
+from podslice.service.trust import TrustedContext
 from podslice.values.errors import InputError
 
 LARGEST_ANSWER = 1 << 30
@@ -139,9 +139,9 @@ class HTTPKubelet:
         name = settings.server_name.replace(NODE_NAME, node)
         self._options = {"sni_hostname": name} if name else {}
         try:
-            verify = _context(settings)
+            self._trust = _trust(settings)
             # Without the environment: a proxy for the outside world must not get the token.
-            self._client = httpx2.AsyncClient(verify=verify, timeout=REQUEST_SECONDS, trust_env=False)
+            self._client = httpx2.AsyncClient(verify=self._trust.context, timeout=REQUEST_SECONDS, trust_env=False)
         except OSError as error:
             raise InputError(
                 f"{settings.ca_file}: cannot be used: {error}",
@@ -157,6 +157,7 @@ class HTTPKubelet:
     async def pods(self) -> PodListPage:
         """Read all pods of the node. Raises `ApiError`."""
         try:
+            self._trust.latest()
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._read(self._token())
         except self._errors as error:
@@ -173,11 +174,10 @@ class HTTPKubelet:
         return read_account_token(self._token_file)
 
 
-def _context(settings: KubeletSettings) -> ssl.SSLContext:
+def _trust(settings: KubeletSettings) -> TrustedContext:
     """Return the TLS settings. Raises `OSError`."""
-    context = ssl.create_default_context(cafile=settings.ca_file or None)
-    trust_as_go(context)
+    trust = TrustedContext(Path(settings.ca_file) if settings.ca_file else None)
     if settings.insecure_skip_tls_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        trust.context.check_hostname = False
+        trust.context.verify_mode = ssl.CERT_NONE
+    return trust

@@ -29,6 +29,7 @@ from podslice.node.plugins.contract import POINTS
 from podslice.node.topology.manager import SCORED_MERGES
 from podslice.node.view import NodeView
 from podslice.replica.events import PlanOutcome
+from podslice.service.trust import AuthorityFile
 from podslice.values.cpuset import bits_of
 from podslice.values.reasons import is_out_of
 from podslice.values.series import Labels, Series, labels_text, series
@@ -255,7 +256,8 @@ class MetricsPage:
     """The page of `/metrics`: the metrics of `metrics`, and gauges that are read from the node for every page.
 
     `isolation`: the metrics of the containers' isolation, None where it is not measured. `journal`: the one that the
-    cluster's services follow, and `services` their number.
+    cluster's services follow, `services` their number, and `authority` that of their certificates, None for the
+    system's.
     """
 
     def __init__(
@@ -267,6 +269,7 @@ class MetricsPage:
         isolation: IsolationText | None,
         journal: NodeJournal,
         services: int = 0,
+        authority: AuthorityFile | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
@@ -299,6 +302,17 @@ class MetricsPage:
             "Replicas of the cluster's service that follow.",
             read=lambda: float(len(journal.streams)),
         )
+        if authority is not None:
+            self._gauge(
+                "podslice_cluster_authority_expiry_timestamp_seconds",
+                "When the authority of the cluster's services expires, as Unix time; 0 without a usable one.",
+                read=authority.expiry,
+            )
+            self._gauge(
+                "podslice_cluster_authority_reload_successful",
+                "1 while the authority's file is what is trusted, 0 while it cannot be used.",
+                read=authority.is_used,
+            )
         plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
         for fate in get_args(PlanOutcome)[1:]:
             plans.labels(fate).set_function(functools.partial(_outcome_count, journal.binding_outcomes, fate))

@@ -252,15 +252,24 @@ class Journals:
 
     # Streams
 
-    async def start(self, host: str, port: int, certificate: bytes, key: bytes) -> int:
-        """Listen, and return the port. Raises `InputError` for an unusable address or certificate."""
+    async def start(
+        self,
+        host: str,
+        port: int,
+        certificate: bytes,
+        key: bytes,
+        *,
+        renewed: Callable[[], tuple[bytes, bytes]] | None = None,
+    ) -> int:
+        """Listen, and return the port. `renewed` returns the certificate and key of a new connection, the given ones
+        without it. Raises `InputError` for an unusable address or certificate."""
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
         method = grpc.stream_stream_rpc_method_handler(
             self._follow, request_deserializer=bytes, response_serializer=encode_message
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {FOLLOW: method}),))
         try:
-            bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([(key, certificate)]))
+            bound = server.add_secure_port(f"{host}:{port}", _credentials(renewed or (lambda: (certificate, key))))
         except (RuntimeError, ValueError) as error:
             raise InputError(f"{host}:{port} cannot be served: {error}", path="journalAddress") from None
         await server.start()
@@ -452,6 +461,26 @@ class Journals:
             return await self._caller(token) == node
         except CallerError:
             return False
+
+
+def _credentials(latest: Callable[[], tuple[bytes, bytes]]) -> Any:
+    """Return the credentials of a server with the latest certificate and key; gRPC asks at each handshake, in a thread
+    of its own."""
+    used = [latest()]
+
+    def renew() -> Any:
+        """Return the configuration of a new pair, None where nothing changed."""
+        pair = latest()
+        if pair == used[0]:
+            return None
+        used[0] = pair
+        return _configuration(*pair)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(*used[0]), renew)
+
+
+def _configuration(certificate: bytes, key: bytes) -> Any:
+    return grpc.ssl_server_certificate_configuration([(key, certificate)])
 
 
 def _token_error() -> Exception:

@@ -76,7 +76,7 @@ class ApiConnection:
             self._errors = self._configure(config, path)
             return
         self._server = access.server
-        self._calls = LeanClient(access.server, access.context, access.token.header, limit=CONNECTIONS)
+        self._calls = LeanClient(access.server, access.trust.latest, access.token.header, limit=CONNECTIONS)
         self._errors = (*self._calls.errors, OSError, TimeoutError)
 
     def _configure(self, config: Any, path: str) -> tuple[type[Exception], ...]:
@@ -91,13 +91,14 @@ class ApiConnection:
             if chosen is None or not chosen.user:
                 raise ConfigError("Missing user")
             parameters = ConnectionParams().httpx_params(chosen)
-            trust_as_go(parameters["verify"])
+            context = parameters["verify"]
+            trust_as_go(context)
             self._server = str(chosen.cluster.server)
             if needs_proxy(self._server):
                 self._calls = ProxyCalls(parameters, CONNECTIONS)
             else:
                 authorization = functools.partial(read_authorization, parameters["auth"], self._server)
-                self._calls = LeanClient(self._server, parameters["verify"], authorization, limit=CONNECTIONS)
+                self._calls = LeanClient(self._server, lambda: context, authorization, limit=CONNECTIONS)
         except (ConfigError, KeyError, OSError, ValueError) as error:
             raise _no_access(error, path) from None
         return (*self._calls.errors, ConfigError, OSError, TimeoutError)

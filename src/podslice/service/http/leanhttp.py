@@ -269,14 +269,15 @@ def with_query(path: str, parameters: Mapping[str, str]) -> str:
 
 
 class LeanClient:
-    """Calls to one server, at most `limit` at a time; streams do not count. `about`: header lines of every request."""
+    """Calls to one server, at most `limit` at a time; streams do not count. `about`: header lines of every request.
+    `tls` returns the context of a new connection."""
 
     errors: tuple[type[Exception], ...] = (ValueError,)
 
     def __init__(
         self,
         server: str,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         authorization: Authorization,
         *,
         limit: int = 32,
@@ -384,10 +385,9 @@ class LeanClient:
     async def _connect(self) -> LeanConnection:
         loop = asyncio.get_running_loop()
         # asyncio takes a server name only together with TLS.
-        name = self._host if self._tls is not None else None
-        _, found = await loop.create_connection(
-            LeanConnection, self._host, self._port, ssl=self._tls, server_hostname=name
-        )
+        tls = self._tls() if self._tls is not None else None
+        name = self._host if tls is not None else None
+        _, found = await loop.create_connection(LeanConnection, self._host, self._port, ssl=tls, server_hostname=name)
         return found
 
     def _release(self, connection: LeanConnection) -> None:
