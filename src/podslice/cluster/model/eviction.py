@@ -1,10 +1,9 @@
 """The choice of victims for a pod that only topology keeps out.
 
 kube-scheduler never preempts for topology alone, because a node that only an extender refuses seems to fit without any
-victim. So victims are chosen here: all pods of lower priority are removed from a copy of the node's state, then as many
-as possible are put back, the most important and the longest running first. The rest must go: without any one of them
-the pod would not be admitted. Pods that leave anyway cost nothing. PodDisruptionBudgets are respected by the Eviction
-API, through which pods leave.
+victim. So victims are chosen here, by the rule of `scheduling.victims` on copies of the state: without any one of them the
+pod would not be admitted. Pods that leave anyway cost nothing. PodDisruptionBudgets are respected by the Eviction API,
+through which pods leave.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from podslice.node.decide import Shape, decide, release
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
+from podslice.scheduling.victims import cost_of, order_by_importance, reprieve
 from podslice.values.errors import UpstreamDefectError
 
 
@@ -23,7 +23,7 @@ class Evictable(NamedTuple):
 
     uid: str
     priority: int = 0
-    began: float = 0.0
+    since: float = 0.0
     going: bool = False
 
 
@@ -41,35 +41,19 @@ def find_victims(
     without all of them; empty where it fits without victims, or once pods that leave anyway are gone."""
     here = [one for one in running if one.uid in state.pods]
     state = _without(rules, state, (one for one in here if one.going))
-    lower = sorted((one for one in here if one.priority < below and not one.going), key=_importance)
+    lower = order_by_importance(one for one in here if one.priority < below and not one.going)
     if not _admits(rules, _without(rules, state, lower), pod):
         return None
-    leaving = lower
-    for one in lower:
-        fewer = [other for other in leaving if other is not one]
-        if _admits(rules, _without(rules, state, fewer), pod):
-            leaving = fewer
+    leaving, _ = reprieve(lower, lambda _, fewer: _admits(rules, _without(rules, state, fewer), pod))
     return tuple(reversed(leaving))
 
 
 def choose_cheapest(found: Sequence[tuple[str, tuple[Evictable, ...]]]) -> Eviction | None:
-    """Choose the node with the lowest highest priority of victims, then the lowest sum, then the fewest, then the
-    latest started (kube-scheduler's order)."""
+    """Choose the node whose victims cost least, by name among equals."""
     if not found:
         return None
-    node, victims = min(found, key=lambda one: (_cost(one[1]), one[0]))
+    node, victims = min(found, key=lambda one: (cost_of(one[1]), one[0]))
     return Eviction(node, tuple(one.uid for one in victims))
-
-
-def _importance(one: Evictable) -> tuple[int, float, str]:
-    """Sort key: the most important first."""
-    return -one.priority, one.began, one.uid
-
-
-def _cost(victims: Sequence[Evictable]) -> tuple[int, int, int, float]:
-    most = max((one.priority for one in victims), default=0)
-    began = min((one.began for one in victims if one.priority == most), default=0.0)
-    return most, sum(one.priority for one in victims), len(victims), -began
 
 
 def _without(rules: NodeRules, state: NodeState, leaving: Iterable[Evictable]) -> NodeState:

@@ -86,7 +86,7 @@ class LiveNodes:
         if answer.holding is None:
             return EvictingAnswer(answer)
         sums = self._sums[kind]
-        others = OtherPods.of([sums.view_pod(one.shape, str(one.pod)) for one in running])
+        others = OtherPods.of([sums.view_pod(one.shape, str(one.uid)) for one in running])
         verdict = general_predicates(sums.view_pod(shape, ""), others, self.fleet.classes[kind].rules.counted.node)
         if verdict.refusal is not None:
             return EvictingAnswer(NodeAnswer(self.states[node], None, verdict.refusal.reason))

@@ -1,10 +1,4 @@
-"""Preemption: which pods leave which node for a pod of higher priority.
-
-As kube-scheduler does it: on each node all pods of lower priority are removed hypothetically, and as many as fit are
-reprieved: first those whose disruption would violate a budget, then those of the highest priority and the longest run.
-Of the nodes where that helps the one is chosen whose victims violate the fewest budgets, have the lowest highest
-priority, then the lowest sum of priorities, then are the fewest, then started latest.
-"""
+"""Preemption: which pods leave which node for a pod of higher priority, as `scheduling.victims` chooses them."""
 
 from __future__ import annotations
 
@@ -13,16 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.scheduler.columns import ALL, Columns
 from podslice.fleet.scheduler.loads import Bools
+from podslice.scheduling.victims import cost_of, order_by_importance, reprieve
 
 
 class RunningPod(NamedTuple):
-    """A pod on a node that might be preempted; `since`: when it was bound, in milliseconds."""
+    """A pod on a node that might be preempted. `uid`: its number; `since`: when it was bound, in milliseconds."""
 
-    pod: int
+    uid: int
     shape: int
+    priority: int
     since: int
     gpus: Sequence[int]
 
@@ -81,38 +76,28 @@ class VictimFinder:
             could &= changed
         return np.flatnonzero(could).tolist()
 
-    def _victims_on(self, shape: int, node: int, ask: NodeQueries) -> tuple[tuple[int, ...], Victims] | None:
+    def _victims_on(self, shape: int, node: int, ask: NodeQueries) -> tuple[tuple[float, ...], Victims] | None:
         """Return a node's cost (less is better) and its victims; None where the node does not help."""
-        shapes = self._columns.shapes
-        priority = shapes[shape].priority
-        lower = [one for one in ask.running(node) if shapes[one.shape].priority < priority]
+        priority = self._columns.shapes[shape].priority
+        lower = order_by_importance(one for one in ask.running(node) if one.priority < priority)
         left = _FreeResources(self._columns, node)
         for one in lower:
             left.add(one, 1)
         if not lower or not left.suffices(shape) or not ask.admits(node, lower):
             return None
-        ordered = sorted(lower, key=lambda one: (-shapes[one.shape].priority, one.since, one.pod))
-        reprieval = list(zip(ask.violations(ordered), ordered, strict=True))
-        leaving, violations = lower, 0
-        # Stable: pods that would violate a budget first, and within both groups by priority and start.
-        for breaks, one in sorted(reprieval, key=lambda both: not both[0]):
-            fewer = [other for other in leaving if other is not one]
+
+        def fits_beside(one: RunningPod, fewer: Sequence[RunningPod]) -> bool:
             left.add(one, -1)
-            if left.suffices(shape) and ask.admits(node, fewer):
-                leaving = fewer
-            else:
+            fits = left.suffices(shape) and ask.admits(node, fewer)
+            if not fits:
                 left.add(one, 1)
-                violations += breaks
+            return fits
+
+        leaving, violations = reprieve(lower, fits_beside, ask.violations(lower))
         if not leaving:
             return None
-        return (violations, *_cost(shapes, node, leaving)), Victims(node, tuple(one.pod for one in leaving))
-
-
-def _cost(shapes: Sequence[FleetShape], node: int, leaving: Sequence[RunningPod]) -> tuple[int, ...]:
-    """Return the criteria after budget violations; the node's number decides ties."""
-    priorities = [shapes[one.shape].priority for one in leaving]
-    first = min(one.since for one, priority in zip(leaving, priorities, strict=True) if priority == max(priorities))
-    return max(priorities), sum(priorities), len(leaving), -first, node
+        # The node's number decides ties.
+        return (violations, *cost_of(leaving), node), Victims(node, tuple(one.uid for one in leaving))
 
 
 class _FreeResources:

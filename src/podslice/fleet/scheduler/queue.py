@@ -311,8 +311,11 @@ class PodQueue:
         )
 
     def _running(self, node: int) -> list[RunningPod]:
-        pods, shape = self.pods, self.workload.shape
-        return [RunningPod(pod, shape[pod], pods.bound[pod], pods.gpus[pod]) for pod in self._on_node[node]]
+        pods, shape, shapes = self.pods, self.workload.shape, self.workload.shapes
+        return [
+            RunningPod(pod, shape[pod], shapes[shape[pod]].priority, pods.bound[pod], pods.gpus[pod])
+            for pod in self._on_node[node]
+        ]
 
     def _admits_without(self, shape: int, node: int, leaving: Sequence[RunningPod]) -> bool:
         """Whether the node would admit the shape without these pods; only the exact filter can know, others assume
@@ -321,7 +324,7 @@ class PodQueue:
             return True
         kind, state, answers = self.live.kinds[node], self.live.states[node], self.live.answers
         for one in leaving:
-            state = answers.release(kind, state, self.pods.holding[one.pod])
+            state = answers.release(kind, state, self.pods.holding[one.uid])
         return answers.admit(kind, state, shape, NEVER).holding is not None
 
     def _hold(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
