@@ -1,9 +1,8 @@
 """The choice of victims for a pod that only topology keeps out.
 
 kube-scheduler never preempts for topology alone, because a node that only an extender refuses seems to fit without any
-victim. So victims are chosen here, by the rule of `scheduling.victims` on copies of the state: without any one of them the
-pod would not be admitted. Pods that leave anyway cost nothing. PodDisruptionBudgets are respected by the Eviction API,
-through which pods leave.
+victim. So victims are chosen here, by the rule of `scheduling.victims` on copies of the node's state. Pods that leave
+anyway cost nothing. PodDisruptionBudgets are respected by the Eviction API, through which pods leave.
 """
 
 from __future__ import annotations
