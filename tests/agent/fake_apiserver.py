@@ -27,7 +27,7 @@ class FakeApiServer:
     """An API server in memory. Changes made with `apply` and `delete` reach the watchers; `expire` forgets history
     and cuts the streams, so that watchers get 410; while `down` is set everything fails. Pods that have ended are not
     told of, as the agent asks. Nothing of the kinds in `refused` can be applied. `answers` are codes with which the
-    next patches are answered instead."""
+    next patches are answered instead. `kubelet` is the version that every Node object states."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -40,6 +40,7 @@ class FakeApiServer:
         self.answers: list[int] = []
         self.looks = 0
         self.down = False
+        self.kubelet = "v1.36.2"
         self._version = 1
         self._oldest = 0
         self._history: list[tuple[int, str, dict[str, Any]]] = []
@@ -108,7 +109,9 @@ class FakeApiServer:
         return f"uid-of-{node}"
 
     async def kubelet_version(self, node: str) -> str:
-        return "v1.36.2"
+        if self.down:
+            raise ApiError("connection refused")
+        return self.kubelet
 
     async def read_topology(self, node: str) -> dict[str, Any] | None:
         return self.topologies.get(node)

@@ -44,11 +44,12 @@ def test_configurations_load() -> None:
 
 
 def test_least_privilege() -> None:
-    """Reading pods, patching their status and creating events, a read-only root, no privilege."""
+    """Reading pods and nodes, patching the status of pods and creating events, a read-only root, no privilege."""
     found = manifests()
     assert [(rule["resources"], rule["verbs"]) for rule in found["ClusterRole"]["rules"]] == [
         (["pods/status"], ["patch"]),
         (["pods"], ["list", "watch"]),
+        (["nodes"], ["get"]),
         (["events"], ["create"]),
     ]
     pod = found["DaemonSet"]["spec"]["template"]["spec"]
@@ -274,7 +275,8 @@ def test_image_without_digest_is_refused() -> None:
         render("daemonset")
 
 
-_READ, _FAIL = [(["pods"], ["list", "watch"]), (["events"], ["create"])], [(["pods/status"], ["patch"])]
+_READ = [(["pods"], ["list", "watch"]), (["nodes"], ["get"]), (["events"], ["create"])]
+_FAIL = [(["pods/status"], ["patch"])]
 
 
 @pytest.mark.parametrize(("sources", "refusals", "rules"), [

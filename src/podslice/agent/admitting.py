@@ -39,6 +39,7 @@ from podslice.service.pacing import BackOff
 from podslice.values.errors import PodsliceError, StartError
 from podslice.values.gates import FeatureGates
 from podslice.values.quantity import Quantity
+from podslice.values.quirks import PROFILE_RELEASES
 from podslice.values.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
 
 MOST_BITS = 256
@@ -252,7 +253,7 @@ class Admitting:
         self._moment += 1
 
     def _admit_without_state(self, spec: Pod) -> None:
-        gates = FeatureGates.from_overrides(self.config.feature_gates)
+        gates = FeatureGates.from_overrides(self.config.feature_gates, release=PROFILE_RELEASES[self.profile])
         pod = AdmissionPod.of(default_pod(spec, gates), gates)
         owns = pod.cpus or any(container.exclusive_cpus for container in pod.containers)
         if owns and self.config.cpu_manager_policy == "static":

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from podslice.agent.kubelet.kubelet_release import DecidingRelease, find_release, with_release
 from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
 from podslice.cli.options.machine import Sources, machine_choice, resolve_machine
 from podslice.extras import need_modules
@@ -65,12 +66,17 @@ def agent(
         echo(style(f"warning: {warning}", fg="yellow"), err=True)
     chosen = resolve_machine(machine, sysfs, source)
     if check_config:
+        release = asyncio.run(_find_release(loaded))
+        loaded = with_release(loaded, release)
         _check(loaded, chosen)
         if not observe:
             _check_kubelet(loaded)
+        if release.problem:
+            echo(style(f"warning: {release.problem}", fg="yellow"), err=True)
         for remark in _remarks(loaded.agent):
             echo(style(f"warning: {remark}", fg="yellow"), err=True)
-        echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
+        facts = f"{chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}"
+        echo(f"{config_path}: good; {facts}, Kubernetes {release.release}")
         return
     from podslice.agent.hotplug import MachineSource
     from podslice.agent.process.host_access import HostAccess
@@ -82,11 +88,35 @@ def agent(
     discover = partial(resolve_machine, machine, sysfs, source)
     follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
 
-    async def main() -> None:
+    async def run_once() -> bool:
+        """Run an agent until it stops; return whether it is to begin anew, as the kubelet of another release."""
         host = HostAccess(boot=read_boot(DiskFileSystem()), kernel=KernelFiles(), writes=_writes(), machine=follows)
-        await wire(loaded, chosen, host, observe=observe, read=partial(load_settings, config_path)).run()
+        read, release = partial(load_settings, config_path), await _find_release(loaded)
+        running = wire(loaded, chosen, host, observe=observe, read=read, release=release)
+        await running.run()
+        if host.writes is not None:
+            host.writes.close()
+        return running.release.restarts
 
-    asyncio.run(main())
+    while asyncio.run(run_once()):
+        pass
+
+
+async def _find_release(loaded: LoadedSettings) -> DecidingRelease:
+    """Return the release of the kubelet beside the agent, as far as it can be found."""
+    from podslice.agent.api_server.apiclient import HTTPApiServer
+    from podslice.agent.optional_parts import find_node_name
+
+    sources = loaded.agent.sources
+    try:
+        api = HTTPApiServer() if sources.api_server else None
+    except InputError:  # said where the agent's own client is made
+        api = None
+    try:
+        return await find_release(loaded.agent, api, find_node_name(sources))
+    finally:
+        if api is not None:
+            await api.close()
 
 
 def _writes() -> FileWrites | None:

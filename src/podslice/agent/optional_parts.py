@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -30,6 +30,7 @@ from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubelet.arriving import Awaiting
 from podslice.agent.kubelet.configuredsources import Trouble
+from podslice.agent.kubelet.kubelet_release import DecidingRelease, KubeletRelease
 from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.kubelet.standin import StandIn
@@ -58,10 +59,12 @@ from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore
 from podslice.isolation.kernel_facts import IsolationSources
 from podslice.machine.model import Machine
+from podslice.node.node import Node
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import Identity
 from podslice.service.podaccess import pod_namespace
 from podslice.service.trust import AuthorityFile
+from podslice.values.quirks import profile_of_a_kubelet
 from podslice.version import running_version
 
 
@@ -271,7 +274,7 @@ def make_observed_kubelet(
         folder,
         machine,
         loaded.config,
-        profile=loaded.agent.profile,
+        profile=profile_of_a_kubelet(loaded.agent.profile),
         version=running_version(),
         pods=lambda: list(source.pods),
         ready=lambda: source.ready,
@@ -285,6 +288,26 @@ def make_authority(cluster: ClusterSettings | None) -> AuthorityFile | None:
     if cluster is None or not cluster.ca_file:
         return None
     return AuthorityFile(Path(cluster.ca_file), "cluster.caFile")
+
+
+def make_kubelet_release(
+    loaded: LoadedSettings,
+    now: DecidingRelease,
+    machine: Machine,
+    api: ApiServer | None,
+    node_name: str,
+    trouble: Trouble,
+    *,
+    stop: Callable[[], None] | None,
+    observe: bool,
+) -> KubeletRelease:
+    """Make what follows the version of the kubelet; a dry run keeps none."""
+
+    def starts(settings: LoadedSettings) -> None:
+        Node(machine, settings.config, profile=settings.agent.profile, predicates=False, policy=settings.policy)
+
+    directory = None if observe else Path(loaded.agent.state_directory)
+    return KubeletRelease(loaded, now, api, node_name, trouble=trouble, stop=stop, remember=directory, starts=starts)
 
 
 def cluster_loops(

@@ -29,10 +29,13 @@ from podslice.service.http.access import is_loopback, parse_address
 from podslice.values.decoding import decoding_problem, with_value
 from podslice.values.errors import InputError, did_you_mean
 from podslice.values.fields import known_fields
-from podslice.values.quirks import PROFILE_NAMES, PROFILE_RELEASES, PROFILES
+from podslice.values.quirks import PROFILE_NAMES, PROFILE_RELEASES, PROFILES, profile_for
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import RELEASES
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
+AUTO = "auto"
 _SYSTEM_ROOTS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 _SYSTEM = frozenset(
     (*_SYSTEM_ROOTS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
@@ -148,6 +151,9 @@ class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings of the agent. Paths are the host's, times are in seconds; an empty address or socket is off.
 
+    `kubernetes`: the release whose kubelet decides, such as 1.34; `auto`: that of the kubelet beside the agent, by its
+    Node object (needs `sources.apiServer`); empty: that of a profile which names one, else `auto`.
+
     `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only reports them. `limits`:
     `repair` restores a container's quota and memory limit after another program changed them, `report` only reports it,
     for nodes where something else sets them on purpose. `status_address`: where `kubectl podslice` reads the node's
@@ -168,6 +174,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     resources: dict[str, Any] = {}
     policy: str | dict[str, Any] = ""
     profile: str = "podslice"
+    kubernetes: str = ""
     sources: SourceSettings = SourceSettings()
     nri_socket: str = "/var/run/nri/nri.sock"
     plugin_name: str = "podslice"
@@ -191,6 +198,18 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     node_resource_topology: str | bool = "off"
     namespace: str = "podslice"
     dra: DRASettings | None = None
+
+    @property
+    def follows_kubelet(self) -> bool:
+        """Whether the release is that of the kubelet beside the agent."""
+        return self.kubernetes == AUTO or (not self.kubernetes and self.profile == "podslice")
+
+    @property
+    def fixed_profile(self) -> str:
+        """The profile that decides where no kubelet's version is known. Raises `InputError` for a release that is not
+        known, or not the profile's."""
+        named = self.kubernetes and self.kubernetes != AUTO
+        return profile_for(self.profile, self.kubernetes) if named else self.profile
 
     @property
     def writes_topology(self) -> bool:
@@ -252,12 +271,21 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         loaded = config_from_fields(agent.resources)
     except InputError as error:
         raise error.at(path="resources") from None
-    problems = validate(loaded.config, PROFILE_RELEASES[agent.profile])
-    if problems:
-        raise InputError("; ".join(map(str, problems)), path="resources")
+    release = PROFILE_RELEASES[agent.fixed_profile]
+    # The version of the kubelet is not known yet, and one of its releases may take what the default does not.
+    unknown = agent.follows_kubelet and agent.sources.api_server
+    if not (unknown and any(not validate(loaded.config, one) for one in RELEASES.values())):
+        check_resources(loaded.config, release)
     policy = _policy(agent)
     _check_dra(agent, loaded.config, policy)
     return LoadedSettings(agent, loaded.config, policy, loaded.warnings)
+
+
+def check_resources(config: KubeletConfig, release: Release) -> None:
+    """Check that a kubelet of a release starts with `resources`. Raises `InputError`."""
+    problems = validate(config, release)
+    if problems:
+        raise InputError("; ".join(map(str, problems)), path="resources")
 
 
 def _policy(agent: AgentSettings) -> PodslicePolicy:
@@ -289,7 +317,9 @@ def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
     """Return YAML numbers outside `resources` as ordinary ones: they remember how they were written."""
     plain: dict[str, Any] = {}
     for name, value in fields.items():
-        if isinstance(value, float):
+        if name == "kubernetes" and isinstance(value, float):
+            plain[name] = str(value)  # 1.34 without quotes
+        elif isinstance(value, float):
             plain[name] = float(value)
         elif isinstance(value, dict) and name not in ("resources", "policy"):
             plain[name] = value | _plain_numbers(value)
@@ -313,6 +343,10 @@ def _check(agent: AgentSettings) -> None:
         if value not in known:
             names = [one for one in known if isinstance(one, str)]
             raise InputError(f"{value!r} is unknown", path=path, remedy=f"{', '.join(names[:-1])} or {names[-1]}")
+    try:
+        agent.fixed_profile  # noqa: B018  raises for a release that is not known
+    except InputError as error:
+        raise error.at(path="kubernetes") from None
     if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
         raise InputError(f"{agent.plugin_index!r} is not an index", path="pluginIndex", remedy="two digits such as 90")
     if not agent.plugin_name:

@@ -25,6 +25,7 @@ from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.cgroups.write_watcher import WriteWatcher
 from podslice.agent.kubelet.arriving import Awaiting
 from podslice.agent.kubelet.configuredsources import ConfiguredSources
+from podslice.agent.kubelet.kubelet_release import DecidingRelease, choose_release, with_release
 from podslice.agent.moves.automatic_defrag import AutomaticDefrag
 from podslice.agent.node_wiring import wire_moves, wire_node, wire_plugin, wire_resizes
 from podslice.agent.optional_parts import (
@@ -39,6 +40,7 @@ from podslice.agent.optional_parts import (
     make_guards,
     make_isolation_metrics,
     make_journal,
+    make_kubelet_release,
     make_launch,
     make_machine_watch,
     make_migration,
@@ -87,9 +89,13 @@ def wire(
     launch: Launch | None = None,
     clock: Callable[[], float] = time.monotonic,
     read: Callable[[], LoadedSettings] | None = None,
+    release: DecidingRelease | None = None,
 ) -> Agent:
     """Make a whole agent. With `observe` it decides on a throw-away state, reports, and changes nothing; `read` reads
-    the settings again at SIGHUP. Raises `InputError` for settings that cannot be used."""
+    the settings again at SIGHUP; `release` is what was found of the kubelet beside it. Raises `InputError` for settings
+    that cannot be used."""
+    given, release = loaded, release or choose_release(loaded.agent, "")
+    loaded = with_release(loaded, release)
     settings, records, stopping = loaded.agent, NodeRecords(), asyncio.Event()
     name = find_node_name(settings.sources)
     tree, api = host.tree or CgroupTree(settings.cgroup_root), api or make_api_server(settings.sources)
@@ -151,10 +157,14 @@ def wire(
     usage = make_usage_recorder(owner, host.kernel, tree, trouble, observe=observe)
     observed = make_observed_kubelet(loaded, machine, configured.api_source, trouble, observe=observe)
     stand_in = make_stand_in(settings, trouble, observe=observe)
+    kubelet = make_kubelet_release(
+        given, release, machine, api, name, trouble, stop=None if launch.once else stopping.set, observe=observe
+    )
     parts: dict[str, LoopPart | None] = {
         "runtime": link, "placing": updates, "reconcile": upkeep, "resizes": resizing, "policy": reloading,
         "defrag": None if observe else AutomaticDefrag(owner, executor), "machine": watch, "isolation": isolation,
         "usage": usage, "events": api_events, "observed": observed, "podResources": stand_in,
+        "release": kubelet,
     }  # fmt: skip
     loops: dict[str, Loop] = {key: part.run for key, part in parts.items() if part is not None}
     loops |= {"watchdog": feed_watchdog, "healing": partial(heal, owner.admitting, link.close)}
@@ -177,7 +187,7 @@ def wire(
 
     # What the agent says of itself, and serves
     health = AgentHealth(owner, sources, link, supervisor, heartbeats, stand_in)
-    status = AgentStatusSource(name, owner, upkeep, link, refusals, health, observe=observe)
+    status = AgentStatusSource(name, owner, upkeep, link, refusals, health, kubelet, observe=observe)
     listed = devices.list_devices if devices is not None else dict
     endpoints = Endpoints(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,
@@ -186,11 +196,12 @@ def wire(
             services=len(settings.cluster.services) if settings.cluster is not None else 0, authority=authority,
         ),
         served=metrics.pod_resources,
-        live=LiveNodeSource(owner, name, listed, sources.find), devices=devices, listed_devices=listed,
+        live=LiveNodeSource(owner, name, listed, sources.find, kubelet.version), devices=devices, listed_devices=listed,
         driver=driver, stand_in=stand_in, trouble=trouble,
     )  # fmt: skip
     return Agent(
         node_name=name, observe=observe, scratch=scratch, owner=owner, reporter=reporter, configured=configured,
         resizing=resizing, executor=executor, guards=guards, usage=usage, upkeep=upkeep, refusals=refusals,
-        reloading=reloading, endpoints=endpoints, supervisor=supervisor, loops=loops, stopping=stopping,
+        reloading=reloading, release=kubelet, endpoints=endpoints, supervisor=supervisor, loops=loops,
+        stopping=stopping,
     )  # fmt: skip

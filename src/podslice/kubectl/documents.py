@@ -93,7 +93,9 @@ class LivePod(msgspec.Struct, frozen=True):
 class LiveNode(msgspec.Struct, frozen=True):
     """All that decides on a node: the machine, the managers' configuration (fields of a KubeletConfiguration), the pods
     in order of admission, the managers' state files by name, and plugin devices. `problem` is the reason why nothing
-    can be decided, empty where it can. `policy` is the `spec` of the agent's PodslicePolicy."""
+    can be decided, empty where it can. `policy` is the `spec` of the agent's PodslicePolicy. `kubernetes` is the
+    release that decides, such as 1.34, and `kubelet` the version of the kubelet beside the agent, empty where that is
+    not known."""
 
     node: str
     profile: str
@@ -104,3 +106,5 @@ class LiveNode(msgspec.Struct, frozen=True):
     files: dict[str, str]
     devices: tuple[FileResource, ...]
     policy: dict[str, Any] = {}
+    kubernetes: str = ""
+    kubelet: str = ""

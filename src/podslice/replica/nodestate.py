@@ -18,6 +18,7 @@ import msgspec
 from podslice.reading.unpacking import unpack
 from podslice.replica.events import MOST_BYTES, Stamped, WholeState, decode, encode
 from podslice.values.errors import InputError
+from podslice.values.quirks import PROFILE_RELEASES
 
 NODE_STATES = "/apis/podslice.io/v1alpha1/nodestates"
 LARGEST = 64 << 10
@@ -26,7 +27,8 @@ ENCODING = "zlib+base64"
 
 
 class NodeStateStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """`status` of a NodeState: epoch and sequence of an event, the digests after it, and the state as of then."""
+    """`status` of a NodeState: epoch and sequence of an event, the digests after it, and the state as of then.
+    `kubernetes`: the release by which the node decides, such as 1.34."""
 
     epoch: int = 0
     sequence: int = 0
@@ -36,6 +38,7 @@ class NodeStateStatus(msgspec.Struct, frozen=True, rename="camel"):
     encoding: str = ENCODING
     state: str = ""
     problem: str = ""
+    kubernetes: str = ""
 
 
 class _StateMetadata(msgspec.Struct, frozen=True):
@@ -77,6 +80,7 @@ def build_status(stamped: Stamped) -> NodeStateStatus:
         stamped.event.version,
         state="" if problem else packed,
         problem=problem,
+        kubernetes=str(PROFILE_RELEASES[stamped.event.setup.profile]),
     )
 
 

@@ -143,7 +143,8 @@ def format_age(since: float) -> str:
 
 def _headline(status: AgentStatus) -> str:
     state = "connected" if status.connected else "not connected"
-    parts = [status.node, status.runtime, state, "dry run" if status.observe else "", status.ready]
+    release = f"Kubernetes {status.kubernetes}" if status.kubernetes else ""
+    parts = [status.node, status.runtime, release, state, "dry run" if status.observe else "", status.ready]
     return " · ".join(part for part in parts if part)
 
 

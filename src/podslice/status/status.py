@@ -117,7 +117,9 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     `ready` and `safe_mode` are problems, empty if there are none; `warnings` name known bugs of the runtime;
     `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text. `rejected`
     are the last pods that were marked Failed, oldest first. `conditions` name what the machine lacks: CPUs that are
-    offline, shared CPUs, memory that pods hold. `claims` are the claims of devices that are prepared.
+    offline, shared CPUs, memory that pods hold; and why the kubelet may decide by another release than the agent.
+    `claims` are the claims of devices that are prepared. `kubernetes` is the release that decides, such as 1.34, and
+    `kubelet` the version of the kubelet by its Node object, empty while that is not known.
     """
 
     node: str
@@ -136,6 +138,8 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     rejected: tuple[RejectedPod, ...] = ()
     conditions: tuple[str, ...] = ()
     claims: tuple[ClaimReport, ...] = ()
+    kubernetes: str = ""
+    kubelet: str = ""
 
 
 def waiting_text(waits_for: tuple[str, ...]) -> str:

@@ -306,6 +306,11 @@ def profile_of_release(profile: str, kubernetes: str) -> str:
     return profile_for(_WITHOUT, kubernetes) if kind == _WITHOUT else f"{kind}-{parse_release(kubernetes)}"
 
 
+def profile_of_a_kubelet(profile: str) -> str:
+    """Return the profile of the same release with the defects of its kubelet."""
+    return f"{_KUBELET}-{PROFILE_RELEASES[profile]}"
+
+
 def profile_name(release: Release, quirks: Quirks) -> str:
     """Return the name of a profile; empty where none has these quirks."""
     return next((name for name, own in PROFILES.items() if own == quirks and PROFILE_RELEASES[name] is release), "")

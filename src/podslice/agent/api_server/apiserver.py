@@ -53,6 +53,9 @@ class ApiServer(Protocol):
     async def node_uid(self, node: str) -> str:
         """Return the UID of the Node."""
 
+    async def kubelet_version(self, node: str) -> str:
+        """Return the version of the Node's kubelet, empty where it states none."""
+
     async def read_topology(self, node: str) -> dict[str, Any] | None:
         """Return the NodeResourceTopology of the node, None where there is none."""
 

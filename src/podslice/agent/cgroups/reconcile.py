@@ -25,6 +25,7 @@ from podslice.service.identity import RESOURCES_ANNOTATION, Identity
 from podslice.status.status import Drift
 from podslice.values.cpuset import format_bits
 from podslice.values.gates import FeatureGates
+from podslice.values.quirks import PROFILE_RELEASES
 
 T = TypeVar("T")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -53,7 +54,8 @@ class Reconciler:
         self._tree = tree
         self._repair = repair
         self._repair_limits = repair_limits
-        self._gates = FeatureGates.from_overrides(owner.config.feature_gates)
+        release = PROFILE_RELEASES[owner.admitting.profile]
+        self._gates = FeatureGates.from_overrides(owner.config.feature_gates, release=release)
 
     def read_only_copy(self) -> Reconciler:
         """Return a reconciler that finds the same differences and writes nothing."""

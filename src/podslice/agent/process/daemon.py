@@ -13,6 +13,7 @@ from typing import Protocol
 from podslice.agent.api_server.refusals import Refusals
 from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.kubelet.configuredsources import ConfiguredSources
+from podslice.agent.kubelet.kubelet_release import KubeletRelease
 from podslice.agent.moves.plan_executor import PlanExecutor
 from podslice.agent.owner import Owner
 from podslice.agent.process.endpoints import Endpoints
@@ -42,7 +43,7 @@ class Agent:
     """One agent process, which `agent.wiring.wire` makes.
 
     `observe`: it decides on a throw-away state in `scratch`, reports, and changes nothing. `loops` run by name from the
-    start until `stopping` is set.
+    start until `stopping` is set. `release` says whether it stopped to begin anew.
     """
 
     node_name: str
@@ -58,6 +59,7 @@ class Agent:
     upkeep: Upkeep
     refusals: Refusals | None
     reloading: Reloading
+    release: KubeletRelease
     endpoints: Endpoints
     supervisor: Supervisor
     loops: Mapping[str, Loop]

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from podslice.agent.api_server.refusals import Refusals
+from podslice.agent.kubelet.kubelet_release import KubeletRelease
 from podslice.agent.owner import Owner
 from podslice.agent.process.health import AgentHealth
 from podslice.agent.runtime.runtime_link import RuntimeLink
@@ -24,14 +25,18 @@ class AgentStatusSource:
     link: RuntimeLink
     refusals: Refusals | None
     health: AgentHealth
+    release: KubeletRelease
     observe: bool = field(kw_only=True)
     started_at: float = field(default_factory=time.time)
 
     def read(self) -> AgentStatus:
         """Return the status of this moment."""
+        release = self.release.now
         return status_of(
             self.owner,
             self.upkeep.drifts,
+            kubelet=release.version,
+            conditions=(f"kubeletRelease: {release.problem}",) if release.problem else (),
             node=self.node_name,
             machine=self.owner.machine.name,
             runtime=self.link.plugin.runtime,

@@ -20,12 +20,14 @@ from podslice.machine.readers.form import to_data
 from podslice.service.identity import Identity
 from podslice.values.document import with_header
 from podslice.values.errors import InputError
+from podslice.values.quirks import PROFILE_RELEASES
 
 KIND = "LiveNode"
 
 
 class LiveNodeSource:
-    """Makes the document of the node with this name. `devices`: returns those of plugins, by resource."""
+    """Makes the document of the node with this name. `devices`: returns those of plugins, by resource; `kubelet`: the
+    version of the kubelet beside the agent."""
 
     def __init__(
         self,
@@ -33,8 +35,10 @@ class LiveNodeSource:
         name: str,
         devices: Callable[[], Mapping[str, tuple[Device, ...]]],
         find: Callable[[Identity], Pod | None],
+        kubelet: Callable[[], str] = str,
     ) -> None:
         self._owner = owner
+        self._kubelet = kubelet
         self._name = name
         self._devices = devices
         self._find = find
@@ -44,28 +48,29 @@ class LiveNodeSource:
         """Return the document of the node as it is now."""
         if self._machine is None or self._machine[0] is not self._owner.machine:
             self._machine = self._owner.machine, to_data(self._owner.machine)
-        return live_node(self._owner, self._name, self._devices(), self._machine[1], self._find)
+        facts = {"node": self._name, "kubelet": self._kubelet(), "machine": self._machine[1]}
+        return live_node(self._owner, facts, self._devices(), self._find)
 
 
 def live_node(
     owner: Owner,
-    name: str,
+    known: Mapping[str, Any],
     devices: Mapping[str, tuple[Device, ...]],
-    machine: Mapping[str, Any],
     find: Callable[[Identity], Pod | None],
 ) -> dict[str, Any]:
     """Return the document: machine, configuration, pods, state files and plugin devices.
 
-    `machine`: the owner's as plain data, since making that takes tens of milliseconds and it seldom changes.
+    `known`: the node's name, its kubelet's version, and the owner's machine as plain data, since making that takes tens
+    of milliseconds and it seldom changes.
     `find`: returns the present specification of a pod.
     The field `problem` holds why nothing can be decided, as in safe mode; pods and files are then missing.
     """
     node = owner.node
     facts: dict[str, Any] = {
-        "node": name,
+        **known,
         "profile": owner.admitting.profile,
+        "kubernetes": str(PROFILE_RELEASES[owner.admitting.profile]),
         "problem": "" if node is not None else owner.safe_mode or "the runtime has not reported what runs yet",
-        "machine": machine,
         "configuration": owner.config.document(),
         "policy": msgspec.to_builtins(owner.admitting.policy),
         "pods": []

@@ -25,6 +25,7 @@ from podslice.status.status import (
     RefusalStatus,
 )
 from podslice.values.cpuset import format_bits
+from podslice.values.quirks import PROFILE_RELEASES
 
 BACKLOG = 16
 """Connections that wait to be accepted."""
@@ -57,16 +58,21 @@ def owner_only() -> Iterator[None]:
         os.umask(before)
 
 
-def status_of(owner: Owner, drifts: Iterable[Drift], **facts: Any) -> AgentStatus:
-    """Return the agent's status: pods, pools, drift and the map. `facts`: further fields of `AgentStatus`."""
+def status_of(
+    owner: Owner, drifts: Iterable[Drift], *, kubelet: str = "", conditions: Iterable[str] = (), **facts: Any
+) -> AgentStatus:
+    """Return the agent's status: pods, pools, drift and the map. `kubelet`: its version; `conditions`: others than
+    those of the machine; `facts`: further fields of `AgentStatus`."""
     node = owner.node
     return AgentStatus(
         **facts,
+        kubernetes=str(PROFILE_RELEASES[owner.admitting.profile]),
+        kubelet=kubelet,
         safe_mode=owner.safe_mode,
         pools=_pools(owner),
         pods=tuple(pod_statuses(owner)),
         drift=tuple(drifts),
-        conditions=tuple(_conditions(owner)),
+        conditions=(*conditions, *_conditions(owner)),
         claims=tuple(_claims(owner)),
         map="" if node is None else _map(owner),
     )

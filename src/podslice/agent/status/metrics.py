@@ -31,6 +31,7 @@ from podslice.node.view import NodeView
 from podslice.replica.events import PlanOutcome
 from podslice.service.trust import AuthorityFile
 from podslice.values.cpuset import bits_of
+from podslice.values.quirks import PODSLICE, PROFILES
 from podslice.values.reasons import is_out_of
 from podslice.values.series import Labels, Series, labels_text, series
 
@@ -112,7 +113,7 @@ def _outcome_count(counts: Mapping[PlanOutcome, int], fate: PlanOutcome) -> floa
 
 class Metrics:
     """Counters, histograms and gauges of an agent, in a registry of their own; `MetricsPage` adds the gauges of the
-    node. `profile` is the node's: `kubelet-1.36` has no metrics that v1.36.2 has not."""
+    node. `profile` is the node's: that of a kubelet has no metrics which that kubelet has not."""
 
     def __init__(self, profile: str = "podslice") -> None:
         # The client library adds a `_created` series to every counter, which the kubelet does not have.
@@ -149,7 +150,7 @@ class Metrics:
         )
         self.admission: Histogram | None = None
         self.pod_pinning_errors: Counter | None = None
-        if profile != "kubelet-1.36":
+        if PROFILES[profile] == PODSLICE:
             self._of_the_kep()
         self.rejections = self._counter("kubelet_admission_rejections", "Pods refused, by reason.", "reason")
         self.rejected = self._counter("podslice_pods_rejected", "Refused pods that were marked Failed.")

@@ -26,9 +26,14 @@ def parse_release(text: str) -> Release:
         raise InputError(f"{text!r} is not a Kubernetes version", remedy="write for example 1.34")
     minor = int(match[1])
     if minor not in RELEASES:
-        nearest = RELEASES[min(max(minor, OLDEST), NEWEST)]
         raise InputError(
             f"Kubernetes 1.{minor} is not known here",
-            remedy=f"known are 1.{OLDEST} to 1.{NEWEST}; nearest is {nearest}",
+            remedy=f"known are 1.{OLDEST} to 1.{NEWEST}; nearest is {nearest_release(text)}",
         )
     return RELEASES[minor]
+
+
+def nearest_release(text: str) -> Release | None:
+    """Return the known release that is nearest to that of a version; None for text that is no version."""
+    match = _VERSION.match(text.strip())
+    return None if match is None else RELEASES[min(max(int(match[1]), OLDEST), NEWEST)]
