@@ -44,11 +44,12 @@ from podslice.agent.records import NodeRecords
 from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.agent.resize.cgroup_writes import Cgroups
 from podslice.agent.resize.memory_migration import MemoryMigration
+from podslice.agent.resize.resizing import Resizing
 from podslice.agent.runtime.container_file import ContainerFiles
 from podslice.agent.runtime.nri import Launch, launch_from_environment
 from podslice.agent.runtime.runtime_link import RuntimeLink
 from podslice.agent.settings import AgentSettings, ClusterSettings, DRASettings, LoadedSettings, SourceSettings
-from podslice.agent.status.metrics import Metrics
+from podslice.agent.status.metrics import Metrics, MetricsPage
 from podslice.agent.status.report import AgentReporter
 from podslice.agent.status.statusport import sees_the_node
 from podslice.agent.status.systemusage import SystemUsageRecorder
@@ -288,6 +289,28 @@ def make_authority(cluster: ClusterSettings | None) -> AuthorityFile | None:
     if cluster is None or not cluster.ca_file:
         return None
     return AuthorityFile(Path(cluster.ca_file), "cluster.caFile")
+
+
+def make_metrics_page(
+    metrics: Metrics,
+    owner: Owner,
+    cluster: ClusterSettings | None,
+    resizing: Resizing,
+    isolation: IsolationMetrics | None,
+    journal: NodeJournal,
+    authority: AuthorityFile | None,
+) -> MetricsPage:
+    """Make the page of metrics; `journal` is what the services follow."""
+    services = 0 if cluster is None else len(cluster.services)
+    return MetricsPage(
+        metrics,
+        owner,
+        resizes=resizing,
+        isolation=isolation,
+        journal=journal,
+        services=services,
+        authority=authority,
+    )
 
 
 def make_kubelet_release(

@@ -15,14 +15,18 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from podslice.agent.admitting import heal
-from podslice.agent.api_server.apiserver import ApiServer
+from podslice.agent.api_server.apiserver import ApiServer, ApiSource
+from podslice.agent.api_server.refusals import Refusals
 from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.cgroups.write_watcher import WriteWatcher
+from podslice.agent.contract import NodeEvents
+from podslice.agent.devices.deviceplugins import DevicePlugins
+from podslice.agent.hotplug import MachineWatch
 from podslice.agent.kubelet.arriving import Awaiting
 from podslice.agent.kubelet.configuredsources import ConfiguredSources
 from podslice.agent.kubelet.kubelet_release import DecidingRelease, choose_release, with_release
@@ -43,6 +47,7 @@ from podslice.agent.optional_parts import (
     make_kubelet_release,
     make_launch,
     make_machine_watch,
+    make_metrics_page,
     make_migration,
     make_observed_kubelet,
     make_refusals,
@@ -55,7 +60,7 @@ from podslice.agent.optional_parts import (
     topology_loops,
 )
 from podslice.agent.podfacts import GatheredFacts
-from podslice.agent.process.daemon import Agent, Loop, LoopPart
+from podslice.agent.process.daemon import Agent, Loop, LoopGroup, LoopPart
 from podslice.agent.process.endpoints import Endpoints
 from podslice.agent.process.health import AgentHealth
 from podslice.agent.process.host_access import HostAccess
@@ -69,7 +74,7 @@ from podslice.agent.runtime.vanished_sandboxes import VanishedSandboxes
 from podslice.agent.settings import LoadedSettings
 from podslice.agent.status.agent_status import AgentStatusSource
 from podslice.agent.status.live import LiveNodeSource
-from podslice.agent.status.metrics import Metrics, MetricsPage
+from podslice.agent.status.metrics import Metrics
 from podslice.agent.status.report import AgentReporter
 from podslice.agent.upkeep import UpdateWriter, Upkeep
 from podslice.host.kernel.cgroup2 import CgroupTree
@@ -94,8 +99,7 @@ def wire(
     """Make a whole agent. With `observe` it decides on a throw-away state, reports, and changes nothing; `read` reads
     the settings again at SIGHUP; `release` is what was found of the kubelet beside it. Raises `InputError` for settings
     that cannot be used."""
-    given, release = loaded, release or choose_release(loaded.agent, "")
-    loaded = with_release(loaded, release)
+    given, loaded = loaded, with_release(loaded, release := release or choose_release(loaded.agent, ""))
     settings, records, stopping = loaded.agent, NodeRecords(), asyncio.Event()
     name = find_node_name(settings.sources)
     tree, api = host.tree or CgroupTree(settings.cgroup_root), api or make_api_server(settings.sources)
@@ -163,27 +167,15 @@ def wire(
     parts: dict[str, LoopPart | None] = {
         "runtime": link, "placing": updates, "reconcile": upkeep, "resizes": resizing, "policy": reloading,
         "defrag": None if observe else AutomaticDefrag(owner, executor), "machine": watch, "isolation": isolation,
-        "usage": usage, "events": api_events, "observed": observed, "podResources": stand_in,
-        "release": kubelet,
+        "usage": usage, "events": api_events, "observed": observed, "podResources": stand_in, "release": kubelet,
     }  # fmt: skip
-    loops: dict[str, Loop] = {key: part.run for key, part in parts.items() if part is not None}
+    loops = _loops_of(parts, (configured, refusals, driver))
     loops |= {"watchdog": feed_watchdog, "healing": partial(heal, owner.admitting, link.close)}
-    for group in (configured, refusals, driver):
-        loops |= dict(group.loops() if group is not None else ())
-    authority = make_authority(settings.cluster)
-    followed = journal if observed is None else observed.journal
+    followed, authority = journal if observed is None else observed.journal, make_authority(settings.cluster)
     loops |= dict(cluster_loops(settings.cluster, followed, api, name, trouble, authority))
     loops |= dict(topology_loops(settings, owner, journal, writable, name, trouble))
 
-    # Subscriptions beside those of `wire_node`, `wire_resizes` and `wire_plugin`
-    events.updates_due.add(updates.wake)
-    if watch is not None:
-        events.policy_changed.add(watch.forget)
-    if devices is not None:
-        events.state_opened.add(devices.attach)
-    if refusals is not None and configured.api_source is not None:
-        for event in (events.runtime_connected, events.admissions_changed, configured.api_source.pods_changed):
-            event.add(refusals.wake)
+    _subscribe(events, updates, watch, devices, refusals, configured.api_source)
 
     # What the agent says of itself, and serves
     health = AgentHealth(owner, sources, link, supervisor, heartbeats, stand_in)
@@ -191,10 +183,7 @@ def wire(
     listed = devices.list_devices if devices is not None else dict
     endpoints = Endpoints(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,
-        page=MetricsPage(
-            metrics, owner, resizes=resizing, isolation=isolation, journal=followed,
-            services=len(settings.cluster.services) if settings.cluster is not None else 0, authority=authority,
-        ),
+        page=make_metrics_page(metrics, owner, settings.cluster, resizing, isolation, followed, authority),
         served=metrics.pod_resources,
         live=LiveNodeSource(owner, name, listed, sources.find, kubelet.version), devices=devices, listed_devices=listed,
         driver=driver, stand_in=stand_in, trouble=trouble,
@@ -205,3 +194,30 @@ def wire(
         reloading=reloading, release=kubelet, endpoints=endpoints, supervisor=supervisor, loops=loops,
         stopping=stopping,
     )  # fmt: skip
+
+
+def _loops_of(parts: Mapping[str, LoopPart | None], groups: Iterable[LoopGroup | None]) -> dict[str, Loop]:
+    """Return the loops of the parts and of the groups of parts that there are."""
+    loops: dict[str, Loop] = {key: part.run for key, part in parts.items() if part is not None}
+    for group in groups:
+        loops |= dict(group.loops() if group is not None else ())
+    return loops
+
+
+def _subscribe(
+    events: NodeEvents,
+    updates: UpdateWriter,
+    watch: MachineWatch | None,
+    devices: DevicePlugins | None,
+    refusals: Refusals | None,
+    source: ApiSource | None,
+) -> None:
+    """Subscribe parts beside those of `wire_node`, `wire_resizes` and `wire_plugin`."""
+    events.updates_due.add(updates.wake)
+    if watch is not None:
+        events.policy_changed.add(watch.forget)
+    if devices is not None:
+        events.state_opened.add(devices.attach)
+    if refusals is not None and source is not None:
+        for event in (events.runtime_connected, events.admissions_changed, source.pods_changed):
+            event.add(refusals.wake)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,6 +36,13 @@ class LoopPart(Protocol):
 
     async def run(self) -> None:
         """Run for ever."""
+
+
+class LoopGroup(Protocol):
+    """Parts of the agent with loops by name."""
+
+    def loops(self) -> Iterable[tuple[str, Loop]]:
+        """Return the loops."""
 
 
 @dataclass(kw_only=True, eq=False)
