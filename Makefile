@@ -70,8 +70,8 @@ predict: $(READY) ## A real kubelet beside podslice, as root: make predict TRIAL
 e2e: $(READY) ## The agent in a virtual machine with a real containerd: a short set on one machine
 	$(BIN)/python -m e2e
 
-e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/e2e-results.md
-	$(BIN)/python -m e2e --full --results docs/e2e-results.md
+e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/development/e2e-results.md
+	$(BIN)/python -m e2e --full --results docs/development/e2e-results.md
 
 lock: ## Renew requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent --extra fleet --extra claims --extra png -o requirements.lock pyproject.toml

@@ -3,7 +3,7 @@
 One line per case: median and 99th percentile, memory allocated, the figure of the Go code of Kubernetes v1.36.2 on such
 a machine where one is known, and the target; at the end the figures to reach. `--json FILE` keeps the results,
 `--compare OLD.json` shows how they changed, `--svg FILE` draws the curve over NUMA nodes, `--markdown FILE` writes the
-table of docs/speed.md.
+table of docs/development/speed.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.chart import draw
 from benchmarks.measure import Case, Result, measure
 
 REFERENCE_US = 28.1
-"""CPU time of the first recorded case on the machine of the first table of docs/speed.md."""
+"""CPU time of the first recorded case on the machine of the first table of docs/development/speed.md."""
 
 
 def all_cases() -> Iterator[Case]:

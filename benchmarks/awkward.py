@@ -1,4 +1,4 @@
-"""Hard inputs: machines and states made to be awkward for the searches (docs/merge.md).
+"""Hard inputs: machines and states made to be awkward for the searches (docs/development/merge.md).
 
 Every NUMA node has a different amount free; distances fit no groups of alike nodes; requests need about half of what is
 left, so no small set of nodes will do.

@@ -174,7 +174,7 @@ def table(results: Iterable[Result]) -> Iterator[str]:
 
 
 def markdown(results: Iterable[Result]) -> str:
-    """Format the goals as a table for docs/speed.md."""
+    """Format the goals as a table for docs/development/speed.md."""
     rows = ["| one admission or pick | podslice | Go v1.36.2 | faster | target |", "|---|---:|---:|---:|---:|"]
     rows += [f"| {' | '.join(cells(one))} |" for one in evaluate_goals(results)]
     return "\n".join(rows) + "\n"

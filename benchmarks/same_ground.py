@@ -1,8 +1,8 @@
 """Kubernetes v1.36.2 and podslice in one run, on the same ground: `python -m benchmarks.same_ground`.
 
-The judge (docs/judge.md) times the Go code on the recorded cases, with its state files on tmpfs and without; between
-its two runs the same cases run here, with every changed file encoded, check-summed, synced and renamed on the same
-tmpfs, and without. Cases that take the Go code longer than a tenth of a second are left out.
+The judge (docs/development/judge.md) times the Go code on the recorded cases, with its state files on tmpfs and
+without; between its two runs the same cases run here, with every changed file encoded, check-summed, synced and
+renamed on the same tmpfs, and without. Cases that take the Go code longer than a tenth of a second are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ours(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.same_ground", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("only", nargs="?", default="", help="cases whose name contains this")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table for docs/speed.md")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table for docs/development/speed.md")
     arguments = parser.parse_args()
     judge = find(dict(os.environ))
     if judge is None:

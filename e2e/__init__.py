@@ -1,1 +1,1 @@
-"""End-to-end test: a real containerd and runc in a virtual machine with several NUMA nodes (docs/e2e.md)."""
+"""A real containerd and runc in a virtual machine with several NUMA nodes (docs/development/e2e.md)."""

@@ -71,7 +71,7 @@ class GuestError(Exception):
 
 
 class StoppedError(GuestError):
-    """Raised when the guest does not answer any more. An emulated machine as a whole may stop (docs/e2e.md)."""
+    """Raised when the guest stops answering. An emulated machine as a whole may stop (docs/development/e2e.md)."""
 
 
 class VirtualMachine:

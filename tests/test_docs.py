@@ -20,7 +20,7 @@ from podslice.values.releases.table import RELEASES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "AGENTS.md")),
-         *sorted((ROOT / "docs").glob("*.md"))]  # fmt: skip
+         *sorted((ROOT / "docs").rglob("*.md"))]  # fmt: skip
 
 
 def test_deviations_are_the_quirks() -> None:
@@ -105,12 +105,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_index_names_every_page() -> None:
-    """Every page of docs is in the table by task of docs/README.md."""
-    index = ROOT / "docs" / "README.md"
-    table = index.read_text(encoding="utf-8").partition("## By task")[2].partition("## By reader")[0]
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(
-        re.findall(r"\]\(([\w.-]+\.md)", table)
-    )
+    """Each of the two trees of pages, for users and for developers, has an index that names all of its pages."""
+    for tree in (ROOT / "docs", ROOT / "docs" / "development"):
+        index = (tree / "README.md").read_text(encoding="utf-8")
+        named = set(re.findall(r"\]\(([\w.-]+\.md)", index))
+        assert {page.name for page in tree.glob("*.md")} - {"README.md"} <= named
 
 
 def test_index_speaks_to_every_reader() -> None:

@@ -17,7 +17,7 @@ from podslice.cli.main import cli, main
 from podslice.kubectl.commands.main import NAME, kubectl
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def command_lines(text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""docs/documents.md names tests, files and pages that exist, and leaves out no example."""
+"""docs/development/documents.md names tests, files and pages that exist, and leaves out no example."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "documents.md"
+PAGE = ROOT / "docs" / "development" / "documents.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith(("| section", "| page"))]
 

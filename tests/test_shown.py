@@ -1,4 +1,4 @@
-"""docs/{elastic,cluster,policies,dra}-tests.md: what they say has a test that is there."""
+"""docs/development/{elastic,cluster,policies,dra}-tests.md: what they say has a test that is there."""
 
 from __future__ import annotations
 
@@ -102,7 +102,11 @@ def test_a_row_without_its_test_is_noticed() -> None:
 def test_every_row_has_its_tests() -> None:
     """Every row names tests that are there, says something else than the others of its table, and none of the numbered
     examples and properties is missing."""
-    all_rows = [row for page in PAGES for row in rows((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))]
+    all_rows = [
+        row
+        for page in PAGES
+        for row in rows((ROOT / "docs" / "development" / f"{page}.md").read_text(encoding="utf-8"))
+    ]
     assert [problem for row in all_rows for problem in row.lost] == []
     said = [(row.section, row.says) for row in all_rows]
     assert len(said) == len(set(said))

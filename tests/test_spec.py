@@ -1,4 +1,4 @@
-"""Citations of docs/spec in the source exist there, and so do those within docs/spec."""
+"""Citations of docs/development/spec in the source exist there, and so do those within docs/development/spec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from podslice.values.quirks import Quirks
 
 ROOT = Path(__file__).parents[1]
-SPEC = ROOT / "docs" / "spec"
+SPEC = ROOT / "docs" / "development" / "spec"
 CHAPTERS = sorted(path.stem for path in SPEC.glob("*.md") if path.stem != "README")
 FOLDERS = ("src", "tests", "benchmarks", "e2e", "examples", "fuzz", "judge")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
@@ -78,7 +78,7 @@ def test_citations_are_found() -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.slow
 def test_every_citation_resolves(folder: str) -> None:
-    """Every citation in docstrings and comments is a heading, or a numbered step, of docs/spec."""
+    """Every citation in docstrings and comments is a heading, or a numbered step, of docs/development/spec."""
     texts = [(path, text) for path in SOURCES if path.is_relative_to(ROOT / folder) for text in prose(path)]
     texts += [(path, path.read_text(encoding="utf-8")) for path in PROTOS if path.is_relative_to(ROOT / folder)]
     lost = {

@@ -149,7 +149,7 @@ def test_beside_a_kubelet() -> None:
 def documented_policies() -> Iterator[tuple[str, dict[str, Any]]]:
     """Policies on pages, also those of which only the specification is shown."""
     sections = {field.encode_name for field in msgspec.structs.fields(PodslicePolicy)}
-    for page in sorted((Path(__file__).parents[2] / "docs").glob("*.md")):
+    for page in sorted((Path(__file__).parents[2] / "docs").rglob("*.md")):
         for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
             for document in load_documents(block):
                 found = document.get("policy", document) if isinstance(document, dict) else {}

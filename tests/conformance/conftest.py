@@ -30,7 +30,7 @@ def programs() -> None:
     try:
         find_programs()
     except FetchError as error:
-        pytest.skip(f"{error} (docs/development.md, Tests with a real API server)")
+        pytest.skip(f"{error} (docs/development/README.md, Tests with a real API server)")
 
 
 @pytest.fixture(scope="session")

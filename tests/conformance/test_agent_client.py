@@ -294,8 +294,8 @@ def test_pods_are_failed(cluster: Cluster, bench: Bench) -> None:
 
 
 def test_a_job_can_tell_refused_pods(bench: Bench) -> None:
-    """The API server takes a Job that makes pods again which ended with our condition, as docs/agent-behaviour.md has
-    it."""
+    """The API server takes a Job that makes pods again which ended with our condition, as
+    docs/development/agent-behaviour.md has it."""
     rule = {"action": "Ignore", "onPodConditions": [{"type": REFUSED_CONDITION, "status": "True"}]}
     container = {"name": "c", "image": "x"}
     job = {
@@ -307,7 +307,7 @@ def test_a_job_can_tell_refused_pods(bench: Bench) -> None:
     }
     answer = bench.admin.ask("POST", f"/apis/batch/v1/namespaces/{bench.name}/jobs?dryRun=All", job)
     assert answer.code == 201, answer.message
-    text = (Path(__file__).parents[2] / "docs/agent-behaviour.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/development/agent-behaviour.md").read_text()
     (written,) = re.findall(r"`podFailurePolicy: (.+)`", text)
     assert yaml.safe_load(written) == job["spec"]["podFailurePolicy"]
 

@@ -17,7 +17,7 @@ def ids(letters: str, *numbers: int) -> set[str]:
 
 
 def test_every_row_of_the_checklist_is_there() -> None:
-    """Rows about the kubelet's own part are named in docs/e2e.md as left out."""
+    """Rows about the kubelet's own part are named in docs/development/e2e.md as left out."""
     expected = (
         ids("C", *range(1, 40))
         | ids("P", *range(1, 25))

@@ -494,9 +494,9 @@ def test_starters_can_be_built(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["openb", "as-written", "policies", "sidecars", "machines-sensitivity"])
 def test_scenarios_of_the_findings_are_there(name: str) -> None:
-    """Every scenario that docs/fleet-findings.md runs is in its folder and has no unknown field, and its tables
-    and configurations are beside it."""
-    folder = Path(__file__).parents[2] / "docs" / "fleet-findings"
+    """Every scenario of docs/development/fleet-findings.md is in its folder and has no unknown field, its tables and
+    configurations are beside it."""
+    folder = Path(__file__).parents[2] / "docs" / "development" / "fleet-findings"
     found = load_scenario(folder / f"{name}.yaml")
     assert found.name in (name, name.removesuffix("-sensitivity"))
     assert f"podslice fleet run {name}.yaml" in folder.with_suffix(".md").read_text()

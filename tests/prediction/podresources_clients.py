@@ -16,7 +16,7 @@ from podslice.service.proto import podresources_pb2
 
 _HERE = Path(__file__).parent
 _PROTO = Path(podresources_pb2.__file__).with_name("podresources.proto")
-ABSENT = "needs grpc-js or grpclib (docs/development.md, A real kubelet)"
+ABSENT = "needs grpc-js or grpclib (docs/development/README.md, A real kubelet)"
 
 
 def clients() -> dict[str, list[str]]:

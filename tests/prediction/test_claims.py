@@ -1,4 +1,4 @@
-"""The driver of claims beside a real kubelet: the sentences of cluster-integration A.4 (docs/dra-tests.md)."""
+"""The driver of claims beside a real kubelet: sentences of cluster-integration A.4 (docs/development/dra-tests.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.judge`: hunt for differences between podslice and v1.36.2's own managers (docs/judge.md)."""
+"""`python -m tools.judge`: hunt for differences from v1.36.2's own managers (docs/development/judge.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.prediction`: a real kubelet beside podslice, in many configurations (docs/prediction.md)."""
+"""`python -m tools.prediction`: a real kubelet beside podslice (docs/development/prediction.md)."""
 
 from __future__ import annotations
 

@@ -377,7 +377,7 @@ class Owner:
 
     def run_pod(self, sandbox: str, identity: Identity, found: Found) -> None:
         """Record a new sandbox and decide about its pod. Never refuses the sandbox: a refused pod holds nothing, and
-        its containers are refused instead (a refused sandbox harms containerd, see docs/agent-behaviour.md)."""
+        its containers are refused instead (docs/development/agent-behaviour.md: a refused sandbox harms containerd)."""
         pod = self.pods.setdefault(identity.uid, PodRecord(identity))
         pod.identity = identity
         pod.sandboxes.add(sandbox)

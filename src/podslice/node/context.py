@@ -73,7 +73,7 @@ class NodeContext:
     nothing to drop is not in it.
 
     `listed`: the number of NUMA nodes whose sets a kubelet lists in the latest admission, by resource, where there are
-    many. `ended_early` names the searches of the latest admission that were cut short (docs/merge.md);
+    many. `ended_early` names the searches of the latest admission that were cut short (docs/development/merge.md);
     `search_budget` limits what its searches may cost; without one every search has its own.
     """
 

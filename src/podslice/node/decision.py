@@ -51,7 +51,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 
     `pod_cpus` are the CPUs of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
     critical pod preempted. `events` are for the owner of an admitted pod. `ended_early` names searches whose result is
-    not proven to be the best, on machines with more than 8 NUMA nodes (docs/merge.md).
+    not proven to be the best, on machines with more than 8 NUMA nodes (docs/development/merge.md).
     """
 
     name: str

@@ -1,9 +1,9 @@
 """Upstream's named defects, and when each began and ended.
 
-A quirk is a behaviour of Kubernetes v1.36.2 that docs/spec lists as a defect. Profile `kubelet-1.36` has all
-of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. A kubelet of another
-release has those that its release has. Every field here is a row of docs/deviations.md (a test compares them). Code
-reads `quirks.<name>`; nothing else knows about profiles.
+A quirk is a behaviour of Kubernetes v1.36.2 that docs/development/spec lists as a defect. Profile `kubelet-1.36` has
+all of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. A kubelet of
+another release has those that its release has. Every field here is a row of docs/deviations.md (a test compares them).
+Code reads `quirks.<name>`; nothing else knows about profiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hints that are described by a rule merge like the lists they stand for (docs/merge.md)."""
+"""Hints that are described by a rule merge like the lists they stand for (docs/development/merge.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge hints given as rules: the best mask that one hint of every resource has in common (docs/merge.md).
+"""Merge hints given as rules: the best mask that one hint of every resource has in common (docs/development/merge.md).
 
 `find_preferred` looks for a mask that all resources prefer; `find_nearest` for the best intersection of any hints.
 Neither lists hints: sets are searched in the order of preference, with the needs of all resources as bounds. A `Fit`
@@ -157,7 +157,7 @@ def _find_widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, 
     if not room or not opened:
         return room
     # Sizes that are reached are all from some smallest one up, so the target size or the next larger is best
-    # (docs/merge.md, corollary).
+    # (docs/development/merge.md, corollary).
     for size in range(min(target, room.bit_count()), room.bit_count()):
         mask = _find_of_size(room, size, opened, fit, search_budget)
         if mask is not None:

@@ -2,8 +2,8 @@
 
 Upstream tries every combination of one hint per list. The same winner follows from two observations. A preferred winner
 is a mask that every resource prefers. Without one, the winner is the best of the masks that some combination reaches.
-Hints that are described by a rule are searched (`intersect`), listed ones are folded (`fold`). docs/merge.md has the
-proof.
+Hints that are described by a rule are searched (`intersect`), listed ones are folded (`fold`).
+docs/development/merge.md has the proof.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FEW_NODES = 8
 
 class Merged(msgspec.Struct, frozen=True):
     """The affinity to store and whether the pod is admitted; `proven`: no search was cut short that might have found a
-    better set of nodes (docs/merge.md). `agrees`: where resources were weighed against each other, whether upstream
-    chooses the same; `parts`: the nodes of each resource, where each has its own."""
+    better set of nodes (docs/development/merge.md). `agrees`: where resources were weighed against each other, whether
+    upstream chooses the same; `parts`: the nodes of each resource, where each has its own."""
 
     hint: Hint
     admitted: bool
@@ -184,7 +184,7 @@ class Merger:
         if not best.mask:
             best = intersect.find_nearest(sets, self.all_nodes, self._fit, search_budget)
             found, proven = Hint(best.mask or self.all_nodes, False), proven and best.proven
-        # Few enough nodes to list everything: the answer is exact after all (docs/merge.md).
+        # Few enough nodes to list everything: the answer is exact after all (docs/development/merge.md).
         if not proven and self.all_nodes.bit_count() <= search_budget.exact_nodes:
             lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
             return self._merge_lists(lists, _sockets_first_alignment(sets)), True

@@ -3,7 +3,7 @@
 Two questions recur: how many nodes are needed at least (`fewest`), and which set of a given size has the lowest mask
 (`lowest`). Both searches decide node by node from the highest id down, and leave a node out first. They abandon a
 branch as soon as even the largest remaining nodes could not fill a need. With one need no decision is ever taken back;
-docs/merge.md has the costs of the rest.
+docs/development/merge.md has the costs of the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decide which nodes can be kept out of an intersection (docs/merge.md).
+"""Decide which nodes can be kept out of an intersection (docs/development/merge.md).
 
 A node is kept out when at least one resource can spare it. So a set of nodes can be kept out when it can be divided
 among the resources such that each still has enough with the nodes it has left.

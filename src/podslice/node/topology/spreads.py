@@ -1,4 +1,4 @@
-"""Ways to take nodes from groups of interchangeable ones, the closest together first (docs/merge.md)."""
+"""Ways to take nodes from groups of interchangeable ones, the closest together first (docs/development/merge.md)."""
 
 from __future__ import annotations
 

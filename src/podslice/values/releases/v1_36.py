@@ -1,4 +1,4 @@
-"""Kubernetes 1.36, as it differs from 1.35: the release of docs/spec."""
+"""Kubernetes 1.36, as it differs from 1.35: the release of docs/development/spec."""
 
 from __future__ import annotations
 

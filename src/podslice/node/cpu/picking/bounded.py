@@ -1,4 +1,4 @@
-"""Find the best combination of NUMA nodes without scoring all of them (cpu-topology 4.7; docs/merge.md).
+"""Find the best combination of NUMA nodes without scoring all of them (cpu-topology 4.7; docs/development/merge.md).
 
 A combination's score depends only on the sum of squares of the CPUs left on the nodes. Giving the groups of the
 remainder to whichever node has most left bounds that sum from below, and the bound is smaller the more the nodes have.
