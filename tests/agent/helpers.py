@@ -122,6 +122,7 @@ class World:
         self.machine = from_synthetic(options.pop("machine", MACHINE))
         self.observe = options.pop("observe", False)
         self.policy = options.pop("policy", NO_POLICY)
+        self.profile = options.pop("profile", "podslice")
         self.boot: Boot | None = None
         self.move_strangers = options.pop("move_strangers", True)
         self.tree: CgroupTree | None = options.pop("tree", None)
@@ -143,7 +144,7 @@ class World:
         files = ContainerFiles(self.folder / "containers")
         sources = Sources([self.source], wait=self.wait, annotation=self.annotation)
         setup = NodeSetup(
-            self.folder / "state", self.machine, self.config, self.policy, boot=self.boot,
+            self.folder / "state", self.machine, self.config, self.policy, self.profile, boot=self.boot,
             real_devices=self.real_devices, move_strangers=self.move_strangers,
         )  # fmt: skip
         records = NodeRecords()

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "AuditReport": "tests/audit/test_audit.py",
     "ClusterFragmentation": "tests/cluster/test_page.py",
     "ClusterNodes": "tests/cluster/test_page.py",
+    "ClusterUpgradeReport": "tests/kubectl/test_upgrade.py",
     "DefragmentationResult": "tests/cli/test_defrag_apply.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
     "FleetComparison": "tests/fleet/test_pages.py",

@@ -34,21 +34,24 @@ def live_agent(
     host: str = "127.0.0.1",
     token_file: str = "",
     cpusets: dict[str, str] | None = None,
+    kubelet: str = "v1.36.2",
+    profile: str = "podslice",
     **config: Any,
 ) -> Iterator[int]:
     """Runs these pods, as far as they are taken, and yields the port of its status listener. Containers of pods whose
-    UID is one of Kubernetes' have cgroups, with the CPUs they were given or those in `cpusets` by pod name."""
+    UID is one of Kubernetes' have cgroups, with the CPUs they were given or those in `cpusets` by pod name. The kubelet
+    beside it has the version `kubelet`."""
     started, ready, ports = threading.Event(), asyncio.Event(), list[int]()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
         tree = FakeTree(folder / "cgroup")
-        world = World(folder, agent_config(**config))
+        world = World(folder, agent_config(**config), profile=profile)
         await world.start()
         for pod in pods:
             with contextlib.suppress(RPCError):
                 await _run(world, tree, pod, cpusets or {})
-        live = LiveNodeSource(world.owner, node, dict, world.source.find)
+        live = LiveNodeSource(world.owner, node, dict, world.source.find, lambda: kubelet)
         routes = status_routes(
             world.owner, CgroupTree(folder / "cgroup"), status=lambda: _status(world, node), live=live.tell
         )

@@ -108,5 +108,5 @@ def test_documented_output_is_what_is_printed(
 def test_something_is_shown() -> None:
     """Every command of the plugin is shown with its output."""
     assert {line.split()[2] for line, _ in shown()} == {
-        "audit", "explain", "fit", "fragmentation", "node", "pending", "pod", "top",
+        "audit", "explain", "fit", "fragmentation", "node", "pending", "pod", "top", "upgrade",
     }  # fmt: skip

@@ -22,6 +22,7 @@ KINDS: dict[str, Kind] = {
     "AgentStatus": Kind("podslice.status.status", "podslice status"),
     "AuditReport": Kind("podslice.audit.report", "podslice audit"),
     "ClusterFragmentation": Kind("podslice.cluster_view.answers", "podslice cluster fragmentation"),
+    "ClusterUpgradeReport": Kind("podslice.kubectl.documents", "kubectl podslice upgrade"),
     "ClusterNodes": Kind("podslice.cluster_view.answers", "podslice cluster --page-address"),
     "Comparison": Kind("podslice.advise.whatif.documents", "podslice whatif"),
     "DefragmentationPlanList": Kind("podslice.advise.defrag.documents", "podslice defrag FILE"),

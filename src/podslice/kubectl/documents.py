@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from podslice.advise.explain.documents import ExplainedPod
+from podslice.advise.upgrade.engine import Upgrade
 from podslice.advise.why.reported import PodEventLine
 from podslice.audit.report import AuditReport
 from podslice.machine.documents import FileResource, Machine
@@ -79,6 +80,46 @@ class NodeAuditList(msgspec.Struct, frozen=True):
     """The nodes that were audited, by name."""
 
     items: tuple[NodeAudit, ...]
+
+
+class UpgradedNode(msgspec.Struct, frozen=True):
+    """A node of a pool: the version of its kubelet (empty where only the release is known), its running pods, and how
+    many of them change or are harmed on the way to the new release."""
+
+    node: str
+    kubelet: str
+    pods: int
+    changed: int
+    harmed: int
+
+
+class UpgradedPool(msgspec.Struct, frozen=True):
+    """Nodes with equal machines, configurations and releases. `release` is that of their kubelets; `steps` are those to
+    the new release, none where they are of it already. Changes of pods, and of state files, name their `node`."""
+
+    nodes: tuple[UpgradedNode, ...]
+    machine: str
+    configuration: str
+    release: str
+    harms: bool
+    steps: tuple[Upgrade, ...]
+
+
+class UnknownUpgrade(msgspec.Struct, frozen=True):
+    """A node that could not be looked at, and the reason."""
+
+    node: str
+    problem: str
+
+
+class ClusterUpgradeReport(msgspec.Struct, frozen=True):
+    """What the upgrade of kubelets to the release `to` does with the nodes of a cluster, pool by pool. `harms`: a step
+    refuses a running pod, takes CPUs or memory from it, or its kubelet does not start."""
+
+    to: str
+    harms: bool
+    pools: tuple[UpgradedPool, ...]
+    unknown: tuple[UnknownUpgrade, ...]
 
 
 class LivePod(msgspec.Struct, frozen=True):

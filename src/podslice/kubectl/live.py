@@ -16,6 +16,7 @@ from podslice.machine.readers.form import from_data
 from podslice.node.node import Node
 from podslice.values.document import without_header
 from podslice.values.errors import InputError, StartError
+from podslice.values.quirks import profile_of_release
 
 _REMEDY = "give the agent and kubectl-podslice the same version"
 
@@ -28,12 +29,13 @@ class RemoteNode(NamedTuple):
     problem: str
 
 
-def remote_node(document: Mapping[Any, Any], source: str) -> RemoteNode:
-    """Build the node of a `LiveNode`. Raises `InputError` for a document that this version does not understand."""
+def remote_node(document: Mapping[Any, Any], source: str, kubernetes: str = "") -> RemoteNode:
+    """Build the node of a `LiveNode`, with `kubernetes` under the kubelet of that version. Raises `InputError` for a
+    document that this version does not understand, or a release that it does not know."""
     try:
         facts = without_header("LiveNode", document)
         name, problem = str(facts["node"]), str(facts["problem"])
-        return RemoteNode(name, None if problem else _node(facts), problem)
+        return RemoteNode(name, None if problem else _node(facts, kubernetes), problem)
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"the agent's answer is not understood: {type(error).__name__} {error}"
         raise InputError(problem, source=source, remedy=_REMEDY) from None
@@ -43,11 +45,17 @@ def remote_node(document: Mapping[Any, Any], source: str) -> RemoteNode:
         raise error.at(source=source) from None
 
 
-def _node(facts: dict[str, Any]) -> Node:
+def kubelet_version(document: Mapping[Any, Any]) -> str:
+    """Return the version of the kubelet that a `LiveNode` names; empty where its agent does not know it."""
+    return str(document.get("kubelet", ""))
+
+
+def _node(facts: dict[str, Any], kubernetes: str) -> Node:
+    profile = str(facts["profile"])
     node = Node(
         from_data(facts["machine"]),
         config_from_fields(facts["configuration"]).config,
-        profile=facts["profile"],
+        profile=profile_of_release(profile, kubernetes) if kubernetes else profile,
         devices=inventory_from_data({"devices": facts["devices"]}) if facts["devices"] else None,
         # What the scheduler counts is not in the document.
         predicates=False,

@@ -24,7 +24,7 @@ from podslice.node.checkpoints.stand_ins import STAND_IN_NAMESPACE
 from podslice.node.node import Node
 from podslice.node.rules import NodeRules
 from podslice.values.errors import StartError, UpstreamDefectError
-from podslice.values.quirks import Quirks, quirks_of
+from podslice.values.quirks import Quirks, quirks_in
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import RELEASES
 
@@ -34,12 +34,13 @@ _NO_FACTS = ("minor", "proof", "gates", "needs", "cpu_options", "topology_option
 class Change(msgspec.Struct, frozen=True, rename="camel"):
     """One difference. `subject`: a pod as namespace/name, or a field of the configuration. `harms`: it refuses a
     running pod, or takes CPUs or memory from it. `cause`: what of the release brings it about, empty where several
-    changes do so together."""
+    changes do so together. `node`: where, in an answer about several nodes."""
 
     subject: str
     text: str
     harms: bool = False
     cause: str = ""
+    node: str = ""
 
 
 class Upgrade(msgspec.Struct, frozen=True, rename="camel"):
@@ -117,7 +118,7 @@ def _step(
     old: _Kubelet, files: dict[str, bytes], pods: list[Pod], release: Release
 ) -> tuple[Upgrade, _Kubelet, dict[str, bytes], list[Pod]]:
     """Return one upgrade, and the newer kubelet with its files and the pods that it keeps."""
-    raw = old._replace(release=release, quirks=quirks_of(release))
+    raw = old._replace(release=release, quirks=quirks_in(release, old.quirks))
     errors, adjusted = _start_errors(raw), Adjusted(old.config, ())
     if errors:
         adjusted = adjust(old.config, release)

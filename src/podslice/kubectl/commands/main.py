@@ -31,6 +31,9 @@ COMMANDS = {
     ),
     "pod": LazyCommand("podslice.kubectl.commands.pod", "Say why a pod is where it is, or why it was refused."),
     "top": LazyCommand("podslice.kubectl.commands.top", "List the nodes with their free exclusive CPUs."),
+    "upgrade": LazyCommand(
+        "podslice.kubectl.commands.upgrade", "Say what another release of the kubelet changes on the nodes."
+    ),
     "why": LazyCommand("podslice.kubectl.commands.why", "Say why a pod was refused, waits, or runs where it does."),
 }
 
