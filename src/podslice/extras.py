@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from podslice.values.errors import InputError
 from podslice.version import __version__
@@ -38,6 +33,13 @@ def install_extra(extra: str) -> str:
 
 
 def _origin(extra: str) -> str:
+    # Imported here: together they take longer than a decision, and hardly anybody needs them.
+    import json
+    from importlib import metadata
+    from pathlib import Path
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     try:
         recorded = json.loads(metadata.distribution("podslice").read_text("direct_url.json") or "{}")
     except (metadata.PackageNotFoundError, ValueError):

@@ -44,7 +44,8 @@ def terminable() -> Iterator[None]:
             handler(signal.SIGINT, frame)
 
     with _handling(interrupt, signal.SIGTERM):
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # Windows has no SIGHUP.
+        if not hasattr(signal, "SIGHUP") or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             yield
             return
         with _handling(interrupt, signal.SIGHUP):

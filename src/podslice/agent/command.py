@@ -13,6 +13,7 @@ import msgspec
 
 from podslice.agent.kubelet.kubelet_release import DecidingRelease, find_release, with_release
 from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
+from podslice.cli.group import need_linux
 from podslice.cli.options.machine import Sources, machine_choice, resolve_machine
 from podslice.extras import need_modules
 from podslice.host.boot import read_boot
@@ -78,6 +79,7 @@ def agent(
         facts = f"{chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}"
         echo(f"{config_path}: good; {facts}, Kubernetes {release.release}")
         return
+    need_linux("agent")
     from podslice.agent.hotplug import MachineSource
     from podslice.agent.process.host_access import HostAccess
     from podslice.agent.status.report import configure_log

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import operator
+import platform
+import sys
 from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from typing import Any, NamedTuple
@@ -59,11 +63,21 @@ def _with_shown_paths(error: InputError) -> InputError:
 
 class LazyCommand(NamedTuple):
     """A command imported when it is called: its module, which has it under the command's name, one line of help, and
-    the heading under which the help lists it."""
+    the heading under which the help lists it; `linux` where it does nothing elsewhere."""
 
     module: str
     help: str
     heading: str = "Commands"
+    linux: bool = False
+
+
+def need_linux(command: str, **_: object) -> None:
+    """Raise `InputError` on a system that cannot be a node."""
+    if sys.platform != "linux":
+        raise InputError(
+            f"podslice {command} runs on a Linux node, and this machine runs {platform.system()}",
+            remedy="run it there; deploy/capture.sh brings a node's files here",
+        )
 
 
 def top_group(commands: Mapping[str, LazyCommand], *, epilog: str) -> Callable[[Callable[..., Any]], click.Group]:
@@ -92,6 +106,9 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[CommandGroup]:
                 module = importlib.import_module(commands[cmd_name].module)
             command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
             assert isinstance(command, click.Command)
+            if commands[cmd_name].linux and sys.platform != "linux":
+                command = copy.copy(command)
+                command.callback = functools.partial(need_linux, cmd_name)
             return complete_files(command)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

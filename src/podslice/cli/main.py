@@ -10,7 +10,7 @@ import click
 from podslice.cli.closed_pipe import tolerate_closed_pipes
 from podslice.cli.completion import register
 from podslice.cli.group import LazyCommand, top_group
-from podslice.cli.output import print_error, use_colours
+from podslice.cli.output import make_printable, print_error, use_colours
 from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 from podslice.values.errors import PodsliceError
@@ -49,14 +49,18 @@ COMMANDS = {
         "podslice.advise.defrag.command", "Plan the fewest moves that make room for a pod.", _ANYWHERE
     ),
     "topology": LazyCommand("podslice.topology.command", "Show a machine as the kubelet sees it.", _ANYWHERE),
-    "capture": LazyCommand("podslice.host.bundle.command", "Write what is known on a node into one file.", _NODE),
+    "capture": LazyCommand(
+        "podslice.host.bundle.command", "Write what is known on a node into one file.", _NODE, linux=True
+    ),
     "state": LazyCommand("podslice.state_files.commands.state", "Show, verify, convert and repair state files.", _NODE),
-    "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files.", _NODE),
-    "probe": LazyCommand("podslice.isolation.command", "Measure how late a thread wakes on its CPUs.", _NODE),
+    "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files.", _NODE, linux=True),
+    "probe": LazyCommand(
+        "podslice.isolation.command", "Measure how late a thread wakes on its CPUs.", _NODE, linux=True
+    ),
     "agent": LazyCommand("podslice.agent.command", "Run the node agent.", _NODE),
-    "status": LazyCommand("podslice.status.command", "Show what the agent on this node does.", _NODE),
+    "status": LazyCommand("podslice.status.command", "Show what the agent on this node does.", _NODE, linux=True),
     "guards": LazyCommand(
-        "podslice.guards.command", "Show what the agent changed in the kernel, and restore it.", _NODE
+        "podslice.guards.command", "Show what the agent changed in the kernel, and restore it.", _NODE, linux=True
     ),
     "cluster": LazyCommand("podslice.cluster.command", "Give kube-scheduler the exact model of every node.", _CLUSTER),
     "fleet": LazyCommand("podslice.fleet.commands", "Simulate and compare whole clusters.", _CLUSTER),
@@ -98,6 +102,7 @@ def main() -> None:
 def run_command(command: click.Command, name: str) -> None:
     """Run a command under the name it is called by. Our errors become one line and exit code 2. Without a terminal, or
     with NO_COLOR set, output has no colours."""
+    make_printable()
     with tolerate_closed_pipes():
         _run(command, name)
 

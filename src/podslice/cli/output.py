@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shutil
@@ -74,6 +75,14 @@ def _silence_output(ctx: click.Context, _: click.Parameter, quiet: bool) -> None
         nowhere = ctx.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - the command closes it
         ctx.with_resource(redirect_stdout(nowhere))
         ctx.meta[_QUIET] = True
+
+
+def make_printable() -> None:
+    """Have standard output and error take every character: on Windows as UTF-8, elsewhere with a question mark for
+    what the user's encoding does not have."""
+    for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8" if sys.platform == "win32" else None, errors=errors)
 
 
 quiet_option = click.option(

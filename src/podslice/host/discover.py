@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import sys
 from pathlib import Path
 
 from podslice.host.filesystem import DiskFileSystem, FileSystem
@@ -66,7 +67,13 @@ def discover(fs: FileSystem, *, name: str = "", architecture: str = "", system_z
 
 
 def discover_host(root: str | Path = "/") -> Machine:
-    """Discover this machine, or the one whose file systems are mounted below `root`."""
+    """Discover this machine, or the one whose file systems are mounted below `root`. Raises `InputError` on other
+    systems than Linux, which tell a kubelet nothing."""
+    if sys.platform != "linux" and Path(root) == Path("/"):
+        raise InputError(
+            f"podslice reads the CPUs of Linux, and this machine runs {platform.system()}",
+            remedy="name a machine: --machine NAME (podslice topology --list), --node BUNDLE, --sysfs TAR, --from TEXT",
+        )
     architecture = _GO_STYLE.get(platform.machine(), platform.machine())
     return discover(
         DiskFileSystem(root), name=platform.node(), architecture=architecture, system_z=architecture == "s390x"

@@ -6,7 +6,7 @@ cgroup back, writes what differs and reports it.
 
 from __future__ import annotations
 
-import os
+import mmap
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import TypeVar
@@ -28,7 +28,7 @@ from podslice.values.gates import FeatureGates
 from podslice.values.quirks import PROFILE_RELEASES
 
 T = TypeVar("T")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE = mmap.PAGESIZE
 _NARROWED = "the set is written, but the kernel grants less: a parent cgroup is narrower, or CPUs are offline"
 _IN_USE = "more is in use already; writing the limit could kill the container"
 _LEFT = "limits are only reported"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 from pathlib import Path
@@ -23,6 +22,8 @@ class DirectoryLock:
     def take(self) -> None:
         """Take the lock. Raises `InputError` that names the process holding it, `OSError` where the directory is
         unusable."""
+        import fcntl  # Linux has it; the help of `podslice agent` is there for everybody
+
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -163,7 +163,7 @@ class CgroupTree:
 
     def _read(self, path: str, name: str) -> str | None:
         try:
-            descriptor = os.open(f"{self.root}/{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"{self.root}/{path}/{name}", os.O_RDONLY)
         except OSError:
             return None
         try:

@@ -34,10 +34,10 @@ class KernelFiles:
     thread with this start time, so that a later thread with the same PID is not taken for it."""
 
     def __init__(
-        self, root: str | Path = "/", *, set_affinity: Callable[[int, Iterable[int]], None] = os.sched_setaffinity
+        self, root: str | Path = "/", *, set_affinity: Callable[[int, Iterable[int]], None] | None = None
     ) -> None:
         self.root = Path(root)
-        self._set_affinity = set_affinity
+        self._set_affinity = set_affinity or os.sched_setaffinity
 
     def path_of(self, folder: str | Path) -> str:
         """Return the path of a folder relative to the root."""
@@ -62,7 +62,7 @@ class KernelFiles:
             self._affinity(int(thread[1]), int(thread[2]))
             self._set_affinity(int(thread[1]), iter_bits(parse_bits_or_empty(text)))
             return
-        descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC)
         try:
             os.write(descriptor, f"{text}\n".encode())
         finally:

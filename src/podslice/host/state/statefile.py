@@ -18,6 +18,8 @@ from podslice.reading.files import read_limited
 from podslice.values.errors import InputError
 
 _LARGEST = 16 << 20
+_PLATFORM_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+"""Windows has the second instead of the first: without it every line end gets a carriage return."""
 
 
 class StateReadError(InputError):
@@ -60,7 +62,8 @@ class RealFiles:
         path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        if not self._durable:
+        # Windows opens no directory, and needs no sync of one: NTFS keeps a journal of names.
+        if not self._durable or not hasattr(os, "O_DIRECTORY"):
             return
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -74,7 +77,7 @@ def create(path: Path, mode: int) -> int:
     link there is not followed. Raises `OSError`."""
     # O_EXCL and O_NOFOLLOW: what appears under the name between the two calls is an error, not a target.
     path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLATFORM_FLAGS, mode)
 
 
 @contextmanager

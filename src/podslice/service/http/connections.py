@@ -12,7 +12,7 @@ descriptors of the process are never given to connections, so that it can open f
 
 from __future__ import annotations
 
-import resource
+import sys
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
@@ -76,6 +76,10 @@ class ConnectionTable(Generic[C]):
 
 def is_reserved(descriptor: int) -> bool:
     """Whether a descriptor is one of the last that the process may have."""
+    if sys.platform == "win32":  # sockets there are handles, which no limit counts
+        return False
+    import resource
+
     # The kernel hands out the lowest free number, so a high number means that nearly all are taken.
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most != resource.RLIM_INFINITY and descriptor >= most - RESERVED_DESCRIPTORS
