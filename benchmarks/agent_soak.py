@@ -81,7 +81,7 @@ class Silent:
 
 
 class Soak:
-    """One node with its agent and a fake runtime with long timeouts: delays of a busy machine are no failures."""
+    """One node with its agent and a fake runtime with long timeouts: delays of a busy machine are not failures."""
 
     def __init__(self, folder: Path, machine: str = "pack:2 numa:2(memory=64GB) core:16 pu:2") -> None:
         self.folder = folder

@@ -6,7 +6,7 @@ Every node is in a state of its own, with some 16 pods on 96 CPUs (`benchmarks.c
 a folder (`--folder` keeps it for the next time). Then the command itself runs, as in a pod: with a service account, TLS
 to an API server that lists what is in the folder (`benchmarks.listed_cluster`), and the listener of journals. Once it
 is ready and all nodes are proven, and five seconds later at rest, it prints what the kernel reports of the process:
-processor seconds, resident memory (VmRSS), the most it ever was (VmHWM), and how much of it is no page of a file.
+processor seconds, resident memory (VmRSS), the most it ever was (VmHWM), and how much of it is not a page of a file.
 
 `--loop` starts the parts of the service in this process instead, and says the longest that one callback kept the event
 loop. `--no-pods` lists none, so that what nodes take and what pods take can be distinguished.

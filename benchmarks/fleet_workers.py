@@ -2,7 +2,7 @@
 
 `python -m benchmarks.fleet_workers` runs one scenario three ways and adds up the processor time of every process that
 each way needs (a Dask scheduler's too; its start is reported separately, because a Dask cluster is there before a run
-and after it). Wall time is no measure on a machine that others use; what two workers spend beside the cells is. The
+and after it). Wall time is not a measure on a machine that others use; what two workers spend beside the cells is. The
 efficiency is the processor time of one process over that of all processes of the other way; two workers are then twice
 that many times as fast, on two idle processors. Equal work takes more or less time from one minute to the next on most
 machines, so `--rounds` takes turns, and the sums of all rounds count. Programs are compiled before, as if installed.

@@ -119,7 +119,7 @@ def static_pod(cluster: Cluster) -> None:
     cluster.vm.call("write", path=path, text=json.dumps(manifest))
     cluster.until("the mirror is there", lambda: cluster.exists(name))
     mirror = cluster.running(name)
-    check(is_mirror(mirror), "the pod is no mirror")
+    check(is_mirror(mirror), "the pod is not a mirror")
     cluster.exclusive(mirror, "c", 2)
     cluster.agree()
     cluster.vm.call("shell", command=f"rm {path}")

@@ -385,7 +385,7 @@ class Life:
         self.placing.confirm(name, confirmed=not self.journals.find_unproven(name))
 
     def step_quietly(self) -> None:
-        """Take a random step that is no fault."""
+        """Take a random step that is not a fault."""
         self.r.choices((self.arrive, self.schedule, self.start, self.watch, self.leave), (6, 8, 8, 24, 5))[0]()
 
     def mend(self) -> None:

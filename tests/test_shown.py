@@ -45,7 +45,7 @@ class Row(NamedTuple):
         rest = _SCENARIO.sub("", _TEST.sub("", self.shown_by)).replace(",", "").strip()
         problems = [] if found or scenarios else [f"{self.says}: no test"]
         problems += [one for one in scenarios if one not in known_scenarios()]
-        problems += [f"{self.says}: {rest} is no test"] if rest else []
+        problems += [f"{self.says}: {rest} is not a test"] if rest else []
         return problems + [one[0] for one in found if not is_there(one["file"], one["name"], one["case"])]
 
 
@@ -93,7 +93,7 @@ def test_a_row_without_its_test_is_noticed() -> None:
     assert Row("", "a", "").lost == ["a: no test"]
     assert Row("", "a", "X-K90").lost == []
     assert Row("", "a", "X-K0").lost == ["X-K0"]
-    assert Row("", "a", f"{here}, somewhere").lost == ["a: somewhere is no test"]
+    assert Row("", "a", f"{here}, somewhere").lost == ["a: somewhere is not a test"]
     for wrong in ("tests/test_none.py::test_a", "tests/test_shown.py::test_a", f"{here.strip('`')}[case]"):
         assert Row("", "a", f"`{wrong}`").lost == [f"`{wrong}`"]
 

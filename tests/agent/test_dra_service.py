@@ -409,8 +409,8 @@ POLICY_HEADER = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
         ({"resources": {}}, "dra: needs a CPU Manager"),
         ({"dra": {"plugin": "x"}}, "dra.plugin: unknown field (did you mean plugins?)"),
         ({"dra": {"order": "most"}}, "dra.order: invalid enum value 'most' (one of numaNode, mostFree, leastFree)"),
-        ({"dra": {"plugins": "plugins"}}, "dra.plugins: 'plugins' is no absolute path"),
-        ({"dra": {"pluginsRegistry": ""}}, "dra.pluginsRegistry: '' is no absolute path"),
+        ({"dra": {"plugins": "plugins"}}, "dra.plugins: 'plugins' is not an absolute path"),
+        ({"dra": {"pluginsRegistry": ""}}, "dra.pluginsRegistry: '' is not an absolute path"),
     ],
 )
 def test_settings(changes: dict[str, Any], said: str) -> None:

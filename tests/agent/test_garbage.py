@@ -110,7 +110,7 @@ def test_depth_is_cut_while_reading(place: str) -> None:
     b'{"a":%b}' % nested(30_000), b'"\\', b'{"metadata":{"continue":"\xff\xfe',
 ])  # fmt: skip
 def test_no_list_is_a_typed_error(body: bytes) -> None:
-    """An answer that is no list gives one bounded line."""
+    """An answer that is not a list gives one bounded line."""
     with pytest.raises(ApiError) as caught:
         decode_list([body], "node")
     assert len(str(caught.value)) < 700

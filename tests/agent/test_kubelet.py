@@ -271,7 +271,7 @@ def test_no_token_is_a_typed_error(tmp_path: Path, token: str | None) -> None:
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind":"Status","code":500}', b'{"items":' + b"[" * 40_000])
 @pytest.mark.process
 def test_bad_answer_is_a_typed_error(tmp_path: Path, body: bytes) -> None:
-    """An answer that is no list of pods is a failed try."""
+    """An answer that is not a list of pods is a failed try."""
 
     async def test(kubelet: HTTPSKubelet, client: Callable[..., HTTPKubelet]) -> None:
         kubelet.body = body

@@ -455,7 +455,7 @@ def test_agent_without_an_api_server(tmp_path: Path) -> None:
 
 
 def test_pod_without_a_name_is_none() -> None:
-    """An item without a usable UID is no pod."""
+    """An item without a usable UID is not a pod."""
     with pytest.raises(ApiError, match=r"metadata\.uid"):
         known_from(api.Pod())
 

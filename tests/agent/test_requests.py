@@ -123,7 +123,7 @@ def test_an_error_of_ours_is_an_answer(tmp_path: Path) -> None:
 
 
 def test_an_older_agent_knows_no_requests(tmp_path: Path) -> None:
-    """It says its status and hangs up, which is no answer."""
+    """It says its status and hangs up, which is not an answer."""
 
     async def test(path: str) -> None:
         with pytest.raises(InputError, match="takes no requests"):
@@ -192,7 +192,7 @@ def test_only_root_and_the_agents_user_may_ask(uid: int, good: bool) -> None:
 
 def test_threads_are_read_where_they_can_be_seen(tmp_path: Path) -> None:
     """Those of all processes in the container's cgroup and below it; a process of another namespace, or none that can
-    be seen, is no answer."""
+    be seen, is not an answer."""
     tree = FakeTree(tmp_path)
     tree.add("k/c", procs="7\n")
     tree.add("k/c/inner", procs="8\n")

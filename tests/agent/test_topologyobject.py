@@ -228,7 +228,7 @@ def test_settings_that_cannot_be(value: Any, problem: str) -> None:
 def test_no_name_of_a_namespace() -> None:
     """The namespace of an agent that runs in no pod is named as the API server names them."""
     assert settings_from_dict(HEAD).agent.namespace == "podslice"
-    with pytest.raises(InputError, match="is no name of a namespace") as raised:
+    with pytest.raises(InputError, match="is not a valid namespace name") as raised:
         settings_from_dict({**HEAD, "namespace": "kube/system"})
     assert raised.value.path == "namespace"
 

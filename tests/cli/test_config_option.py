@@ -80,10 +80,10 @@ def test_a_command_of_a_process_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        (ConfigSource(directory="none"), "none: is no folder"),
+        (ConfigSource(directory="none"), "none: is not a folder"),
         (ConfigSource(directory="{}"), "holds no drop-ins, which are files *.conf"),
         (ConfigSource(directory="{}/bad"), "10.conf: kind: is not KubeletConfiguration"),
-        (ConfigSource(arguments="--max-pod=5"), "--kubelet-args: line 1: --max-pod: is no flag of a kubelet"),
+        (ConfigSource(arguments="--max-pod=5"), "--kubelet-args: line 1: --max-pod: is not a flag of a kubelet"),
         (ConfigSource(arguments="static"), "--kubelet-args: "),
     ],
 )

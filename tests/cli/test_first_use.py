@@ -131,7 +131,7 @@ def test_guards_of_no_agent() -> None:
     """A folder that is not there says nothing about the files of the kernel."""
     result = run("guards", "--state", "/none")
     assert result.returncode == 2
-    assert result.stderr == "podslice: error: /none: is no folder (--state DIR names the agent's state directory)\n"
+    assert result.stderr == "podslice: error: /none: is not a folder (--state DIR names the agent's state directory)\n"
 
 
 @pytest.mark.parametrize("command", ["admit", "explain", "whatif", "defrag", "draw"])

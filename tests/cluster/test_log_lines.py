@@ -28,7 +28,7 @@ def test_levels(level: LogLevel, written: int) -> None:
 
 
 def test_any_value_can_be_logged() -> None:
-    """A value that is no JSON is written as Python writes it, and half a character does not lose the line."""
+    """A value that is not JSON is written as Python writes it, and half a character does not lose the line."""
     stream = io.StringIO()
     log = LogLines(stream=stream)
     log.info("x", where=Path("/a"), what="\udc80")

@@ -1,4 +1,4 @@
-"""The extender's messages: golden requests as kube-scheduler wrote them, exact answers, and what is no message."""
+"""The extender's messages: golden requests as kube-scheduler wrote them, exact answers, and what is not a message."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_first_paint(browser: Browser, site: ServedCluster) -> None:
 
 
 def test_scrolling_keeps_few_elements(browser: Browser) -> None:
-    """The last node is reached by scrolling, and what is out of sight is no element any more."""
+    """The last node is reached by scrolling, and what is out of sight is not an element any more."""
     browser.evaluate("grid.scrollTop = grid.scrollHeight")
     browser.wait_for(f"[...document.querySelectorAll('.card b')].some(b => b.textContent === 'node-{NODES - 1:05}')")
     assert not browser.evaluate("[...document.querySelectorAll('.card b')].some(b => b.textContent === 'node-00000')")

@@ -83,7 +83,7 @@ def test_any_value_is_read_or_is_an_error(carrier: str, value: Any) -> None:
     )
 )  # fmt: skip
 def test_any_command_line_is_read_or_is_an_error(words: list[str]) -> None:
-    """Texts that are no YAML."""
+    """Texts that are not YAML."""
     assert "None" not in outcome(" ".join(words))
 
 
@@ -97,12 +97,12 @@ _NOT_A_VALUE = "is an object or a list, not the value of a flag"
         ({"max-pods": {"kubelet": None}}, "[max-pods]", _NOT_A_VALUE),
         ({"max-pods": [[1]]}, "[max-pods]", _NOT_A_VALUE),
         ([{"name": "max-pods", "value": {"a": None}}], "[0]", _NOT_A_VALUE),
-        ([{"name": None, "value": "5"}], "[0]", "is no flag of a kubelet"),
-        ([{"name": {"a": None}}], "[0]", "is no flag of a kubelet"),
+        ([{"name": None, "value": "5"}], "[0]", "is not a flag of a kubelet"),
+        ([{"name": {"a": None}}], "[0]", "is not a flag of a kubelet"),
     ],
 )
 def test_flags_of_another_type(carrier: str, flags: Any, place: str, problem: str) -> None:
-    """What is no flag, or no value of one, is named by its place, never written as Python writes it."""
+    """What is not a flag, or no value of one, is named by its place, never written as Python writes it."""
     above = {
         "kubeadm": ("nodeRegistration", "kubeletExtraArgs"),
         "Cluster API": ("spec", "joinConfiguration", "nodeRegistration", "kubeletExtraArgs"),

@@ -136,7 +136,7 @@ def test_what_a_kubelet_reads_past_is_a_warning() -> None:
     [
         ('{"kind": "KubeletConfiguration", "maxPods": 5,}', "is not valid JSON: Expecting property name"),
         ('{"kind": "KubeletConfiguration"} {}', "is not valid JSON: Extra data"),
-        ('{"kind": "KubeletConfiguration", "maxPods": NaN}', "is not valid JSON: NaN is no number"),
+        ('{"kind": "KubeletConfiguration", "maxPods": NaN}', "is not valid JSON: NaN is not a number"),
     ],
 )
 def test_json_is_read_as_json(text: str, problem: str) -> None:

@@ -158,7 +158,7 @@ def documented_policies() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_policies_on_pages() -> None:
-    """Every policy that a page shows can be read as it is written there: an unquoted `off` is no text."""
+    """Every policy that a page shows can be read as it is written there: an unquoted `off` is not text."""
     pages = set()
     for page, policy in documented_policies():
         policy_from_dict(policy)
@@ -179,7 +179,7 @@ def test_further_sections() -> None:
     profile = PowerProfile(min_freq="base", disabled_idle_states=("C6",))
     guards = InterferenceGuards(power_profiles={"fast": profile}, default_power="fast")
     assert policy_from_dict({**KIND, "spec": {"guards": power}}) == PodslicePolicy(guards=guards)
-    with pytest.raises(InputError, match="'slow' is no power profile"):
+    with pytest.raises(InputError, match="'slow' is not a power profile"):
         check_policy(PodslicePolicy(guards=replace(guards, default_power="slow")), PODSLICE)
     with pytest.raises(InputError, match=r"spec\.guards\.housekeepingCPUs: '4-2' ends before it begins"):
         check_policy(PodslicePolicy(guards=InterferenceGuards(housekeeping_cpus="4-2")), PODSLICE)

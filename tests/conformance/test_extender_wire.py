@@ -210,7 +210,7 @@ def test_one_survivor(bench: Bench) -> None:
     ],
 )
 def test_no_names(bench: Bench, answer: Any, request: pytest.FixtureRequest) -> None:
-    """An answer without names is no node at all, and the nodes are refused without a reason; nobody is told why."""
+    """An answer without names is not a node at all, and the nodes are refused without a reason; nobody is told why."""
     name = bench.wanted(f"none-{request.node.callspec.id}", saying(bench, filter=Reply(answer)))
     reason, message = bench.refused(name)
     assert reason == "Unschedulable"
@@ -543,7 +543,7 @@ def test_whole_victims(bench: Bench, crowded: dict[str, str]) -> None:
 
 
 def test_another_node_is_preempted(bench: Bench, crowded: dict[str, str]) -> None:
-    """The extender may name a node that was no candidate: its victims go, the pod is nominated there, filtered with
+    """The extender may name a node that was not a candidate: its victims go, the pod is nominated there, filtered with
     that one name and bound; nobody else goes."""
     instead = {"x2": {"Pods": [{"UID": crowded["low-2"]}], "NumPDBViolations": 0}}
     name = preempting(bench, "instead", preempt={"NodeNameToMetaVictims": instead})

@@ -334,9 +334,9 @@ def test_a_kubelet_that_is_down(setting: Setting) -> None:
 def test_bad_input(setting: Setting) -> None:
     """Names that are none, a selector that is none: one line each with what to write, exit code 2."""
     for arguments, part in (
-        (("node", ""), "is no name of a node"),
-        (("pod", "?x"), "is no name of a pod"),
-        (("pod", "-n", "a b", "x"), "is no name of a namespace"),
+        (("node", ""), "is not a valid node name"),
+        (("pod", "?x"), "is not a valid pod name"),
+        (("pod", "-n", "a b", "x"), "is not a valid namespace name"),
         (("top", "--agent-label", "==="), "--agent-label: "),
     ):
         said = setting.run(*arguments)

@@ -153,7 +153,7 @@ def test_tokens_name_their_node(cluster: Cluster, admin: Api, own_node: str, tok
             for wrong, said in (
                 (token_of(admin), "not valid for audience"),
                 (token_of(admin, audiences=["podslice-cluster"]), "not bound to a pod on a node"),
-                (token_of(admin, "default", "plain", audiences=["podslice-cluster"]), "is no agent"),
+                (token_of(admin, "default", "plain", audiences=["podslice-cluster"]), "is not an agent"),
                 ("guessed", "not valid"),
                 ("", "no token"),
             ):

@@ -53,7 +53,7 @@ def test_expressions(gpu: OfferedDevice, expression: str, holds: bool) -> None:
     ("expression", "problem"),
     [
         ('device.attributes["gpu.io"].nope', 'Key not found in map : "nope"'),
-        ('device.attributes["gpu.io"].numa', "is no truth value but 1"),
+        ('device.attributes["gpu.io"].numa', "is not a truth value but 1"),
         ('quantity("1x") == quantity("1")', "quantities must match the regular expression"),
         ('device.capacity["gpu.io"].memory.asInteger() == 1', "cannot convert value to integer"),
         ('semver("1") == semver("1.0.0")', "'1' is not a semantic version"),

@@ -200,7 +200,7 @@ def test_nobody_takes_what_it_does_not_ask_for() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("-o slices --node-name A_B", "--node-name: 'A_B' is no name of a node"),
+        ("-o slices --node-name A_B", "--node-name: 'A_B' is not a valid node name"),
         ("-o slices --claim-cpus 500", "--claim-cpus: the machine has no CPUs 500"),
         ("--claim-devices perCPU", "--claim-devices: is about the slices of a node (add -o slices)"),
         ("-o slices --claim-devices cpu", "'cpu' is not one of 'perNUMANode', 'perCPU', 'partitions'"),

@@ -98,7 +98,7 @@ def test_annotation_names_no_claims() -> None:
     for name in ("claims/0", "claims/0!"):
         pod = make_pod("p", ("c", "2"))
         pod = replace(pod, metadata=replace(pod.metadata, annotations={"podslice.io/cpu-class": name}))
-        assert "is no CPU class" in on.try_admit(pod).message
+        assert "is not a CPU class" in on.try_admit(pod).message
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])

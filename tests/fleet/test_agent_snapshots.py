@@ -206,7 +206,8 @@ def test_unfit_snapshots_are_reported(node: Node, dump: Path, tmp_path: Path) ->
     assert "node worker-2: its NodeState cannot be used: has no state yet" in said
     assert "node worker-3: its NodeState cannot be used: status.encoding: 'zstd' is not zlib+base64" in said
     assert (
-        "an agent's snapshot is of elsewhere, which is no node of the dump: they were made at different times" in said
+        "an agent's snapshot is of elsewhere, which is not a node of the dump: they were made at different times"
+        in said
     )
     assert "node worker-0: its agent reported no state: the runtime is silent" in said
     assert "3 pods of agents are not in the dump of pods" not in said

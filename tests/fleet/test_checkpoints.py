@@ -111,7 +111,7 @@ def test_an_attribute_that_is_not_plain_is_an_error_at_once(monkeypatch: pytest.
         begin(queue)
 
     monkeypatch.setattr(PodQueue, "bind_initial_pods", with_more)
-    with pytest.raises(checkpoint.NotPlainError, match=r"PodQueue\.more: object is no plain data"):
+    with pytest.raises(checkpoint.NotPlainError, match=r"PodQueue\.more: object is not plain data"):
         run_cell(fleet_of(1), churn(SHAPES, 50), CellOptions(), 1, offer=lambda take: take() and None)
 
 

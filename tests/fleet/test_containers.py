@@ -99,5 +99,5 @@ def test_wrong_templates_are_refused(tmp_path: Path, template: list[dict[str, An
 @pytest.mark.parametrize("share", ["120%", "-1%", "much%"])
 def test_wrong_shares_are_refused(share: str) -> None:
     """Shares are from 0 to below 100 percent."""
-    with pytest.raises(InputError, match="is no share"):
+    with pytest.raises(InputError, match="is not a share"):
         make_containers([{"name": "a"}, {"name": "b", "cpu": share, "memory": 1}])

@@ -223,7 +223,7 @@ def test_a_missing_scheduler(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["nonsense", "http://host:8786", "tcp://:8786", "tcp://host:port", "a b:1"])
 def test_malformed_addresses(address: str) -> None:
     """It is said at once."""
-    with pytest.raises(InputError, match="is no address of a scheduler"), dask_executor(address, ()):
+    with pytest.raises(InputError, match="is not an address of a scheduler"), dask_executor(address, ()):
         pass
 
 

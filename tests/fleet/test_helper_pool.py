@@ -43,7 +43,7 @@ def ask(work: Callable[[Any], Any], argument: Any, **named: Any) -> Any:
 
 
 def own_number(_: object) -> int:
-    print("what work prints is no answer")
+    print("what work prints is not an answer")
     return os.getpid()
 
 

@@ -147,7 +147,7 @@ def test_contradictions_are_reported(dump: Path, tmp_path: Path) -> None:
     change_items(dump / "p.json", spoil)
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert "76 pods on nodes, 10 pending" in result.output
-    assert "Left out: pod default/app-0 is on gone, which is no node of the dump" in result.output
+    assert "Left out: pod default/app-0 is on gone, which is not a node of the dump" in result.output
     assert "Left out: 2 pods in all are on nodes that are not in the dump" in result.output
     assert "Left out: pod default/app-3 cannot be read" in result.output
 
@@ -167,7 +167,7 @@ def test_dumps_of_other_versions(dump: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"kind": "List", "items": [{"kind": "Node", "metadata"', "breaks off, or is no JSON (make the dump again)"),
+        ('{"kind": "List", "items": [{"kind": "Node", "metadata"', "breaks off, or is not JSON (make the dump again)"),
         ('{"kind": "List", "items": []}', "holds no Node (kubectl get nodes -o json)"),
         ('{"kind": "Node", "metadata": {}}', "a node has no name"),
         ('{"kind": "Node", "metadata": {"name": "a"}, "status": {"capacity": {"memory": "1Gi"}}}',
@@ -177,7 +177,7 @@ def test_dumps_of_other_versions(dump: Path) -> None:
     ],
 )  # fmt: skip
 def test_damaged_dumps_are_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:
-    """A file that is no dump of nodes is reported with the file, the place and a remedy."""
+    """A file that is not a dump of nodes is reported with the file, the place and a remedy."""
     path = tmp_path / "nodes.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -241,7 +241,7 @@ def test_a_budget_that_cannot_be_read_is_named(dump: Path, tmp_path: Path) -> No
     wrong = {"kind": "PodDisruptionBudget", "metadata": {"name": "db"}, "spec": {"selector": {}, "minAvailable": "x"}}
     (dump / "b.json").write_text(json.dumps(wrong))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
-    assert "b.json: PodDisruptionBudget db: spec.minAvailable: 'x' is no number of pods" in str(result.exception)
+    assert "b.json: PodDisruptionBudget db: spec.minAvailable: 'x' is not a number of pods" in str(result.exception)
     assert not (tmp_path / "cluster").exists()
 
 

@@ -190,7 +190,7 @@ def test_replicas_and_resizes() -> None:
 
 
 def test_unusable_series_are_counted() -> None:
-    """Other metrics, series without the labels that are needed, samples that are no amounts: a line each, and the rest
+    """Other metrics, series without the labels that are needed, samples that are not amounts: a line each, and the rest
     is used. Unknown labels are passed over."""
     spoilt = one(REQUESTS, "a", range(0, 181, 60), uid="1", node="n", future="label")
     spoilt["values"][1:3] = [[BEGIN + 60, "NaN"], ["soon", "1"]]
@@ -202,8 +202,8 @@ def test_unusable_series_are_counted() -> None:
     )  # fmt: skip
     assert export.problems == (
         "m.json: Prometheus warns: results truncated",
-        "m.json: 1 samples that are no amounts, such as NaN left out",
-        "m.json: 1 samples that are no numbers left out",
+        "m.json: 1 samples that are not amounts, such as NaN left out",
+        "m.json: 1 samples that are not numbers left out",
         "m.json: 1 series without labels or samples left out",
     )
     found = metrics_pods(export.series)
@@ -277,7 +277,7 @@ def test_text_of_an_exporter(tmp_path: Path) -> None:
     assert dumped is not None
     assert dumped.series == (MetricSeries(REQUESTS, {"pod": "a"}, ((1767225660000, 1.0),)),)
     assert dumped.problems == ("ksm.prom: 1 lines that are of no metric left out",)
-    path.write_text("Dear all,\nthis is no metric.\n")
+    path.write_text("Dear all,\nthis is not a metric.\n")
     assert read_exposition(path, 0) is None
     path.write_bytes(b"\xff\xfe\x00")
     assert read_exposition(path, 0) is None
@@ -309,7 +309,7 @@ def test_a_table_of_samples(tmp_path: Path) -> None:
     )
     assert export.problems == (
         f"{REQUESTS}.csv: 1 rows with too few cells left out",
-        f"{REQUESTS}.csv: 2 samples that are no numbers left out",
+        f"{REQUESTS}.csv: 2 samples that are not numbers left out",
     )
     named = tmp_path / "all.csv"
     named.write_text(f"Timestamp,Value,__name__,pod\n1767225660,3,{REQUESTS},a\n1767225660,1,kube_pod_info,a\n")
@@ -325,7 +325,7 @@ def test_a_table_of_samples(tmp_path: Path) -> None:
 
 
 def test_a_table_with_a_column_for_each_series(tmp_path: Path) -> None:
-    """As Grafana saves a panel; a cell without a value is no sample."""
+    """As Grafana saves a panel; a cell without a value is not a sample."""
     path = tmp_path / "panel.csv.gz"
     text = (
         f'"Time","{REQUESTS}{{pod=""a"", container=""c,d"", resource=""cpu""}}","{{__name__=""{LIMITS}"",pod=""b""}}"\n'
@@ -458,7 +458,7 @@ def test_a_truncated_export_is_refused(dump: Path, tmp_path: Path) -> None:
     path = dump / "requests.json"
     path.write_text(path.read_text()[:-100])
     result = fleet("import", dump, "--out", tmp_path / "cluster")
-    assert "requests.json: breaks off, or is no JSON (make the dump again)" in str(result.exception)
+    assert "requests.json: breaks off, or is not JSON (make the dump again)" in str(result.exception)
     assert not (tmp_path / "cluster").exists()
 
 
@@ -478,11 +478,11 @@ def test_malformed_times() -> None:
     export = read_answer(answer(odd, one("kube_pod_created", "a", [0], 1e18, uid="1")), Path("m.json"))
     assert export.problems == (
         "m.json: 2 samples of no time left out",
-        "m.json: 1 samples that are no numbers left out",
+        "m.json: 1 samples that are not numbers left out",
     )
     found = metrics_pods(export.series)
     assert times(found.pods[0]) == ("00:00:00", "")
-    assert found.problems == ("1 series of kube_pod_created with a value that is no time",)
+    assert found.problems == ("1 series of kube_pod_created with a value that is not a time",)
 
 
 def test_long_lines_take_no_time(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_compare_ranks_by_the_chosen_figure(run: Path) -> None:
     values = [float(re.findall(r"\s(\d+\.\d)", line)[0]) for line in text.splitlines()[3:7]]
     assert values == sorted(values, reverse=True)
     wrong = fleet("compare", run, "--by", "speed")
-    assert "'speed' is no figure" in str(wrong.exception)
+    assert "'speed' is not a figure" in str(wrong.exception)
 
 
 @pytest.mark.slow

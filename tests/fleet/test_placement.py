@@ -96,7 +96,7 @@ def test_nodes_without_the_label_and_too_few_domains() -> None:
 
 
 def test_which_nodes_count() -> None:
-    """A zone that the pod's node selector leaves out is no domain, unless the policy says Ignore; a tainted zone is
+    """A zone that the pod's node selector leaves out is not a domain, unless the policy says Ignore; a tainted zone is
     one, unless the policy says Honor."""
     labels = [{"zone": zone, "disk": disk} for zone, disk in (("a", "ssd"), ("b", "ssd"), ("c", "hdd"))]
     tainted = Taint("x", "", "NoSchedule")

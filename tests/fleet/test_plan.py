@@ -99,8 +99,8 @@ def test_a_class_of_too_few_nodes_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--weight", "big"), "'big' is no weight of a class (write CLASS=N, such as 'gpu*=2')"),
-        (("--weight", "big=-1"), "'big=-1' is no weight of a class"),
+        (("--weight", "big"), "'big' is not a weight of a class (write CLASS=N, such as 'gpu*=2')"),
+        (("--weight", "big=-1"), "'big=-1' is not a weight of a class"),
         (("--weight", "huge=1"), "no class of nodes is called huge (classes are big, small, gpu)"),
         (("--weight", "big=0"), "no class of nodes has a weight (give one of them at least 1)"),
         (("--weight", "big=1", "--by-class"), "--by-class and --weight are two questions"),

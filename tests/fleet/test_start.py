@@ -369,4 +369,4 @@ def test_a_wrong_time_is_refused(tmp_path: Path) -> None:
     folder = write_dump(tmp_path / "dump", [node_object("worker-0")], KEPT)
     for text in ("yesterday", "2026-01-01T10:00:00"):
         result = fleet("import", folder, "--out", tmp_path / "c", "--since", text)
-        assert str(result.exception) == f"--since: '{text}' is no time (write 2026-01-31T12:00:00Z)"
+        assert str(result.exception) == f"--since: '{text}' is not a time (write 2026-01-31T12:00:00Z)"

@@ -108,7 +108,7 @@ def test_any_columns_by_mapping(tmp_path: Path) -> None:
         ("a.csv", PODS.replace("3152", "many"), "line 3 column cpu_milli: 'many' is not a number"),
         ("a.csv", PODS.replace("2000,1024", ",1024"), "line 4 column cpu_milli: is empty"),
         ("a.csv", PODS.replace("3152", "-1"), "line 3 column cpu_milli: '-1' is less than 0"),
-        ("a.csv", PODS.replace("460", "1460"), "line 3 column gpu_milli: 1460 is no share of one GPU"),
+        ("a.csv", PODS.replace("460", "1460"), "line 3 column gpu_milli: 1460 is not a share of one GPU"),
         ("a.csv", PODS.replace("50,200", "50,20"), "line 3 column deletion_time: ends before it begins"),
         ("a.csv", PODS.replace("3152", "1e99999999"), "line 3 column cpu_milli: '1e99999999' is out of range"),
         ("a.csv", PODS.replace(",BE,Pending", ""), "line 3 has 9 cells for 11 columns"),
@@ -119,7 +119,7 @@ def test_any_columns_by_mapping(tmp_path: Path) -> None:
         ("a.csv", OPENB + "\n" + "x" * (MAX_LINE + 1), "line 2 is longer than 1 MiB"),
         ("a.jsonl", '{"cpu_milli": 1\n', "line 1 is not JSON"),
         ("a.jsonl", "[1]\n", "line 1 is not a JSON object"),
-        ("a.txt", "", "is no trace by its name (traces are .csv, .jsonl (.gz) or .parquet)"),
+        ("a.txt", "", "is not a trace by its name (traces are .csv, .jsonl (.gz) or .parquet)"),
     ],
 )
 def test_an_error_is_one_line_with_its_place(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -143,9 +143,9 @@ def test_a_broken_off_gzip_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("cpu", "'cpu' is no mapping"),
+        ("cpu", "'cpu' is not a mapping"),
         ("cpus=x", "'cpus' is nothing that a column can mean (did you mean cpu?)"),
-        ("cpu=x:GiB", "'GiB' is no unit of cpu (one of milli, cores)"),
+        ("cpu=x:GiB", "'GiB' is not a unit of cpu (one of milli, cores)"),
         ("name=x:s", "name is text and has no unit"),
     ],
 )

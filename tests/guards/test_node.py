@@ -106,7 +106,7 @@ def test_given_back_without_an_agent(tmp_path: Path) -> None:
     assert "No file of the kernel is changed." in run(cli, ["guards", *options]).output
     (tmp_path / "state" / "podslice_guard_state").write_text("{")
     assert "cannot be read" in str(run(cli, ["guards", *options]).exception)
-    assert "is no folder" in str(run(cli, ["guards", "--restore", "--state=/none"]).exception)
+    assert "is not a folder" in str(run(cli, ["guards", "--restore", "--state=/none"]).exception)
 
 
 PROFILES = {"latency": PowerProfile(resume_latency_us="0"), "sleepy": PowerProfile(resume_latency_us="n/a")}

@@ -55,7 +55,7 @@ def test_what_is_wrong(tmp_path: Path) -> None:
     code, text = run("verify", str(path))
     assert (code, text.count("guarded-file"), text.count("guarded-twice")) == (1, 2, 1)
     assert "changes no file of the kernel" in text
-    with pytest.raises(ValueError, match="is no file of the kernel"):
+    with pytest.raises(ValueError, match="is not a file of the kernel"):
         SavedStore(tmp_path, "boot", cgroups=CGROUPS).load()
     assert run("repair", str(path), "--write")[0] == 0
     assert SavedStore(tmp_path, "boot", cgroups=CGROUPS).load() == {irq(131): ONE}
@@ -75,7 +75,7 @@ def test_cgroups_elsewhere(tmp_path: Path) -> None:
         SavedStore(tmp_path, "boot", cgroups="mnt/cgrou").load()
     for wrong in ("mnt/cgroup/../a/cpuset.cpus", "mnt/cgroup/cgroup.procs", "/mnt/cgroup/a/cpuset.cpus"):
         assert run("verify", str(put(tmp_path, SavedFile(wrong, "value", "", ("0",), "units"))))[0] == 1
-        with pytest.raises(ValueError, match="is no file of the kernel"):
+        with pytest.raises(ValueError, match="is not a file of the kernel"):
             SavedStore(tmp_path, "boot", cgroups="mnt/cgroup").load()
 
 

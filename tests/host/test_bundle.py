@@ -283,7 +283,7 @@ def test_answers_place_all_devices(tmp_path: Path) -> None:
 def test_answers_that_are_none(tmp_path: Path, big: Path, data: bytes) -> None:
     answer = run("explain", big, "--node", with_answers(tmp_path, data), "--no-predicates")
     assert answer.returncode == 2
-    assert "kubelet/podresources.json: is no answer of PodResources" in answer.stderr
+    assert "kubelet/podresources.json: is not an answer of PodResources" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
 
 

@@ -310,7 +310,7 @@ def test_processes_named_kubelet(node: Path, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_files_that_flags_name_are_checked(node: Path, tmp_path: Path) -> None:
-    """A flag can name any file: one that is no KubeletConfiguration is left out, and so is one that is not there."""
+    """A flag can name any file: one that is not a KubeletConfiguration is left out, and so is one that is not there."""
     (node / "etc").mkdir()
     (node / "etc/shadow").write_text(f"root: {SECRET}\n")
     start(node, 100, "kubelet", "--config=/etc/shadow", "--config-dir=/etc/none.d")

@@ -122,16 +122,16 @@ def test_no_such_things(plugin: Plugin, api: FakeAPI) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "part"), [
-    (("node", ""), "'' is no name of a node"),
-    (("node", "../pods"), "'../pods' is no name of a node"),
-    (("top", "One Two"), "'One Two' is no name of a node"),
-    (("explain", "-f", "examples/small.yaml", "--node", "n7?x"), "'n7?x' is no name of a node"),
-    (("pod", "x y"), "'x y' is no name of a pod"),
-    (("pod", "?limit=1"), "'?limit=1' is no name of a pod"),
-    (("pod", "shop/%2e%2e"), "'%2e%2e' is no name of a pod"),
-    (("pod", "-n", "a/../b", "x"), "-n: 'a/../b' is no name of a namespace"),
-    (("top", "--agent-namespace", "a/b"), "--agent-namespace: 'a/b' is no name of a namespace"),
-    (("pending", "--agent-namespace", "A"), "--agent-namespace: 'A' is no name of a namespace"),
+    (("node", ""), "'' is not a valid node name"),
+    (("node", "../pods"), "'../pods' is not a valid node name"),
+    (("top", "One Two"), "'One Two' is not a valid node name"),
+    (("explain", "-f", "examples/small.yaml", "--node", "n7?x"), "'n7?x' is not a valid node name"),
+    (("pod", "x y"), "'x y' is not a valid pod name"),
+    (("pod", "?limit=1"), "'?limit=1' is not a valid pod name"),
+    (("pod", "shop/%2e%2e"), "'%2e%2e' is not a valid pod name"),
+    (("pod", "-n", "a/../b", "x"), "-n: 'a/../b' is not a valid namespace name"),
+    (("top", "--agent-namespace", "a/b"), "--agent-namespace: 'a/b' is not a valid namespace name"),
+    (("pending", "--agent-namespace", "A"), "--agent-namespace: 'A' is not a valid namespace name"),
 ])  # fmt: skip
 def test_names_that_are_none(plugin: Plugin, api: FakeAPI, arguments: tuple[str, ...], part: str) -> None:
     """An invalid name never becomes part of a request."""

@@ -79,7 +79,7 @@ def test_without_an_agent(plugin: Plugin, cluster: FakeAPI) -> None:
 
 
 def test_what_is_asked(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
-    """All that the API server gives comes into the bundle, without secrets; what it does not have is no fault."""
+    """All that the API server gives comes into the bundle, without secrets; what it does not have is not a fault."""
     found = {"metadata": {"name": "s", "annotations": {"a": SECRET}}, "spec": {"driver": "d"}}
     cluster.objects[SLICES] = {"items": [found]}
     cluster.objects[TOPOLOGY] = topology()

@@ -183,7 +183,7 @@ def test_devices_with_a_place(tmp_path: Path) -> None:
 
 
 def test_a_device_in_a_machine_file() -> None:
-    """Machines that are written down have devices too; what is no device is refused with its field."""
+    """Machines that are written down have devices too; what is not a device is refused with its field."""
     device = {"address": "0000:3b:00.0", "numaNode": 1, "interfaces": ["eth0"]}
     nodes = [{"id": 0, "memory": 1, "cores": [{"socket": 0, "core": 0, "threads": [0]}]}]
     machine = from_data({"nodes": nodes, "pciDevices": [device]})

@@ -149,19 +149,19 @@ def test_arm_machines_have_one_thread_in_a_core() -> None:
     ("status/capacity/nvidia.com~1gpu", "x", "is not an amount"),
     ("status/allocatable/cpu", "17", "status.allocatable[cpu]: 17 is more than the capacity, 16"),
     ("status/allocatable/example.com~1nic", "1", "which has none of it"),
-    ("status/capacity/hugepages-1Gi", "1Mi", "are no whole pages"),
+    ("status/capacity/hugepages-1Gi", "1Mi", "are not whole pages"),
     ("status/capacity/hugepages-x", "1Mi", "is not an amount"),
     ("status/capacity", [], "is not a map"),
     ("metadata/labels", 1, "is not a map"),
     ("metadata/labels", {f"{NFD}/cpu-hardware_multithreading": "true"}, ""),
 ])  # fmt: skip
 def test_damaged_nodes(path: str, value: Any, part: str) -> None:
-    """A contradiction, or text that is no amount, is one line with the field."""
+    """A contradiction, or text that is not an amount, is one line with the field."""
     data = changed(NODE, path, value)
     if "~1" in path:
         data = json.loads(json.dumps(data).replace("~1", "/"))
     if not part:
-        data, part = changed(data, "status/capacity/cpu", "15"), "15 CPUs are no whole cores of 2 threads"
+        data, part = changed(data, "status/capacity/cpu", "15"), "15 CPUs are not whole cores of 2 threads"
         data = changed(data, "status/allocatable/cpu", "15")
     with pytest.raises(InputError) as error:
         described(data)

@@ -109,7 +109,7 @@ def test_announced_size_is_refused_before_it_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_archives(tmp_path: Path, content: bytes | None, problem: str) -> None:
-    """A file that is no archive is refused in one line with the path and a remedy."""
+    """A file that is not an archive is refused in one line with the path and a remedy."""
     path = tmp_path / "m.tar.xz"
     if content is not None:
         path.write_bytes(content)

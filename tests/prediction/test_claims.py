@@ -487,7 +487,7 @@ def _adapt(answer: Callable[[Any], Any], kind: Any) -> Any:
 
 
 def test_the_kubelets_list(tmp_path: Path) -> None:
-    """A file that is no checkpoint is unknown, which differs from a kubelet without claims."""
+    """A file that is not a checkpoint is unknown, which differs from a kubelet without claims."""
     path = tmp_path / "dra_manager_state"
     assert read_kubelet_claims(path) is None
     path.write_text(json.dumps({"Data": json.dumps({"ClaimInfoStateList": None}), "Checksum": 1}))

@@ -382,7 +382,7 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
     assert journal.journal is not None
     service = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None, clock=lambda: now[0])
     service.seed("n1", journal.journal.whole_state())
-    assert not service.is_fresh("n1"), "an object of the API server is no stream"
+    assert not service.is_fresh("n1"), "an object of the API server is not a stream"
     entry = service.nodes["n1"]
     entry.stream, entry.last_message = module.NodeStream(), 0.0
     assert service.is_fresh("n1")

@@ -45,7 +45,7 @@ def alive(server: PageServer) -> bool:
     [(b"9" * 5000, 413), (b"9" * 8, 413), (b"-5", 411), (b"+5", 411), ("٣".encode(), 411), (b"", 411), (b"1_0", 411)],
 )
 def test_lengths(server: PageServer, length: bytes, status: int) -> None:
-    """A length that is no number, or too large, is refused before the body is read."""
+    """A length that is not a number, or too large, is refused before the body is read."""
     head = b"POST /explain HTTP/1.1\r\nHost: localhost\r\nX-Podslice: 1\r\nContent-Length: "
     assert ask(server, head + length + b"\r\n\r\n") == status
     assert alive(server)

@@ -1,4 +1,4 @@
-"""The short way to an API server: answers in any cut, connections that go, and what is no answer."""
+"""The short way to an API server: answers in any cut, connections that go, and what is not an answer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_where_it_is(tmp_path: Path, host: str, server: str) -> None:
 
 
 def test_no_pod(tmp_path: Path) -> None:
-    """Without the files, or without the environment, it is no pod; an authority that is missing is a trouble."""
+    """Without the files, or without the environment, it is not a pod; an authority that is missing is a trouble."""
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     assert pod_access(environment, tmp_path) is None
     (tmp_path / "token").write_text("t")
@@ -61,7 +61,7 @@ def test_its_namespace(tmp_path: Path) -> None:
 
 
 def test_a_token_that_was_rotated(tmp_path: Path) -> None:
-    """It is read once, again when it was not accepted, and an empty file is no token."""
+    """It is read once, again when it was not accepted, and an empty file is not a token."""
     file = tmp_path / "token"
     file.write_text("first\n")
     token = PodToken(file)

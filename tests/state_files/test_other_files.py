@@ -106,7 +106,7 @@ def test_an_older_kubelet_reads_its_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_verified_whole(tmp_path: Path) -> None:
-    """A file that is no state file is named, with its kind where that is known."""
+    """A file that is not a state file is named, with its kind where that is known."""
     (tmp_path / "cpu_manager_state").write_text(_CPU)
     (tmp_path / "dra_manager_state").write_text(claims_file())
     (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration")
@@ -175,8 +175,8 @@ def test_claims_and_resizes_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['{"kind":"PodList"}', '{"a":1,"entries":{}}'])
 def test_a_stranger_is_named(text: str) -> None:
-    """JSON with nothing of a state file in it is no state file."""
-    with pytest.raises(UnknownFileError, match="is no state file of a kubelet"):
+    """JSON with nothing of a state file in it is not a state file."""
+    with pytest.raises(UnknownFileError, match="is not a state file of a kubelet"):
         read_content(text.encode())
 
 

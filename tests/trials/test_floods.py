@@ -243,7 +243,7 @@ def test_floods_of_the_service(tmp_path: Path, flood: Flood | None) -> None:
     certificates = make(tmp_path, name="DNS:localhost")
 
     async def nobody(token: str) -> str:
-        raise CallerError("is no agent")
+        raise CallerError("is not an agent")
 
     async def main() -> None:
         lines: list[str] = []
@@ -262,7 +262,7 @@ def test_floods_of_the_service(tmp_path: Path, flood: Flood | None) -> None:
             options = (("grpc.ssl_target_name_override", "localhost"), ("grpc.use_local_subchannel_pool", 1))
             async with grpc.aio.secure_channel(f"127.0.0.1:{port}", trusted, options=options) as channel:
                 stream = channel.stream_stream(METHOD)(timeout=30)
-                with pytest.raises(grpc.aio.AioRpcError, match="is no agent"):
+                with pytest.raises(grpc.aio.AioRpcError, match="is not an agent"):
                     await stream.read()
 
         await answers()

@@ -410,7 +410,7 @@ def _check_topology(agent: AgentSettings) -> None:
         raise InputError("needs an API server to write to", path="nodeResourceTopology", remedy=remedy)
     if label_problems(agent.namespace):
         remedy = "lower-case letters, digits and hyphens, at most 63, such as podslice"
-        raise InputError(f"{agent.namespace[:253]!r} is no name of a namespace", path="namespace", remedy=remedy)
+        raise InputError(f"{agent.namespace[:253]!r} is not a valid namespace name", path="namespace", remedy=remedy)
 
 
 def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePolicy) -> None:
@@ -423,7 +423,7 @@ def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePoli
         path = getattr(agent.dra, field.name)
         if str(field.default).startswith("/") and not os.path.isabs(path):
             remedy = f"write the whole path, such as {field.default}"
-            raise InputError(f"{path!r} is no absolute path", path=f"dra.{field.encode_name}", remedy=remedy)
+            raise InputError(f"{path!r} is not an absolute path", path=f"dra.{field.encode_name}", remedy=remedy)
     if policy.claims is None or not (policy.claims.cpus or policy.claims.memory):
         raise InputError("nothing of the node is for claims", path="dra", remedy="set claims.cpus in the policy")
     if config.cpu_manager_policy != "static":

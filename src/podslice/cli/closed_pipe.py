@@ -1,7 +1,7 @@
 """Output into a pipe whose reader leaves early, as `| head` does.
 
-That is no failure: the rest of the output is dropped, and the exit code stays the answer of the command. Without this
-click ends the command with code 1, which would mean that the answer is no.
+That is not a failure: the rest of the output is dropped, and the exit code stays the answer of the command. Without
+this, click ends the command with code 1, which would mean that the answer is no.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _settings() -> Iterator[str]:
     }
     for field in msgspec.structs.fields(KubeletConfig):
         name = field.encode_name
-        # The bag of fields that are kept and never read; it is no field of a KubeletConfiguration.
+        # The bag of fields that are kept and never read; it is not a field of a KubeletConfiguration.
         if field.name == "other_fields":
             continue
         for key in keys.get(name, ()):

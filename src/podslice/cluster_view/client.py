@@ -43,7 +43,7 @@ class PageAtAddress(NamedTuple):
     def ask(self, target: str, body: bytes | None = None) -> Any:
         """Return one document. Raises `InputError`."""
         if not is_sendable(self.token):
-            raise InputError("holds what is no token", path="--token-file", remedy=f"one word; {_DOCS}")
+            raise InputError("holds what is not a token", path="--token-file", remedy=f"one word; {_DOCS}")
         headers = {**_OWN_HEADER, **({TOKEN_HEADER: self.token} if self.token else {})}
         try:
             connection = self._connection()

@@ -308,7 +308,7 @@ def _check_class(policy: PodslicePolicy, value: str) -> None:
     name = value.removesuffix("!")
     known = sorted({one.name for one in policy.cpu_classes} | {IMPLICIT_CLASS})
     if name not in known:
-        raise _ProblemError(f"{_quote_short(name)} is no CPU class of {', '.join(known)}")
+        raise _ProblemError(f"{_quote_short(name)} is not a CPU class of {', '.join(known)}")
 
 
 def _check_smt(value: str) -> None:

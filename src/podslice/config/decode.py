@@ -202,7 +202,7 @@ def _make_integer_reader(low: int, high: int) -> _Reader:
             return None
         if not _is_number(value):
             raise _WrongKindError
-        # 1.0 and 1e3 are no integers to Go, although they are whole.
+        # 1.0 and 1e3 are not integers to Go, although they are whole.
         if not _INTEGER.match(text) or len(text) > _LONGEST_INTEGER or not low <= int(text) <= high:
             raise _WrongKindError(number=True)
         return int(text)
@@ -215,7 +215,7 @@ _LONGEST_INTEGER = 20
 
 
 def _read_duration(value: Any, text: str) -> str:
-    """Decode a duration. A null reaches Go's parser as empty text, which is no duration."""
+    """Decode a duration. A null reaches Go's parser as empty text, which is not a duration."""
     del text
     if value is not None and not isinstance(value, str):
         raise _WrongKindError("string")
@@ -243,8 +243,8 @@ def _read_flush(value: Any, text: str) -> str | int | None:
 
 
 def _read_quantity(value: Any, text: str) -> str | None:
-    """Decode a quantity. Numbers are read by their digits; other values by their JSON text, which is no quantity. Null
-    is 0."""
+    """Decode a quantity. Numbers are read by their digits, and null is 0. Other values are read by their JSON text,
+    which is not a quantity."""
     if value is None:
         return None
     if isinstance(value, str):

@@ -52,7 +52,7 @@ def _check_field(cls: type, name: str, value: object) -> None:
         spelt = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))  # type: ignore[attr-defined]
         meant = spelt.get(name) or next(iter(get_close_matches(name, kinds, 1)), "")
         remedy = f"did you mean {meant}?" if meant else f"one of {', '.join(kinds)}"
-        raise InputError("is no field of KubeletConfig", path=name, remedy=remedy)
+        raise InputError("is not a field of KubeletConfig", path=name, remedy=remedy)
     try:
         msgspec.convert(value, kinds[name])
     except msgspec.ValidationError as error:

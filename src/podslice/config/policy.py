@@ -346,7 +346,7 @@ def _check_guards(guards: InterferenceGuards) -> None:
         if name and name not in defined:
             known = ", ".join(sorted(defined)) or "none"
             remedy = f"one of guards.{where} ({known})"
-            raise InputError(f"{name!r} is no {what}", path=f"spec.guards.{field}", remedy=remedy)
+            raise InputError(f"{name!r} is not a {what}", path=f"spec.guards.{field}", remedy=remedy)
     try:
         parse_bits(guards.housekeeping_cpus)
     except CPUSetError as error:

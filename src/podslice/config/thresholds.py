@@ -61,7 +61,7 @@ class EvictionThreshold(NamedTuple):
         """Return the threshold as an amount of a resource with this `capacity`."""
         if self.quantity is not None:
             return self.quantity
-        # What is no number becomes the smallest integer upstream.
+        # What is not a number becomes the smallest integer upstream.
         amount = INT64_MIN if math.isnan(self.share) else int(capacity.value() * self.share)
         return Quantity.of(amount, BINARY_SI)
 

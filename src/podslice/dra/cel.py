@@ -66,7 +66,7 @@ class CELSelectors:
             raise SelectorError(expression, offered.id[2], _compiler_message(error)) from None
         # An expression of type dyn compiles, and may turn out to be something else.
         if not isinstance(value, bool):
-            problem = f"is no truth value but {value}" if not isinstance(value, Exception) else str(value)
+            problem = f"is not a truth value but {value}" if not isinstance(value, Exception) else str(value)
             raise SelectorError(expression, offered.id[2], problem)
         return value
 

@@ -34,7 +34,7 @@ NOTHING = ClaimedLimits()
 
 
 def kubelet_adds(version: str) -> bool | None:
-    """Whether a kubelet of this version counts claims in its cgroups itself; None for text that is no version."""
+    """Whether a kubelet of this version counts claims in its cgroups itself; None for text that is not a version."""
     match = _VERSION.match(version)
     return None if match is None else (int(match[1]), int(match[2])) >= _ADDS
 

@@ -83,7 +83,9 @@ def read_pod_resources(data: bytes, source: str) -> PodResources:
     try:
         found = msgspec.json.decode(data, type=_Answers, strict=False)  # protocol buffers write large numbers as text
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is no answer of PodResources: {error}", source=source, remedy="podslice capture") from None
+        raise InputError(
+            f"is not an answer of PodResources: {error}", source=source, remedy="podslice capture"
+        ) from None
     containers = tuple(
         ReportedContainer(f"{pod.namespace}/{pod.name}", one.name, bits_of(one.cpu_ids), _ids(one.devices))
         for pod in found.list.pod_resources

@@ -48,7 +48,7 @@ def check_reported(reported: ReportedNode, reserved: Mapping[str, Quantity], rel
     for name in _COMPARED:
         if name in reported.capacity and name in reported.allocatable and name in reserved:
             kept = reported.capacity[name].sub(reported.allocatable[name])
-            if name == "memory":  # huge pages are no memory for pods either
+            if name == "memory":  # huge pages are not memory for pods either
                 kept = kept.sub(_huge_pages(reported.capacity))
             if abs(kept.nano - reserved[name].nano) > _SLACK.get(name, 0) * 10**9:
                 yield Contradiction(

@@ -42,7 +42,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: s
     store = SavedStore(folder, boot_id(DiskFileSystem(root_folder)), cgroups=files.path_of(cgroup_root))
     guard = FileGuard(files, store, clock=time.monotonic)
     if not folder.is_dir():
-        raise InputError("is no folder", source=state_folder, remedy="--state DIR names the agent's state directory")
+        raise InputError("is not a folder", source=state_folder, remedy="--state DIR names the agent's state directory")
     if not restore:
         _load(guard)
         _show(store)

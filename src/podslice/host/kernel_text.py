@@ -72,7 +72,7 @@ def parse_boot_list(text: str, last: int) -> Bits:
         members = parse_bits(span)
         used, _, group = stride.partition("/")
         if stride and (not used.isdecimal() or not group.isdecimal() or not 0 < int(used) <= int(group)):
-            raise CPUSetError(f"{item[:40]!r} is no CPU list")
+            raise CPUSetError(f"{item[:40]!r} is not a CPU list")
         if stride:
             low = (members & -members).bit_length() - 1
             members = bits_of(cpu for cpu in iter_bits(members) if (cpu - low) % int(group) < int(used))

@@ -108,7 +108,7 @@ class Agents(NamedTuple):
         try:
             return reply.decode()
         except ValueError:
-            problem = f"what answers at port {agent.port} of {agent.namespace}/{agent.name} is no agent"
+            problem = f"what answers at port {agent.port} of {agent.namespace}/{agent.name} is not an agent"
             raise InputError(problem, remedy=f"look at statusAddress; {_DOCS}") from None
 
     def _reply(self, agent: AgentPod, target: str) -> Reply:
@@ -170,7 +170,7 @@ def read_agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
     except (KeyError, TypeError, AttributeError):
         found = None
     if found is None or not all(isinstance(one, str) for one in (*found[:3], found.secret)):
-        raise _pod_list_error("it lists what is no Pod")
+        raise _pod_list_error("it lists what is not a Pod")
     # The names become parts of a path.
     if type(found.port) is not int or subdomain_problems(found.name) or subdomain_problems(found.namespace):
         raise _pod_list_error(f"it lists a Pod {found.name!r} that cannot be")
@@ -178,7 +178,7 @@ def read_agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
 
 
 def _pod_list_error(problem: str) -> InputError:
-    return InputError(f"what answers is no API server: {problem}", remedy="look at the server in the kubeconfig")
+    return InputError(f"what answers is not an API server: {problem}", remedy="look at the server in the kubeconfig")
 
 
 def _read_agent_pod(pod: Any, listener: Listener) -> AgentPod:

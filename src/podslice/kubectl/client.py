@@ -70,7 +70,7 @@ class HTTPCluster:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise self._error(f"{path}: what answers is no API server", "look at the server in the kubeconfig")
+            raise self._error(f"{path}: what answers is not an API server", "look at the server in the kubeconfig")
         return found
 
     def items(self, path: str, query: Query | None = None) -> list[Any]:
@@ -78,7 +78,7 @@ class HTTPCluster:
         # Go encodes an empty list as null.
         items = self.read(path, query).get("items") or []
         if not isinstance(items, list):
-            raise self._error(f"{path}: what answers is no list", "look at the server in the kubeconfig")
+            raise self._error(f"{path}: what answers is not a list", "look at the server in the kubeconfig")
         return items
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:

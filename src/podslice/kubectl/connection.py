@@ -161,7 +161,7 @@ def _load_certificate(context: ssl.SSLContext, credential: Credential, access: A
             context.load_cert_chain(file.name, password=lambda: b"")
         except (ssl.SSLError, ValueError):
             where = f"client-certificate of user {access.user_name}"
-            problem, remedy = "is no certificate with its key", "write PEM, without a passphrase"
+            problem, remedy = "is not a certificate with its key", "write PEM, without a passphrase"
             raise InputError(problem, source=access.source, path=where, remedy=remedy) from None
 
 
@@ -186,7 +186,10 @@ def _cause(error: Exception, access: Access) -> tuple[str, str]:
             return "does not speak TLS", f"write http:// in the server of {cluster}, or another port"
         return f"TLS failed: {error.reason or error}", f"look at the certificates of {cluster}"
     if isinstance(error, socket.gaierror):
-        return f"there is no host of that name: {error.strerror}", f"look at the server of {cluster}, or at the network"
+        return (
+            f"there is no host of that name: {error.strerror}",
+            f"look at the server of {cluster}, or at the network",
+        )
     if isinstance(error, TimeoutError):
         return "does not answer", "is there a way to it (VPN, firewall)? --request-timeout waits longer"
     if isinstance(error, HTTPException) or (

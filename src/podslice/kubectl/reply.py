@@ -36,7 +36,7 @@ def read_reply(response: HTTPResponse) -> Reply:
         # One byte beyond the bound shows that there is more.
         body = response.read(LARGEST_ANSWER + 1)
     except ValueError as error:
-        raise HTTPException(f"the answer is no HTTP: {error}") from None
+        raise HTTPException(f"the answer is not HTTP: {error}") from None
     if len(body) > LARGEST_ANSWER:
         raise HTTPException(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB")
     return Reply(response.status, response.headers.get_content_type(), body)

@@ -511,7 +511,7 @@ class Kubelet:
             if one.hides_smt and cpu.static:
                 sums = whole_core_sums(cpu.topology, cpu.topology.all_cpus, one.exclusive_cpus)
                 if not sums >> one.exclusive_cpus & 1:
-                    return f"is about container {one.name}, whose {one.exclusive_cpus} CPUs are no whole cores"
+                    return f"is about container {one.name}, whose {one.exclusive_cpus} CPUs are not whole cores"
         return ""
 
     def _drop_unusable_annotations(self, pod: AdmissionPod) -> AdmissionPod:

@@ -626,7 +626,7 @@ def _check_kind(value: object, kind: type, path: str, remedy: str) -> None:
 
 
 def check_pod(pod: Pod) -> None:
-    """Raise `InputError` for a value that is no `Pod`, such as a `LoadedPod`."""
+    """Raise `InputError` for a value that is not a `Pod`, such as a `LoadedPod`."""
     _check_kind(pod, Pod, "pod", "pod_from_dict(data) makes one")
 
 

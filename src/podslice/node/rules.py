@@ -219,13 +219,13 @@ def claim_memory(claims: ClaimRules) -> dict[int, dict[str, int]]:
         for name, text in one.limits.items():
             path = f"claims.memory[{place}].limits[{name}]"
             if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
-                raise StartError(_MEMORY_STAGE, _CLAIM_AMOUNT, path=path, problem="is no memory")
+                raise StartError(_MEMORY_STAGE, _CLAIM_AMOUNT, path=path, problem="is not memory")
             try:
                 size = Quantity.parse(text).as_int64()
             except QuantityError as error:
                 raise StartError(_MEMORY_STAGE, _CLAIM_AMOUNT, path=path, problem=str(error)) from None
             if size is None or size < 0:
-                raise StartError(_MEMORY_STAGE, _CLAIM_AMOUNT, path=path, problem="is no number of bytes")
+                raise StartError(_MEMORY_STAGE, _CLAIM_AMOUNT, path=path, problem="is not a number of bytes")
             own = kept.setdefault(one.numa_node, {})
             own[name] = own.get(name, 0) + size
     return kept

@@ -107,7 +107,7 @@ def guess_threads(amounts: Sequence[int], label: str = "", *, architecture: str 
         threads = 2 if label == "true" else 1
         odd = next((cpus for cpus in amounts if cpus % threads), None)
         if odd is not None:
-            raise InputError(f"{odd} CPUs are no whole cores of 2 threads", remedy="the label says multithreading")
+            raise InputError(f"{odd} CPUs are not whole cores of 2 threads", remedy="the label says multithreading")
         return threads, ""
     return assume_threads(amounts, architecture)
 

@@ -120,7 +120,7 @@ def _pages(capacity: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
             path = f"status.capacity[{name}]"
             size, amount = parse_page_size(name, path), parse_whole(value, path)
             if amount % (size * 1024):
-                raise InputError(f"{value} are no whole pages", path=path)
+                raise InputError(f"{value} are not whole pages", path=path)
             if amount:
                 yield size, amount // (size * 1024)
 

@@ -231,7 +231,7 @@ def _pages(zone: _ReportedZone) -> Iterator[tuple[int, int]]:
             path = f"{zone.path}.resources[{name}]"
             size = parse_page_size(name, path)
             if amount.capacity % (size * 1024):
-                raise InputError(f"{amount.capacity} bytes are no whole pages", path=path)
+                raise InputError(f"{amount.capacity} bytes are not whole pages", path=path)
             yield size, amount.capacity
 
 

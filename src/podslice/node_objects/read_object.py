@@ -39,7 +39,7 @@ def read_described_node(documents: list[Any], source: str) -> DescribedNode:
 
 
 def _check_name(data: dict[str, Any]) -> None:
-    """Raise `InputError` for a name that is no string, as of `name: n`: YAML makes it false."""
+    """Raise `InputError` for a name that is not a string, as of `name: n`: YAML makes it false."""
     metadata = data.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if name is not None and not isinstance(name, str):

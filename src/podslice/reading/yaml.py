@@ -230,7 +230,7 @@ class Positions:
 
     def find_inside(self, document: int, path: str, inside: Place) -> Place:
         """Return the position in the text of a position inside the value at a path, which is itself a document. Where
-        the value is no block of lines (`|`), the position of its key."""
+        the value is not a block of lines (`|`), the position of its key."""
         mark, node = self._follow(document, path)
         if not isinstance(node, yaml.ScalarNode) or node.style != "|" or mark is None:
             return self.find(document, path)

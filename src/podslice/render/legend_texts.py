@@ -72,7 +72,7 @@ OF_COMMAND: dict[str, dict[str, str]] = {
     },
     "audit": {
         "FINDING": "what differs between the state files and the cgroups",
-        "GRADE": "pass, warn or fail; info and unknown are no grades",
+        "GRADE": "pass, warn or fail; info and unknown are not grades",
         "SEEN": "what was measured",
         "WHAT": "what was looked at",
     },

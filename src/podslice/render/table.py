@@ -29,7 +29,7 @@ _STYLED = re.compile(r"((?:\x1b\[[0-9;]*m)+)(.*?)(\x1b\[0[0-9;]*m)\Z", re.DOTALL
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal on standard output; None where it is no terminal."""
+    """Return the columns of the terminal on standard output; None where it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -82,7 +82,7 @@ def from_json(data: bytes, kind: type[T], *, limit: int, what: str) -> T:
         raise InputError(found.problem, path=f"{what}.{found.path}".rstrip("."), remedy=found.remedy) from None
     # Deep nesting and huge numbers have errors of their own.
     except (ValueError, RecursionError, OverflowError) as error:
-        raise InputError(f"is no JSON of this kind: {str(error)[:200]}", path=what) from None
+        raise InputError(f"is not JSON of this kind: {str(error)[:200]}", path=what) from None
 
 
 def _read_quantity(kind: type, value: Any) -> Any:

@@ -89,7 +89,7 @@ def read_node_name(data: bytes | bytearray | msgspec.Raw) -> str:
     try:
         return intern(msgspec.json.decode(data, type=_NamedObject).metadata.name)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is no NodeState: {str(error)[:200]}", path="nodeState") from None
+        raise InputError(f"is not a NodeState: {str(error)[:200]}", path="nodeState") from None
 
 
 def read_node_state(data: bytes | bytearray | msgspec.Raw, read: Callable[[bytes], Stamped] = decode) -> NamedState:
@@ -98,7 +98,7 @@ def read_node_state(data: bytes | bytearray | msgspec.Raw, read: Callable[[bytes
     try:
         found = msgspec.json.decode(data, type=_StateObject)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is no NodeState: {str(error)[:200]}", path="nodeState") from None
+        raise InputError(f"is not a NodeState: {str(error)[:200]}", path="nodeState") from None
     status, node = found.status, found.metadata.name
     if not status.state:
         return NamedState(node, None, status.problem[:300] or "has no state yet")
@@ -120,5 +120,5 @@ def _read_state(status: NodeStateStatus, read: Callable[[bytes], Stamped]) -> St
         raise error.at(path="status.state") from None
     stamped = read(data)
     if not isinstance(stamped.event, WholeState):
-        raise InputError("is no state", path="status.state")
+        raise InputError("is not a state", path="status.state")
     return stamped

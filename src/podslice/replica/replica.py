@@ -256,8 +256,8 @@ def _difference(mine: Digest, theirs: Digest) -> str:
 
 
 def apply_event(rules: NodeRules, state: NodeState, event: NodeEvent) -> tuple[NodeState, str]:
-    """Return the state after an event that is no whole state, and the difference to the node's outcome, empty for none.
-    Raises `PodsliceError` for an event that cannot have happened."""
+    """Return the state after an event that is not a whole state, and the difference to the node's outcome, empty for
+    none. Raises `PodsliceError` for an event that cannot have happened."""
     if isinstance(event, PodAdmitted):
         return _apply_admission(rules, state, event)
     if isinstance(event, PodRefused):

@@ -230,7 +230,7 @@ def to_seconds(time: str) -> float:
 
 
 def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
-    """Decode a v1 Pod. Raises `ApiError` for what is no pod, or has a name or a UID that no API server gives."""
+    """Decode a v1 Pod. Raises `ApiError` for what is not a pod, or has a name or a UID that no API server gives."""
     raw = bytes(data)
     if len(raw) > LARGEST_POD:
         raise ApiError(f"a pod of {len(raw)} bytes is larger than {LARGEST_POD}")
@@ -299,7 +299,7 @@ class ScheduledNode(msgspec.Struct, frozen=True):
 
 
 def read_node(data: bytes | bytearray | msgspec.Raw) -> ScheduledNode:
-    """Decode a v1 Node. Raises `ApiError` for what is no node."""
+    """Decode a v1 Node. Raises `ApiError` for what is not a node."""
     found = _decode(bytes(data), _NodeObject)
     if not NAME_FORM.match(found.metadata.name):
         raise ApiError(f"metadata.name: {found.metadata.name[:80]!r} is not valid")

@@ -96,8 +96,8 @@ class KnownPod(msgspec.Struct, frozen=True):
 
 
 class PodListPage(NamedTuple):
-    """A page of a list: its pods, a line about each item that is no pod, the list's resource version, and the token of
-    the next page, empty on the last."""
+    """A page of a list: its pods, a line about each item that is not a pod, the list's resource version, and the token
+    of the next page, empty on the last."""
 
     pods: tuple[KnownPod, ...]
     problems: tuple[str, ...]
@@ -457,7 +457,7 @@ def _annotations(metadata: _Metadata) -> dict[str, str]:
 
 
 def find_mirrored_uid(annotations: Mapping[str, str], owners: msgspec.Raw, node: str) -> str:
-    """Return the kubelet's UID of the static pod that this pod mirrors, empty for a pod that is no mirror of `node`."""
+    """Return the kubelet's UID of the static pod that this pod mirrors, empty where it mirrors none of `node`."""
     # The annotations alone prove nothing: any user can write them. A kubelet also makes its Node the controlling owner.
     own = annotations.get(HASH_ANNOTATION, "")
     if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:

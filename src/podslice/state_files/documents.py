@@ -260,7 +260,7 @@ class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OtherFile(msgspec.Struct, frozen=True):
-    """An entry of the folder that is no state file and is not checked; `what` is empty where it is not known."""
+    """An entry of the folder that is not a state file and is not checked; `what` is empty where it is not known."""
 
     name: str
     what: str

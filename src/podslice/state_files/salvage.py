@@ -112,12 +112,12 @@ def data_string(members: dict[str, Any]) -> bytes | None:
 
 
 def text_map(value: Any) -> dict[str, str]:
-    """Return the members whose values are strings; empty for what is no object."""
+    """Return the members whose values are strings; empty for what is not an object."""
     return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, dict) else {}
 
 
 def object_map(value: Any) -> dict[str, dict[str, Any]]:
-    """Return the members whose values are objects; empty for what is no object."""
+    """Return the members whose values are objects; empty for what is not an object."""
     return {k: v for k, v in value.items() if isinstance(v, dict)} if isinstance(value, dict) else {}
 
 

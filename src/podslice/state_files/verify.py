@@ -127,7 +127,7 @@ def _check_checksum(content: Content) -> Iterator[StateFinding]:
 def _check_text(content: Content, data: bytes) -> Iterator[StateFinding]:
     """Report a file whose members for older kubelets are all that is left of it."""
     if content.identity.kind in ("cpu", "memory") and is_data_file(data):
-        text = "is no text: a kubelet 1.37 reads nothing else, older ones lose what belongs to whole pods"
+        text = "is not text: a kubelet 1.37 reads nothing else, older ones lose what belongs to whole pods"
         yield StateFinding("warning", "no-data", "data", text)
 
 

@@ -29,7 +29,7 @@ _FEW_DIGITS = 9
 
 
 class CPUSetError(PodsliceError, ValueError):
-    """Raised for text that is no CPU list (prints as upstream's error) and for values that are no CPU ids. `problem`
+    """Raised for text that is not a CPU list (prints as upstream's error) and for values that are no CPU ids. `problem`
     says the same in our words."""
 
     def __init__(self, message: str, problem: str = "") -> None:
@@ -52,7 +52,7 @@ def parse_ranges(text: str) -> list[tuple[int, int]]:
             low = _parse_number(first)
             high = _parse_number(second) if dash else low
         except GoSyntaxError as error:
-            raise CPUSetError(str(error), f"{_abbreviate(piece)} is no CPU, nor a range of CPUs") from None
+            raise CPUSetError(str(error), f"{_abbreviate(piece)} is not a CPU, nor a range of CPUs") from None
         if low > high:
             raise CPUSetError(
                 f"invalid range {quote(piece)} ({low} > {high})", f"{_abbreviate(piece)} ends before it begins"
@@ -98,7 +98,7 @@ def parse_bits(text: str) -> Bits:
 
 
 def parse_bits_or_empty(text: str) -> Bits:
-    """Return the CPUs of a CPU list as bits, or no CPUs for text that is no CPU list."""
+    """Return the CPUs of a CPU list as bits, or no CPUs for text that is not a CPU list."""
     try:
         return parse_bits(text)
     except CPUSetError:
@@ -207,7 +207,9 @@ def _bits_of_ids(ids: Iterable[int]) -> Bits:
             return bits_of(known)
     except (TypeError, ValueError):
         pass
-    raise CPUSetError(f"{_abbreviate(str(ids))} is no collection of CPU ids, which are numbers from 0 to {MAX_CPU_ID}")
+    raise CPUSetError(
+        f"{_abbreviate(str(ids))} is not a collection of CPU ids, which are numbers from 0 to {MAX_CPU_ID}"
+    )
 
 
 class CPUSet:

@@ -17,7 +17,7 @@ _MOST_DIGITS = 1000
 
 
 class DurationError(PodsliceError, ValueError):
-    """Raised for text that is no duration; the message is Go's."""
+    """Raised for text that is not a duration; the message is Go's."""
 
 
 def parse_duration(text: str) -> int:

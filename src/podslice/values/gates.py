@@ -137,7 +137,7 @@ class FeatureGates(dict[str, bool]):
             gate = known.get(name)
             if gate is None:
                 if name in ("AllAlpha", "AllBeta"):
-                    # A group is no gate of its own, so it is not unknown either.
+                    # A group is not a gate of its own, so it is not unknown either.
                     continue
                 unknown.append(name)
             elif gate.locked and value != gate.default:

@@ -48,7 +48,7 @@ _SHORT = 24
 
 
 class QuantityError(PodsliceError, ValueError):
-    """Raised for text that is no quantity (the message is upstream's), and for values that are no text."""
+    """Raised for text that is not a quantity (the message is upstream's), and for values that are not text."""
 
 
 class Quantity:
@@ -69,7 +69,7 @@ class Quantity:
         self, nano: int, fmt: str = DECIMAL_SI, scale: int = 0, text: str | None = None, *, small: bool = True
     ) -> None:
         if not isinstance(nano, int):
-            raise QuantityError(f"{str(nano)[:80]!r} is no number of billionths; Quantity.parse reads text")
+            raise QuantityError(f"{str(nano)[:80]!r} is not a number of billionths; Quantity.parse reads text")
         self.nano = nano
         self.format = fmt
         self.scale = scale
@@ -80,7 +80,7 @@ class Quantity:
     def parse(cls, text: str) -> Quantity:
         """Read a quantity as Kubernetes does. Raises `QuantityError`. Short texts are cached, as the same few recur."""
         if not isinstance(text, str):
-            raise QuantityError(f"{str(text)[:80]} is no text; Quantity.of takes whole numbers")
+            raise QuantityError(f"{str(text)[:80]} is not text; Quantity.of takes whole numbers")
         return _parse_cached(text) if len(text) <= _SHORT else cls._parse(text)
 
     @classmethod

@@ -28,7 +28,7 @@ def told(pod: Pod, policy: str = "static") -> tuple[str, ...]:
     [
         (
             "2500m", "", "static",
-            "Container app owns no CPUs, because its limits.cpu 2500m is no whole number.",
+            "Container app owns no CPUs, because its limits.cpu 2500m is not a whole number.",
             "Smallest edit: set requests.cpu and limits.cpu: 3 of app. Then app owns 3 CPUs.",
         ),
         (

@@ -77,7 +77,7 @@ def test_the_last_value_counts(tmp_path: Path) -> None:
     ],
 )
 def test_patch(tmp_path: Path, template: str) -> None:
-    """A patch for an object is no object with errors."""
+    """A patch for an object is not an object with errors."""
     code, output = run(tmp_path, PATCH + template)
     assert code == 0
     assert "it is a patch" in output

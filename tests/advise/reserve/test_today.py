@@ -198,11 +198,11 @@ def test_a_kubelet_that_lists_its_pods_only(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "is empty"),
-        ("[1]", "is no answer of a kubelet's Summary API"),
-        ('{"kind": "NodeMetrics"}', "is no answer of a kubelet's Summary API"),
+        ("[1]", "is not an answer of a kubelet's Summary API"),
+        ('{"kind": "NodeMetrics"}', "is not an answer of a kubelet's Summary API"),
         ('{"node": {"cpu": {"time": "2026-11-27T10:00:00Z"}}}', "node.cpu.usageNanoCores: is missing"),
-        ('{"node": {"cpu": {"time": "noon", "usageNanoCores": 1}, "memory": {"workingSetBytes": 1}}}', "is no time"),
-        ('{"node": {"cpu": {"usageNanoCores": -1}}}', "node.cpu.usageNanoCores: -1 is no amount"),
+        ('{"node": {"cpu": {"time": "noon", "usageNanoCores": 1}, "memory": {"workingSetBytes": 1}}}', "is not a time"),
+        ('{"node": {"cpu": {"usageNanoCores": -1}}}', "node.cpu.usageNanoCores: -1 is not an amount"),
     ],
 )
 def test_files_that_are_no_answers(tmp_path: Path, text: str, problem: str) -> None:

@@ -53,7 +53,7 @@ def dump_text(**options: Any) -> str:
 
 @pytest.mark.parametrize("indent", [None, 4])
 def test_dump_on_one_stream(indent: int | None) -> None:
-    """Lists and logs take turns; what a log says is no object, and an owner in another list is one."""
+    """Lists and logs take turns; what a log says is not an object, and an owner in another list is one."""
     found = read_text_manifests(dump_text(indent=indent), "dump.txt", ReadOptions())
     assert names(found) == ["Pod a", "Pod b", "Pod c"]
 
@@ -125,7 +125,7 @@ def test_must_gather(tmp_path: Path) -> None:
 
 
 def test_folder_of_manifests(tmp_path: Path) -> None:
-    """Files of other programs are no objects; those that cannot be read are named, and errors with --strict."""
+    """Files of other programs are not objects; those that cannot be read are named, and errors with --strict."""
     folder = write(
         tmp_path,
         web_DOT_yaml=yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **pod("a")}),

@@ -104,7 +104,9 @@ def test_spark_template_adds_containers_and_no_amounts() -> None:
 
 def test_spark_memory_that_cannot_be_read() -> None:
     """An application whose amounts make no sense is passed over with the reason."""
-    with pytest.raises(InputError, match=r"passed over: SparkApplication x: spec.driver.memory: 'much' is no amount"):
+    with pytest.raises(
+        InputError, match=r"passed over: SparkApplication x: spec.driver.memory: 'much' is not an amount"
+    ):
         read(spark(driver={"memory": "much"}))
 
 

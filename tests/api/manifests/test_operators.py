@@ -252,7 +252,7 @@ NO_TEMPLATES = [
 
 @pytest.mark.parametrize("object_", NO_TEMPLATES)
 def test_what_only_looks_like_a_template(object_: dict[str, Any]) -> None:
-    """Patterns, schemas, revisions and injected containers are no pods, and nothing is passed over with them."""
+    """Patterns, schemas, revisions and injected containers are not pods, and nothing is passed over with them."""
     found = read(thing("v1", "Pod", spec=POD_SPEC), object_, strict=True)
     assert ([one.kind for one in found.pods], found.notes) == (["Pod"], ())
 
@@ -346,7 +346,7 @@ def test_operators_themselves() -> None:
 
 
 def test_settings_are_not_missed() -> None:
-    """An object that configures others is no workload, whatever its group; with a template in it, it is one."""
+    """An object that configures others is not a workload, whatever its group; with a template in it, it is one."""
     settings = thing("example.com/v1", "GizmoPolicy", spec={"a": 1})
     assert read(thing("v1", "Pod", spec=POD_SPEC), settings, strict=True).notes == ()
     assert [one.kind for one in read(thing("example.com/v1", "GizmoConfig", spec={"template": TEMPLATE})).pods] == [

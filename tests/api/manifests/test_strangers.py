@@ -74,7 +74,7 @@ def test_archives_are_named(data: bytes, name: str, tmp_path: Path) -> None:
 
 
 def test_lists_without_a_kind() -> None:
-    """`jq` leaves an array, or items alone; what other programs list is no list of objects."""
+    """`jq` leaves an array, or items alone; what other programs list is not a list of objects."""
     for document, path in (([POD], "[0]"), ({"items": [POD]}, "items[0]")):
         (one,) = load_pods_text(json.dumps(document), "x.json")
         assert (one.pod.metadata.name, one.path) == ("p", path)

@@ -64,6 +64,6 @@ def test_same_error(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000], ids=["empty", "cut", "not UTF-8", "deep"])
 def test_no_json(data: bytes) -> None:
-    """Text that is no JSON is one error."""
+    """Text that is not JSON is one error."""
     with pytest.raises(InputError, match="cannot be read"):
         pod_from_json(data)

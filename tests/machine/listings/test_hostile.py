@@ -18,7 +18,9 @@ DIGITS = "9" * 5000
     [
         pytest.param("Architecture: x86_64\nCPU(s): 999999\n", "more CPUs than Linux supports", id="many"),
         pytest.param("Architecture: x86_64\nCPU(s): 999999999\n", "has no number of CPUs", id="absurd"),
-        pytest.param("Architecture: x\nCPU(s): 5\nOn-line CPU(s) list: 0-99999999\n", "is no list of CPUs", id="range"),
+        pytest.param(
+            "Architecture: x\nCPU(s): 5\nOn-line CPU(s) list: 0-99999999\n", "is not a list of CPUs", id="range"
+        ),
         pytest.param(SUMMARY + "Socket(s): 4\nThread(s) per core: 2\n", "4 sockets do not divide", id="sockets"),
         pytest.param("CPU NODE SOCKET CORE ONLINE\n0 0 0 0 yes\n999999999 0 0 0 yes\n", "not the id of a CPU", id="id"),
         pytest.param("CPU NODE SOCKET CORE ONLINE\n0 0 0 0 yes\n20000 0 0 0 yes\n", "more CPUs than Linux", id="high"),

@@ -97,7 +97,7 @@ def test_the_summary_in_json_with_headings() -> None:
 
 
 def test_offline_cpus() -> None:
-    """CPUs that are offline are no CPUs of the machine; old versions print a bare - for what they have not."""
+    """CPUs that are offline are not CPUs of the machine; old versions print a bare - for what they have not."""
     table = "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n0 0 0 0 0:0:0:0 yes\n1 0 0 1 1:1:1:0 yes\n2 - - - - no\n"
     rows = (
         '{"cpus": [{"cpu": 0, "node": 0, "socket": 0, "core": 0, "online": true},\n{"cpu": 1, "node": 0, "socket": 0, '
@@ -286,5 +286,5 @@ def test_a_list_of_every_other_cpu() -> None:
     nodes = "Socket(s): 2\nNUMA node(s): 2\nNUMA node0 CPU(s): 0-6:2\nNUMA node1 CPU(s): 1-7:2\n"
     topology = CPUTopology(load_described(text + nodes).machine)
     assert topology.numa_nodes == {0: 0b01010101, 1: 0b10101010}
-    with pytest.raises(InputError, match="is no list of CPUs"):
+    with pytest.raises(InputError, match="is not a list of CPUs"):
         load_described(text + nodes.replace("0-6:2", "0-6:x"))

@@ -108,7 +108,7 @@ def test_a_node_object_and_lscpu(folder: Path, node: str) -> None:
 
 
 def test_gpus_are_on_their_nodes(folder: Path) -> None:
-    """nvidia-smi says where GPUs are; without CPUs beside it, it is no machine."""
+    """nvidia-smi says where GPUs are; without CPUs beside it, it is not a machine."""
     found = load_described(folder / "lscpu.txt", folder / "gpus.txt")
     assert found.devices is not None
     (resource,) = found.devices.resources
@@ -183,7 +183,7 @@ def test_gpus_as_devices(folder: Path) -> None:
 
 @pytest.mark.parametrize("affinity", ["9" * 5000, "3-1", "0-5000", "0-"])
 def test_numa_affinity_that_is_none(affinity: str) -> None:
-    """A text that is no list of NUMA nodes is refused in a line."""
+    """A text that is not a list of NUMA nodes is refused in a line."""
     with pytest.raises(InputError, match="NUMA nodes"):
         from_nvidia_topo(f"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-63\t{affinity}\n")
 
@@ -246,7 +246,7 @@ def test_a_text_that_says_nothing_of_cpus(tmp_path: Path, text: str, program: st
 
 
 def test_lines_left_out_of_a_description() -> None:
-    """A remark between the sections, where somebody cut lines, is no part of the node's name."""
+    """A remark between the sections, where somebody cut lines, is not a part of the node's name."""
     text = "Name:   node-7\n[ ... lines removed ... ]\nCapacity:\n cpu:  4\nAllocatable:\n cpu:  4\n"
     assert is_node_description(text)
     assert parse_node_description(text)["metadata"]["name"] == "node-7"

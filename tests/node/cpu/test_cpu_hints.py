@@ -27,7 +27,7 @@ def test_every_set_with_enough_free_is_a_hint() -> None:
 
 
 def test_no_set_has_enough() -> None:
-    """More than is free is no hint at all."""
+    """More than is free is not a hint at all."""
     assert hints(TWO, "3-7", 6) == []
 
 
@@ -38,7 +38,7 @@ def test_preferred_is_what_an_empty_machine_needs() -> None:
 
 @pytest.mark.parametrize(("reusable", "nodes"), [("0-1", 0b01), ("6-7", 0b10)])
 def test_reusable_cpus_bind_to_their_node(reusable: str, nodes: int) -> None:
-    """CPUs that an init container leaves are to be used: a set without their node is no hint, however much is free."""
+    """CPUs that an init container leaves are to be used: a set without their node is not a hint."""
     assert hints(TWO, "0-7", 2, reusable=reusable) == [Hint(nodes, True), Hint(0b11, False)]
 
 

@@ -46,7 +46,7 @@ EVEN_CORES = CPUPolicyOptions(distribute_cpus_across_numa=True, full_pcpus_only=
 STORIES = (
     Story("an empty machine is filled from its first core", TWO_SOCKETS, "0-15", 2, "0-1"),
     Story("a request as large as a socket gets a whole one", TWO_SOCKETS, "0-15", 8, "0-7"),
-    Story("a socket in use is no whole one", TWO_SOCKETS, "1-15", 8, "8-15"),
+    Story("a socket in use is not a whole one", TWO_SOCKETS, "1-15", 8, "8-15"),
     Story("what is left after a whole socket comes as a whole core", TWO_SOCKETS, "1-15", 10, "2-3,8-15"),
     Story("a whole core is better than two halves", TWO_SOCKETS, "1-15", 2, "2-3"),
     Story("a single CPU comes from a core in use", TWO_SOCKETS, "1-15", 1, "1"),

@@ -203,7 +203,7 @@ def test_budget_that_is_no_number_of_bytes(quirks, refused):
 @BOTH
 @pytest.mark.parametrize("place", ["app", "sidecar", "init"])
 def test_the_check_for_an_empty_pool_names_its_reason_whatever_it_fails_on(quirks, place):
-    """An amount that is no number of bytes in any container fails the check, and the pod has the check's reason."""
+    """An amount that is not a number of bytes in any container fails the check, and the pod has the check's reason."""
     half = {"cpu": "1", "memory": "1073741824500m"}
     described = {
         "app": slices(memory("1Gi"), half),

@@ -63,7 +63,7 @@ def test_a_pool_by_hand() -> None:
         node(MixedCPUs(pool="0-2"))
     with pytest.raises(StartError, match=r"mixed.pool names 99"):
         node(MixedCPUs(pool="99"))
-    with pytest.raises(StartError, match=r"mixed.pool 'all of them' is no CPU, nor a range of CPUs"):
+    with pytest.raises(StartError, match=r"mixed.pool 'all of them' is not a CPU, nor a range of CPUs"):
         node(MixedCPUs(pool="all of them"))
     with pytest.raises(StartError, match=r"mixed.pool '1-0' ends before it begins"):
         node(MixedCPUs(pool="1-0"))

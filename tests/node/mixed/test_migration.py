@@ -37,7 +37,7 @@ def test_from_openshift() -> None:
 
 
 def test_as_many_as_the_node_allows(tmp_path: Path) -> None:
-    """One container more than `free` is refused, and so is a value that is no number."""
+    """One container more than `free` is refused, and so is a value that is not a number."""
     policy, pods = tmp_path / "policy.yaml", tmp_path / "pods.yaml"
     policy.write_text((EXAMPLES / "openshift-policy.yaml").read_text().replace("free: 256", "free: 1"))
     one = (EXAMPLES / "openshift-pods.yaml").read_text().split("---")[0]

@@ -266,8 +266,8 @@ def replace_cpu(resized: Any) -> Any:
     ("classes", "assign", "problem"),
     [
         ((P, P), (), "cpuClasses names performance twice"),
-        ((P,), (AssignRule(("fast",)),), "assign[0].classes names fast, which is no CPU class"),
-        ((replace(P, overflow=("fast",)),), (), "cpuClasses[0].overflow names fast, which is no CPU class"),
+        ((P,), (AssignRule(("fast",)),), "assign[0].classes names fast, which is not a CPU class"),
+        ((replace(P, overflow=("fast",)),), (), "cpuClasses[0].overflow names fast, which is not a CPU class"),
         ((CPUClass("x", ClassMatch(cpus="0-99")),), (), "cpuClasses[0].match.cpus names 24-99"),
         ((CPUClass("x", ClassMatch(cpus="a")),), (), "cpuClasses[0].match.cpus"),
     ],

@@ -64,7 +64,7 @@ def test_one_thread_of_each_core() -> None:
 @pytest.mark.parametrize(
     ("cpu", "value", "problem"),
     [
-        ("3", "hide", "is about container c0, whose 3 CPUs are no whole cores"),
+        ("3", "hide", "is about container c0, whose 3 CPUs are not whole cores"),
         ("4", "off", '"off" is none of use, hide'),
         ("4", "c1=hide", 'names container "c1", which the pod does not have'),
         ("4", "", "has an empty item"),

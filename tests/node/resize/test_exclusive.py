@@ -311,7 +311,7 @@ def test_never_for_a_pod(cpu: str, own: str, detail: str, message: str) -> None:
 
 
 def test_a_pod_of_other_amounts() -> None:
-    """A pod whose budget is no whole number of CPUs shares the node's, whatever its containers ask for; it does not
+    """A pod whose budget is not a whole number of CPUs shares the node's, whatever its containers ask for; it does not
     begin to own CPUs in a resize."""
     here = pod_node(ALLOW)
     here.admit(budget("7500m", "4"))

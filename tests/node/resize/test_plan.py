@@ -324,7 +324,7 @@ def test_no_limit_is_announced_as_such() -> None:
 
 
 def test_updates_and_weights() -> None:
-    """A container without CPU request has the least weight from its first update on, and that alone is no update."""
+    """A container without CPU request has the least weight from its first update on, which alone is not an update."""
     for quirks in (PODSLICE, KUBELET_1_36):
         (one,) = actuation(quirks).resize().containers
         assert (one.current.cpu_shares, one.target.cpu_shares) == (2, 2)

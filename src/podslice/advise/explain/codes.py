@@ -5,7 +5,7 @@ from __future__ import annotations
 
 ELIGIBILITY = {
     "exclusive": "whole CPUs in a Guaranteed pod: exclusive",
-    "budget-fraction": "whole CPUs, but the pod's budget is no whole number and is not divided: shared pool",
+    "budget-fraction": "whole CPUs, but the pod's budget is not a whole number and is not divided: shared pool",
     "mixed": "its annotation requests exclusive CPUs and a part of shared ones: exclusive",
     "policy-none": "the CPU Manager policy is none: no container owns CPUs",
     "not-guaranteed": "the pod is not Guaranteed: it shares",

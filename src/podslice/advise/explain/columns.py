@@ -193,7 +193,7 @@ def _devices(resource: DeviceResource, count: int, step: HintRound) -> Column:
     left = step.reusable_devices.get(resource.resource, frozenset())
     free = step.free_devices.get(resource.resource, frozenset()) | left
     for index, device in enumerate(resource.devices):
-        # A device without NUMA nodes restricts no set, and is no part of the table.
+        # A device without NUMA nodes restricts no set, and is not a part of the table.
         for node in device.numa or ():
             column.capacity[node] = column.capacity.get(node, 0) | 1 << index
             if device.id in free:

@@ -34,7 +34,7 @@ def units(topology: CPUTopology, cpus: Bits, near: Bits | None) -> tuple[Unit, .
 
 def _whole(topology: CPUTopology, cpus: Bits) -> Iterator[Unit]:
     for what, attribute in _LEVELS:
-        # A cache as wide as a NUMA node is no unit of its own: the node was tried already.
+        # A cache as wide as a NUMA node is not a unit of its own: the node was tried already.
         if what == "L3 cache" and len(topology.uncore_caches) <= len(topology.numa_nodes):
             continue
         for key, members in getattr(topology, attribute).items():

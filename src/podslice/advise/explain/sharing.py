@@ -62,6 +62,6 @@ def _by_fraction(pod: Pod, facts: ContainerFacts, admits: Callable[[Pod], bool])
     edited = msgspec.structs.replace(with_amounts(pod, changes), status=PodStatus())
     effect = f"{facts.name} owns {whole} CPUs" if admits(edited) else "the node as it is would refuse the pod"
     return (
-        f"Container {facts.name} owns no CPUs, because its limits.cpu {amount} is no whole number.",
+        f"Container {facts.name} owns no CPUs, because its limits.cpu {amount} is not a whole number.",
         f"Smallest edit: set requests.cpu and limits.cpu: {whole} of {facts.name}. Then {effect}.",
     )

@@ -25,7 +25,7 @@ class Locator:
         place, path = FieldPlace(document), finding.path
         if places is not None:
             place, path = places.find(finding.path)
-        # Files that are no YAML have lines and no columns; their reader has noted the line already.
+        # Files that are not YAML have lines and no columns; their reader has noted the line already.
         line, column = (place.line, 1) if place.line else self._find(place.below(path))
         return msgspec.structs.replace(finding, source=self.source, document=place.document, line=line, column=column)
 

@@ -68,7 +68,7 @@ def _kept_cpu(config: KubeletConfig, machine: Machine) -> int:
 
 
 def _kept_eviction(config: KubeletConfig, machine: Machine) -> int:
-    # A kubelet's own default is no choice of anybody; the advice begins at as much.
+    # A kubelet's own default is not a choice of anybody; the advice begins at as much.
     try:
         threshold = parse_hard_thresholds(config.eviction_thresholds).get("memory.available")
     except ThresholdError:

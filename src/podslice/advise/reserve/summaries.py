@@ -53,7 +53,7 @@ def _read(path: str) -> list[Sample]:
 def _sample(document: Any, path: str) -> Sample:
     node = document.get("node") if isinstance(document, dict) else None
     if not isinstance(node, dict) or "cpu" not in node:
-        raise InputError("is no answer of a kubelet's Summary API", source=path, remedy=_REMEDY)
+        raise InputError("is not an answer of a kubelet's Summary API", source=path, remedy=_REMEDY)
     pods = _pods(document, node)
     milli = (_amount(node, "cpu", "usageNanoCores", path) - pods[0]) / _NANO_PER_MILLI
     memory = _amount(node, "memory", "workingSetBytes", path) - pods[1]
@@ -83,7 +83,7 @@ def _amount(owner: Mapping[str, Any], kind: str, name: str, path: str = "") -> i
         return value
     if not path:
         return 0
-    raise InputError(f"{value!r} is no amount" if value is not None else "is missing", source=path,
+    raise InputError(f"{value!r} is not an amount" if value is not None else "is missing", source=path,
                      path=f"node.{kind}.{name}", remedy=_REMEDY)  # fmt: skip
 
 
@@ -92,4 +92,4 @@ def _time(cpu: Mapping[str, Any], path: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
-        raise InputError(f"{text!r} is no time", source=path, path="node.cpu.time", remedy=_REMEDY) from None
+        raise InputError(f"{text!r} is not a time", source=path, path="node.cpu.time", remedy=_REMEDY) from None

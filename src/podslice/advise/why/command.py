@@ -131,7 +131,7 @@ def answer_why(
     certain = bool(provenance.state) and not assumed and doubt is None
     foreign = () if node is None else unknown_devices((asked,), node.view.devices)
     about = Asked(asked.pod, reported, others, certain and not foreign, provenance.contradictions)
-    # What helps on another machine is no advice.
+    # What helps on another machine is not advice.
     diagnosis = diagnose(node, about, fixes=fixes and doubt is None)
     document = diagnosis_document(reported, diagnosis, events, (*unknown, *foreign), provenance)
     if output in ("table", "wide"):

@@ -153,10 +153,10 @@ class ClaimStatuses:
             claim = await self._api.read_claim(where.namespace, where.name)
         except ApiError:
             return self._retry(report, why)
-        # Another UID: the name was deleted and created again, which is no claim that anyone reported.
+        # Another UID: the name was deleted and created again, which is not a claim that anyone reported.
         if claim is None or claim.metadata.uid != where.uid:
             return None
-        # Unchanged since it was read, so it is no conflict: the server refuses the devices.
+        # Unchanged since it was read, so it is not a conflict: the server refuses the devices.
         if claim.metadata.resource_version == where.resource_version:
             self._leave_alone(why)
             return None

@@ -174,7 +174,7 @@ class KernelThreadGuard(NodeGuard):
             return
         for path in scene.files.kernel_threads():
             if path is None:
-                # A process that is no movable kernel thread: a large machine has thousands, each read by itself.
+                # A process that is not a movable kernel thread: a large machine has thousands, each read by itself.
                 yield None
                 continue
             for text in scene.files.texts([path]).values():

@@ -52,7 +52,7 @@ class KnownPods:
         it."""
         claims = [self._pods[uid] for uid in self._mirrors.get(identity.uid, ())]
         claims = [one for one in claims if _same(one, identity)]
-        # Anyone who may create pods can write the mirror annotation, so two claims are no evidence for either.
+        # Anyone who may create pods can write the mirror annotation, so two claims are not evidence for either.
         return claims[0] if len(claims) == 1 else None
 
     def replace(self, pods: Iterable[KnownPod]) -> None:

@@ -330,7 +330,7 @@ class Resizing:
             if self._outdated(pod, unit, wanted.desired) or unit in self.actuator.in_progress:
                 continue
             self._refused.pop(unit, None)
-            # A retry is no request of the kubelet, so a new refusal keeps the old time.
+            # A retry is not a request of the kubelet, so a new refusal keeps the old time.
             at = wanted.at
             try:
                 await self.resize(pod, wanted.desired)

@@ -45,7 +45,9 @@ def jvm_mebibytes(text: Any, path: str) -> int:
     `InputError`."""
     match = _MEMORY.match(str(text).strip())
     if match is None:
-        raise InputError(f"{text!r} is no amount of memory as the JVM writes it", path=path, remedy="write 512m or 4g")
+        raise InputError(
+            f"{text!r} is not an amount of memory as the JVM writes it", path=path, remedy="write 512m or 4g"
+        )
     unit = match[2].lower()
     return int(match[1]) >> 20 if unit == "b" else int(match[1]) * _KIBIBYTES[unit] >> 10
 

@@ -1,7 +1,7 @@
 """Pod templates in objects of any kind, found by their shape: a `spec` with containers.
 
 Operators embed pod templates in objects of their own (JobSet, RayCluster, Rollout …). Which kinds there are cannot be
-known, but what a container looks like is. Some lists of containers are no pods of their own: patterns and patches of
+known, but what a container looks like is. Some lists of containers are not pods of their own: patterns and patches of
 policy engines, values of charts, schemas. Fields that hold such things are not searched.
 """
 

@@ -17,7 +17,7 @@ _SUFFIXES = ("GroupSpec", "Template", "Spec")
 
 
 def template_pod(found: ManifestObject, shape: Shape) -> FoundPod:
-    """Return the pod of a template of an object. Raises `InputError` for metadata that is no object."""
+    """Return the pod of a template of an object. Raises `InputError` for metadata that is not an object."""
     count = count_template(found, shape.steps)
     notes = (count.note,) if count.note else ()
     if count.number is None:

@@ -63,20 +63,20 @@ _OF_A_DOMAIN = "lower-case letters, digits, '-' and '.', at most 253"
 
 def check_node_name(text: str) -> str:
     """Return `text` if it is the name of a node. Raises `InputError`."""
-    return _check_name(text, subdomain_problems(text), "a node", f"{_OF_A_DOMAIN}; kubectl get nodes lists them")
+    return _check_name(text, subdomain_problems(text), "node", f"{_OF_A_DOMAIN}; kubectl get nodes lists them")
 
 
 def check_pod_name(text: str) -> str:
     """Return `text` if it is the name of a pod, without namespace. Raises `InputError`."""
-    return _check_name(text, subdomain_problems(text), "a pod", _OF_A_DOMAIN)
+    return _check_name(text, subdomain_problems(text), "pod", _OF_A_DOMAIN)
 
 
 def check_namespace_name(text: str, option: str) -> str:
     """Return `text` if it is the name of a namespace, the value of `option`. Raises `InputError`."""
-    return _check_name(text, label_problems(text), "a namespace", _OF_A_LABEL, option)
+    return _check_name(text, label_problems(text), "namespace", _OF_A_LABEL, option)
 
 
 def _check_name(text: str, problems: list[str], what: str, remedy: str, option: str = "") -> str:
     if problems:
-        raise InputError(f"{text!r} is no name of {what}", path=option, remedy=remedy)
+        raise InputError(f"{text!r} is not a valid {what} name", path=option, remedy=remedy)
     return text

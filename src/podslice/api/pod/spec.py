@@ -260,7 +260,7 @@ T = TypeVar("T")
 
 
 class NoQuantityError(PodsliceError, ValueError):
-    """Raised for a value that is no quantity where one must be."""
+    """Raised for a value that is not a quantity where one must be."""
 
 
 def pod_from_dict(data: Any) -> Pod:

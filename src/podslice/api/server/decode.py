@@ -1,8 +1,8 @@
 """The API server's error for a pod whose resources it cannot read, or reads only in part.
 
-It decodes fields in the order of the document and stops at the first text that is no quantity. Values of a wrong kind
-are skipped, and the first of them is reported where all quantities can be read. Only the fields about resources are
-checked here; `unknown_fields` checks the names of all.
+It decodes fields in the order of the document and stops at the first text that is not a quantity. It skips values of a
+wrong kind, and reports the first of them where it can read all quantities. Only the fields about resources are checked
+here. `unknown_fields` checks the names of all.
 """
 
 from __future__ import annotations

@@ -177,10 +177,10 @@ def _drop_cpu_and_memory(amounts: ResourceList) -> ResourceList:
 
 
 def _restore_resources(new: Pod, old: Pod) -> Pod:
-    """Return the new pod with the old one's resources; a difference that remains is no resize.
+    """Return the new pod with the old one's resources; a difference that remains is not a resize.
 
     An init container's resizePolicy has an error of its own, so it is restored too. An empty `spec.resources` that
-    comes or goes is not restored: it is no resize either.
+    comes or goes is not restored: it is not a resize either.
     """
 
     def containers(mine: Sequence[Container], theirs: Sequence[Container]) -> tuple[Container, ...]:

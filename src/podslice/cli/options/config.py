@@ -169,7 +169,7 @@ def _read_folder(folder: str) -> dict[str, str]:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=folder) from None
     if not Path(folder).is_dir():
-        raise InputError("is no folder", source=folder, remedy="--config names a file")
+        raise InputError("is not a folder", source=folder, remedy="--config names a file")
     if not paths:
         raise InputError(f"holds no drop-ins, which are files *{SUFFIX}", source=folder)
     if len(paths) > _MOST_DROP_INS:

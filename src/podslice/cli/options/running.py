@@ -152,8 +152,8 @@ def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
 
 def read_agent_pods(directory: Path) -> dict[str, Pod] | None:
     """Read the pods of an agent's state directory by UID: first the stand-ins that hold the CPUs of claims, then the
-    pods in order of admission with their granted resources. None where the directory is no agent's. Raises `InputError`
-    for one that cannot be read."""
+    pods in order of admission with their granted resources. Return None where the directory is not an agent's. Raises
+    `InputError` for one that cannot be read."""
     from podslice.agent.dra.claimfiles import ClaimFiles
     from podslice.host.state.podfiles import PodFiles
 

@@ -70,12 +70,12 @@ class TokenCallers:
         try:
             status = msgspec.json.decode(answer, type=_TokenReview).status
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CallerError(f"the API server's answer is no review: {str(error)[:200]}") from None
+            raise CallerError(f"the API server's answer is not a review: {str(error)[:200]}") from None
         # A server that does not know audiences answers with its own: the token may then be meant for another service.
         if not status.authenticated or self._audience not in status.audiences:
             raise CallerError(f"the token is not valid for audience {self._audience} {status.error[:200]}".rstrip())
         if status.user.username not in self._accounts:
-            raise CallerError(f"{status.user.username[:200]!r} is no agent")
+            raise CallerError(f"{status.user.username[:200]!r} is not an agent")
         nodes = status.user.extra.get(NODE_NAME, [])
         if len(nodes) != 1 or not nodes[0]:
             raise CallerError("the token is not bound to a pod on a node")

@@ -1,7 +1,7 @@
 """Command lines of kubelets: as `ps` prints them, in systemd units, environment files, files of flags, and scripts that
 pass flags on.
 
-These texts are no YAML. Their flags override the file that `--config` names, which is usually not at hand: what it may
+These texts are not YAML. Their flags override the file that `--config` names, which is usually not at hand: what it may
 set is said to be assumed.
 """
 

@@ -131,7 +131,7 @@ def _value(field: str, value: Any) -> Any:
     if kind.kind == "map" and isinstance(value, dict) and kind.element is not None and kind.element.kind == "bool":
         return {key: parse_value("", one, kind.element) if isinstance(one, str) else one for key, one in value.items()}
     if kind.kind == "map" and isinstance(value, dict):
-        # YAML reads an amount without quotes as a number; what is no amount is left for decoding to refuse.
+        # YAML reads an amount without quotes as a number; what is not an amount is left for decoding to refuse.
         return {key: str(one) if _is_number(one) else one for key, one in value.items()}
     return value
 

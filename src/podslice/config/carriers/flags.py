@@ -132,7 +132,7 @@ def iter_flags(words: Sequence[str], place: FieldPlace) -> Iterator[Flag]:
         if word == "--":
             return
         if not word.startswith("-") or word == "-":
-            raise InputError(f"{word!r} is no flag of a kubelet", remedy=f"--{word}" if "=" in word else "")
+            raise InputError(f"{word!r} is not a flag of a kubelet", remedy=f"--{word}" if "=" in word else "")
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("--") and not equals and len(name) > 1 and name[0] in _SHORT:
             name, equals, value = name[0], "=", name[1:]
@@ -163,7 +163,7 @@ def read_flags(flags: Iterable[Flag], origin: str, *, assumed: tuple[str, ...] =
         elif flag.name not in FIELD_OF_FLAG:
             hinted = len(errors) < MOST_HINTS
             remedy = did_you_mean(flag.name, [*FIELD_OF_FLAG, *_WITHOUT_FIELD]) if hinted else ""
-            errors.append(InputError("is no flag of a kubelet", path=_shown(flag), remedy=remedy))
+            errors.append(InputError("is not a flag of a kubelet", path=_shown(flag), remedy=remedy))
         else:
             if _is_template(flag.value):
                 ignored.append(IgnoredField(f"--{flag.name}", problem="has a template for a value, and is left out"))

@@ -80,7 +80,7 @@ def iter_given_flags(given: Any, place: FieldPlace) -> Iterator[Flag]:
             name, equals, value = item.strip().lstrip("-").partition("=")
             yield Flag(_flag_name(name), value if equals else None, where)
         else:
-            raise InputError("is no flag of a kubelet", path=where.path, remedy="max-pods=200")
+            raise InputError("is not a flag of a kubelet", path=where.path, remedy="max-pods=200")
 
 
 def _listed(given: Any, place: FieldPlace) -> Iterable[Any]:

@@ -25,7 +25,7 @@ class FieldPlace(NamedTuple):
     """Where a field stands in a file: the zero-based document and the path there.
 
     `text`: the value at that path is itself YAML or JSON, with the field in its document `inner` at the path `within`.
-    `line`, counted from 1, in files that are no YAML. `source` is the file, empty where there is only one.
+    `line`, counted from 1, in files that are not YAML. `source` is the file, empty where there is only one.
     """
 
     document: int = 0

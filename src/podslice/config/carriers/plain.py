@@ -30,7 +30,7 @@ def check_json(text: str) -> None:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise InputError(f"is not valid JSON: {name} is no number")
+    raise InputError(f"is not valid JSON: {name} is not a number")
 
 
 def unwrap_configz(document: dict[str, Any]) -> dict[str, Any]:

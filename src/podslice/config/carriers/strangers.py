@@ -78,7 +78,7 @@ def _describe(held: Held) -> tuple[str, str]:
     if kind in _WHAT:
         return f"is {_article(kind)}, {_WHAT[kind]}", _FROM_CLUSTER
     if kind in _PODS:
-        return f"is {_article(kind)}: {kind!r} is not {KIND}", "pods are no options: give them as FILE or with --pods"
+        return f"is {_article(kind)}: {kind!r} is not {KIND}", "pods are not options: give them as FILE or with --pods"
     if kind:
         return f"kind: {kind!r} is not {KIND}", f"kind: {KIND}"
     return _describe_kindless(data)

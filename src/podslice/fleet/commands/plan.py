@@ -94,7 +94,9 @@ def _weight(text: str) -> tuple[str, int]:
     """Parse `CLASS=N`. Raises `InputError`."""
     name, _, number = text.rpartition("=")
     if not name or not number.isdecimal():
-        raise InputError(f"{text!r} is no weight of a class", path="--weight", remedy="write CLASS=N, such as 'gpu*=2'")
+        raise InputError(
+            f"{text!r} is not a weight of a class", path="--weight", remedy="write CLASS=N, such as 'gpu*=2'"
+        )
     return name, int(number)
 
 

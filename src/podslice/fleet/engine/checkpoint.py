@@ -209,7 +209,7 @@ def _encode(value: Any) -> Any:
         return ["l" if kind is list else "t", _encode_items(value)]
     if kind.__name__ in _TUPLES:
         return ["n", kind.__name__, _encode_items(value)]
-    raise NotPlainError(f"{kind.__name__} is no plain data")
+    raise NotPlainError(f"{kind.__name__} is not plain data")
 
 
 def _encode_items(values: Sequence[Any]) -> Any:

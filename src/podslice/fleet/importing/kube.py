@@ -230,7 +230,7 @@ def _allocatable(amounts: Mapping[str, Any], source: str, node: str) -> dict[str
             amount = Quantity.parse(str(text))
         except QuantityError:
             path = f"node {node}: status.allocatable[{name}]"
-            raise InputError(f"{text!r} is no quantity", source=source, path=path) from None
+            raise InputError(f"{text!r} is not a quantity", source=source, path=path) from None
         found[name] = amount.milli_value() if name == "cpu" else amount.value()
     return found
 

@@ -49,7 +49,8 @@ def collect_files(dump: Dump, names: Names) -> AgentFiles:
     for one in dump.agents.values():
         if names.of(one.node) not in nodes:
             problems.append(
-                f"an agent's snapshot is of {one.node}, which is no node of the dump: they were made at different times"
+                f"an agent's snapshot is of {one.node}, which is not a node of the dump: "
+                "they were made at different times"
             )
             continue
         files |= snapshot_files(one, names)

@@ -75,5 +75,5 @@ def amount_problems(amounts: dict[str, Any], where: str) -> list[InputError]:
         is_share = isinstance(amount, str) and re.fullmatch(r"(100|[0-9]{1,2})%", amount)
         is_number = isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0
         if not (is_share or is_number):
-            found.append(InputError(f"{amount!r} is no number of pods", path=f"{where}.{field}", remedy=_REMEDY))
+            found.append(InputError(f"{amount!r} is not a number of pods", path=f"{where}.{field}", remedy=_REMEDY))
     return found

@@ -67,7 +67,7 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     """Read the dumps of a folder and write a scenario with its files; with `since` several dumps of pods become a
     history. Raises `InputError`."""
     if not folder.is_dir():
-        raise InputError("is no folder", source=str(folder), remedy="give the folder with the dumps")
+        raise InputError("is not a folder", source=str(folder), remedy="give the folder with the dumps")
     if out.exists() and any(out.iterdir()):
         raise InputError("is not empty", source=str(out), remedy="name another --out")
     if since:

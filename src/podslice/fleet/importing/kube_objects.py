@@ -51,7 +51,7 @@ def read_documents(path: Path) -> list[Any]:
         return load_documents(text, source)
     except InputError:
         if data.lstrip()[:1] in (b"{", b"["):
-            raise InputError("breaks off, or is no JSON", source=source, remedy=_REMEDY) from None
+            raise InputError("breaks off, or is not JSON", source=source, remedy=_REMEDY) from None
         raise
 
 

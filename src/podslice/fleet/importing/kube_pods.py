@@ -68,7 +68,7 @@ def pods_of(objects: Iterable[Mapping[str, Any]], nodes: frozenset[str], since: 
         name = f"{part(data, 'metadata').get('namespace') or 'default'}/{name_of(data)}"
         node = str(part(data, "spec").get("nodeName") or "")
         if node and node not in nodes:
-            apart.append(f"pod {name} is on {node}, which is no node of the dump: they were made at different times")
+            apart.append(f"pod {name} is on {node}, which is not a node of the dump: they were made at different times")
             continue
         try:
             one = _pod(data, name, node)
@@ -119,7 +119,7 @@ def time_text(at: int) -> str:
 
 
 def _reject(text: str, path: str) -> int:
-    raise InputError(f"{text!r} is no time", path=path, remedy="write 2026-01-31T12:00:00Z") from None
+    raise InputError(f"{text!r} is not a time", path=path, remedy="write 2026-01-31T12:00:00Z") from None
 
 
 def _with_times(one: ClusterPod, data: Mapping[str, Any], begin: int) -> ClusterPod:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _OF_NODES = ("configz", "machines", "state")
-"""Folders with files of each node, which are no objects of the API."""
+"""Folders with files of each node, which are not objects of the API."""
 _CLUSTER, _NAMESPACES = "cluster-scoped-resources", "namespaces"
 _OTHERS = (_CLUSTER, _NAMESPACES, *_OF_NODES)
 _CLUSTER_OBJECTS = ("core/nodes", "topology.node.k8s.io/noderesourcetopologies")

@@ -133,7 +133,7 @@ class _Reader:
         found = round(max(value for _, value in one.samples) * 1000)
         if 0 <= found < LATEST:
             return found
-        self._nameless[f"{one.name} with a value that is no time"] += 1
+        self._nameless[f"{one.name} with a value that is not a time"] += 1
         return None
 
     def _life(self, one: MetricSeries, name: str) -> _Life:

@@ -110,13 +110,13 @@ def parse_sample(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tupl
         at, amount = value
         found = round(float(at) * scale), float(amount)
     except (TypeError, ValueError, OverflowError):
-        wrong["samples that are no numbers"] += 1
+        wrong["samples that are not numbers"] += 1
         return None
     if not 0 <= found[0] < LATEST:
         wrong["samples of no time"] += 1
         return None
     if not isfinite(found[1]) or found[1] < 0:
-        wrong["samples that are no amounts, such as NaN"] += 1
+        wrong["samples that are not amounts, such as NaN"] += 1
         return None
     return found
 

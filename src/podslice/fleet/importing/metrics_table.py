@@ -114,7 +114,7 @@ def _add_row(cells: list[str], columns: _Columns, found: Samples, wrong: Counter
 
 
 def _parse_time(text: str) -> float | str:
-    """Return milliseconds since 1970; the text itself where it is no time. Times without a zone are UTC."""
+    """Return milliseconds since 1970; the text itself where it is not a time. Times without a zone are UTC."""
     try:
         number = float(text)
         return number if number >= _MILLISECONDS else number * 1000

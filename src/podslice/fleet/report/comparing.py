@@ -1,6 +1,6 @@
 """Compare configurations: means over seeds, differences paired by seed, and verdicts only where they are significant.
 
-One seed is no result: packing has anomalies, and a better filter can do worse on one of them. With several seeds a
+One seed is not a result: packing has anomalies, and a better filter can do worse on one of them. With several seeds a
 difference counts if its 95 % interval (Student's) excludes 0.
 """
 
@@ -109,7 +109,7 @@ def _merit(candidate: Configuration, measure: str) -> float:
 def criteria_with(name: str) -> tuple[str, ...]:
     """Return the criteria with `name` in front. Raises `InputError`."""
     if name not in BY_NAME:
-        raise InputError(f"{name!r} is no figure", path="--by", remedy=f"one of {', '.join(BY_NAME)}")
+        raise InputError(f"{name!r} is not a figure", path="--by", remedy=f"one of {', '.join(BY_NAME)}")
     return (name, *(one for one in CRITERIA if one != name))
 
 

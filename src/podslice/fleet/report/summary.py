@@ -22,7 +22,7 @@ _PHRASES = {
 }
 REASONS = {
     TOPOLOGY_AFFINITY: "no NUMA node had all it asked for",
-    SMT_ALIGNMENT: "the CPUs it asked for are no whole cores",
+    SMT_ALIGNMENT: "the CPUs it asked for are not whole cores",
     UNEXPECTED_ADMISSION: "a resource manager could not give what it asked for",
     out_of("cpu"): "the kubelet counted fewer free CPUs than the scheduler",
     out_of("memory"): "the kubelet counted less free memory than the scheduler",

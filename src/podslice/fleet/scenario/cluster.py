@@ -110,7 +110,7 @@ def _nodes_with_class(
             try:
                 name = entry.name.format(i=number, **{"class": entry.of})
             except (KeyError, IndexError, ValueError):
-                problem, remedy = f"{entry.name!r} is no pattern", 'write "{class}-{i:04}"'
+                problem, remedy = f"{entry.name!r} is not a pattern", 'write "{class}-{i:04}"'
                 raise InputError(problem, path=f"{where}.name", remedy=remedy) from None
             yield name, written[entry.of]
         return

@@ -97,7 +97,7 @@ def decode(data: bytes) -> CellOutcome:
         found = msgspec.msgpack.decode(unpack(data, MOST_UNPACKED))
         return _to_outcome(found)
     except (InputError, msgspec.DecodeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise DamagedError(f"is no outcome of a cell: {error}") from None
+        raise DamagedError(f"is not an outcome of a cell: {error}") from None
 
 
 def _to_outcome(found: dict[str, Any]) -> CellOutcome:

@@ -72,7 +72,7 @@ def read_plan(path: Path) -> PlannedNodes | None:
     try:
         return msgspec.convert(data, PlannedNodes)
     except msgspec.ValidationError as error:
-        raise InputError(f"is no plan: {error}", source=str(path)) from None
+        raise InputError(f"is not a plan: {error}", source=str(path)) from None
 
 
 def encode_plan(plan: PlannedNodes) -> bytes:

@@ -237,7 +237,7 @@ def read_inputs(study: Study) -> tuple[list[tuple[str, bytes]], int]:
     depth = 0
     for name, path in sorted(study.inputs.named.items()):
         if not path.is_file():
-            raise InputError(f"{name} is no file", path="--dask", remedy="workers elsewhere take files only")
+            raise InputError(f"{name} is not a file", path="--dask", remedy="workers elsewhere take files only")
         if Path(name).is_absolute():
             raise InputError(f"{name} is an absolute path", path="--dask", remedy="name it from the scenario's folder")
         depth = max(depth, Path(name).parts.count(".."))

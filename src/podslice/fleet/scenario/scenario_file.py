@@ -54,7 +54,7 @@ def _name_problems(scenario: FleetScenario) -> list[InputError]:
     }
     remedy = "letters, digits and _.+- only, at most 63"
     found = [
-        InputError(f"{name!r} is no name", path=field, remedy=remedy)
+        InputError(f"{name!r} is not a name", path=field, remedy=remedy)
         for field, names in named.items()
         for name in names
         if not _NAME.match(name)
@@ -83,7 +83,7 @@ def _entry_problems(scenario: FleetScenario) -> list[InputError]:
             found.append(InputError("needs exactly one of csv, count and kubernetes", path=path))
         elif not node.kubernetes and node.of != "by-shape" and node.of not in scenario.machines:
             remedy = f"one of {', '.join(('by-shape', *scenario.machines))}"
-            found.append(InputError(f"{node.of!r} is no class of machines", path=f"{path}.class", remedy=remedy))
+            found.append(InputError(f"{node.of!r} is not a class of machines", path=f"{path}.class", remedy=remedy))
         elif node.count and node.of == "by-shape":
             found.append(InputError("names no class", path=f"{path}.class", remedy="one of machines"))
     for index, work in enumerate(scenario.workload):

@@ -27,7 +27,7 @@ _MOST_INFLATED = 100_000
 def value_problems(scenario: FleetScenario) -> Iterator[InputError]:
     """Yield every impossible value."""
     if not scenario.name.strip() or "/" in scenario.name or not scenario.name.isprintable():
-        yield InputError(f"{scenario.name!r} is no name of a folder", path="name", remedy="letters, digits, - and _")
+        yield InputError(f"{scenario.name!r} is not a name of a folder", path="name", remedy="letters, digits, - and _")
     for index, node in enumerate(scenario.nodes):
         yield from _check_least(f"nodes[{index}].count", node.count, 0)
     for name, machine in scenario.machines.items():
@@ -68,7 +68,7 @@ def _scheduler_problems(scenario: FleetScenario) -> Iterator[InputError]:
     for name, scheduler in scenario.schedulers.items():
         path = f"schedulers.{name}"
         if not 0 <= scheduler.percentage <= 100:
-            yield InputError("is no percentage", path=f"{path}.percentage")
+            yield InputError("is not a percentage", path=f"{path}.percentage")
         yield from _check_parsed(milliseconds, f"{path}.nrtDelay", scheduler.nrt_delay)
         shares = [share for share, _ in scheduler.curve]
         if not shares or shares != sorted(set(shares)) or not 0 <= shares[0] <= shares[-1] <= 100:
@@ -123,7 +123,7 @@ def _synthetic_problems(made: Synthetic, path: str) -> Iterator[InputError]:
         yield from _check_parsed(milliseconds, f"{path}.lifetime.constant", lifetime.constant)
         if lifetime.lognormal is not None and not (lifetime.lognormal[0] <= LONGEST_LOG and lifetime.lognormal[1] >= 0):
             remedy = "mu and sigma of the logarithm of seconds, such as [3.2, 1.1]"
-            yield InputError("is no distribution", path=f"{path}.lifetime.lognormal", remedy=remedy)
+            yield InputError("is not a distribution", path=f"{path}.lifetime.lognormal", remedy=remedy)
     if isinstance(made.shapes, tuple):
         if not any(shape.weight for shape in made.shapes):
             yield InputError("has none that comes", path=f"{path}.shapes", remedy="name one with a weight above 0")

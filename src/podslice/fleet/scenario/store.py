@@ -68,7 +68,7 @@ class RunStore:
         except (OSError, ValueError) as error:
             raise InputError(f"cannot be read: {error}", source=str(path)) from None
         if not isinstance(found, dict):
-            raise InputError("is no identity of a run", source=str(path))
+            raise InputError("is not an identity of a run", source=str(path))
         return found
 
     def require_identity(self) -> dict[str, Any]:

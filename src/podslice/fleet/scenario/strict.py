@@ -56,7 +56,7 @@ def milliseconds(value: Number, path: str) -> int:
     try:
         found = round(float(value) * 1000) if _is_number(value) else parse_duration(str(value)) // 10**6
     except (DurationError, OverflowError, ValueError):
-        raise InputError(f"{value!r} is no time", path=path, remedy="write 30s, 5m, 6h, or seconds") from None
+        raise InputError(f"{value!r} is not a time", path=path, remedy="write 30s, 5m, 6h, or seconds") from None
     if found < 0:
         raise InputError(f"{value!r} is negative", path=path)
     if found > _LONGEST:
@@ -73,7 +73,7 @@ def quantity(value: Number, path: str) -> Quantity:
     try:
         found = Quantity.parse(str(value))
     except QuantityError:
-        raise InputError(f"{value!r} is no quantity", path=path, remedy="write 2, 500m, 16Gi") from None
+        raise InputError(f"{value!r} is not a quantity", path=path, remedy="write 2, 500m, 16Gi") from None
     if found.sign() < 0:
         raise InputError(f"{value!r} is negative", path=path)
     return found

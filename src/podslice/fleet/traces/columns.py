@@ -184,7 +184,7 @@ def read_mapping(texts: Iterable[str]) -> dict[str, Column]:
         if not colon:
             name, unit = rest, ""
         if not equals or not name:
-            raise InputError(f"{text!r} is no mapping", path="--columns", remedy="write cpu=COLUMN:cores")
+            raise InputError(f"{text!r} is not a mapping", path="--columns", remedy="write cpu=COLUMN:cores")
         mapping[meaning] = check_column(meaning, Column(name, unit), path=f"--columns {text}")
     return mapping
 
@@ -201,7 +201,7 @@ def check_column(meaning: str, column: Column, *, path: str) -> Column:
     unit = column.unit or _DEFAULT_UNIT[_DIMENSION[meaning]]
     if unit not in units:
         known = ", ".join(filter(None, units)) or "none"
-        raise InputError(f"{column.unit!r} is no unit of {meaning}", path=path, remedy=f"one of {known}")
+        raise InputError(f"{column.unit!r} is not a unit of {meaning}", path=path, remedy=f"one of {known}")
     return Column(column.name, unit)
 
 

@@ -68,5 +68,5 @@ def _part(share: Number, total: int, scale: int, path: str) -> int:
     except ValueError:
         percent = -1.0
     if not 0 <= percent < 100:
-        raise InputError(f"{text!r} is no share", path=path, remedy="write 25%, 200m or 1Gi")
+        raise InputError(f"{text!r} is not a share", path=path, remedy="write 25%, 200m or 1Gi")
     return -(-total * round(percent * 1000) // 100_000)

@@ -45,7 +45,7 @@ def form_of(path: str | Path) -> str:
     for form in FORMS:
         if name.endswith(f".{form}"):
             return form
-    raise InputError("is no trace by its name", source=str(path), remedy="traces are .csv, .jsonl (.gz) or .parquet")
+    raise InputError("is not a trace by its name", source=str(path), remedy="traces are .csv, .jsonl (.gz) or .parquet")
 
 
 @contextmanager

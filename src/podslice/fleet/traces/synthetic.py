@@ -34,7 +34,7 @@ def gap_of_rate(text: str, path: str) -> float:
     except (ValueError, ZeroDivisionError):
         mean = 0
     if not 0 < mean < math.inf:
-        raise InputError(f"{text!r} is no rate", path=path, remedy="write 40/s or 5/min")
+        raise InputError(f"{text!r} is not a rate", path=path, remedy="write 40/s or 5/min")
     return mean
 
 

@@ -182,7 +182,7 @@ def _pod(cells: _Cells, line: int, row: list[str]) -> TracePod:
     gpus = cells.number(line, row, "gpus") or 0
     share = cells.number(line, row, "gpuMilli")
     if gpus and share is not None and not 0 < share <= _WHOLE_GPU:
-        raise cells.make_error(line, "gpuMilli", f"{share} is no share of one GPU, which is 1 to {_WHOLE_GPU}")
+        raise cells.make_error(line, "gpuMilli", f"{share} is not a share of one GPU, which is 1 to {_WHOLE_GPU}")
     arrival, end = _times(cells, line, row)
     models = cells.text(row, "models")
     return TracePod(

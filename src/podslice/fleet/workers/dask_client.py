@@ -48,7 +48,7 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Da
     """
     remedy = "dask scheduler prints its address, such as tcp://host:8786"
     if not _ADDRESS.match(address):
-        raise InputError("is no address of a scheduler", path=f"--dask {address}", remedy=remedy)
+        raise InputError("is not an address of a scheduler", path=f"--dask {address}", remedy=remedy)
     try:
         dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
     except ImportError:

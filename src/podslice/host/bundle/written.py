@@ -106,7 +106,7 @@ class BundleParts:
         try:
             document = load_documents(fs.read(path), named or path)[0]
             if not isinstance(document, dict) or (named and document.get("kind") != KIND):
-                raise InputError(f"is no {KIND}", source=named)
+                raise InputError(f"is not a {KIND}", source=named)
             self.files[part] = dump(redact_config(document)).encode()
         except FileNotFoundError:
             if named:

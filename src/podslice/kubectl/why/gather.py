@@ -215,7 +215,7 @@ def node_pod(node: str, pod: Mapping[str, Any]) -> Json:
 def _configz(cluster: Cluster, node: str) -> Json:
     fields = cluster.read(f"/api/v1/nodes/{node}/proxy/configz").get("kubeletconfig")
     if not isinstance(fields, dict):
-        raise InputError("what answers is no kubelet's configz")
+        raise InputError("what answers is not a kubelet's configz")
     return {"kubeletconfig": redact_config(fields)}
 
 

@@ -36,7 +36,7 @@ _NODE_LIST = re.compile(r"NUMA node(\d{1,6}) CPU\(s\)\Z")
 _STRIDE = re.compile(r"\b(\d{1,5})-(\d{1,5}):(\d{1,5})\b")
 _INSTANCES = re.compile(r"\((\d{1,6}) instances?\)")
 _NO_VALUE = re.compile(r":\s*-(?=\s*[,}\n])")
-"""util-linux before 2.39 prints a bare - for a missing value of an offline CPU, which is no JSON."""
+"""util-linux before 2.39 prints a bare - for a missing value of an offline CPU, which is not JSON."""
 _FULL = "lscpu -e prints what is needed"
 Row = Mapping[str, str]
 
@@ -229,5 +229,5 @@ def _cpu_list(text: str, source: str) -> Bits:
     try:
         return parse_bits(_STRIDE.sub(_without_stride, text))
     except CPUSetError as error:
-        problem = f"{text[:20]!r} is no list of CPUs: {error.problem}"
+        problem = f"{text[:20]!r} is not a list of CPUs: {error.problem}"
         raise InputError(problem, source=source, remedy=WHOLE) from None

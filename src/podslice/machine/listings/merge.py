@@ -110,7 +110,7 @@ class _Merge:
         found: dict[int, int] = {}
         for cpus in groups:
             if len(cpus) % threads:
-                problem = f"{len(cpus)} CPUs ({format_bits(bits_of(cpus))}) are no whole cores of {threads} threads"
+                problem = f"{len(cpus)} CPUs ({format_bits(bits_of(cpus))}) are not whole cores of {threads} threads"
                 raise InputError(problem, source=self.parts[0].title, remedy=_CORES)
             cores = len(cpus) // threads
             for place, cpu in enumerate(cpus):

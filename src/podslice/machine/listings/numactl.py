@@ -60,7 +60,7 @@ def from_numactl(text: str, source: str = "") -> MachineFacts:
 
 
 def _check_unread(match: re.Match[str], source: str) -> None:
-    """Raise `InputError` for a line whose CPUs or size are no numbers, except a size that numactl does not know."""
+    """Raise `InputError` for a line whose CPUs or size are not numbers, except a size that numactl does not know."""
     node, field, value = match.groups()
     if field == "size" and value == _NOT_AVAILABLE:
         return

@@ -57,7 +57,7 @@ def _numa_nodes(text: str, source: str) -> tuple[int, ...] | None:
     try:
         nodes = parse_bits(text)
     except CPUSetError as error:
-        problem = f"{text[:20]!r} is no list of NUMA nodes: {error.problem}"
+        problem = f"{text[:20]!r} is not a list of NUMA nodes: {error.problem}"
         raise InputError(problem, source=source, remedy=WHOLE) from None
     if nodes >> MAX_NODES:
         problem = f"{text[:20]!r} has NUMA nodes that Linux does not support"

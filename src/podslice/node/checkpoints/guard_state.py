@@ -60,10 +60,10 @@ def problem_of(one: SavedFile, cgroups: str | None = None) -> str:
     """Return what is wrong with an entry; empty where nothing is. `cgroups` is their folder below the root of all
     files; where it is not known, a cgroup's file is recognised by its name."""
     if ".." in one.path.split("/"):
-        return "is no file of the kernel"
+        return "is not a file of the kernel"
     if not _KERNEL.fullmatch(one.path):
         if not _CGROUP.fullmatch(one.path):
-            return "is no file of the kernel"
+            return "is not a file of the kernel"
         if cgroups is not None and not one.path.startswith(f"{cgroups}/"):
             return f"is not below /{cgroups}, where cgroups are"
     return "" if one.written else "does not say what was written"

@@ -113,7 +113,7 @@ def _describe(names: list[str], kind: Any) -> str:
     """Return what an object is that no manager wrote."""
     shown = ", ".join(name[:40] for name in names[:3])
     what = f"it is a {kind[:40]}" if isinstance(kind, str) else f"it has {shown}"
-    return f"is no state file of a kubelet: {what}"
+    return f"is not a state file of a kubelet: {what}"
 
 
 class UnknownFileError(CheckpointError):

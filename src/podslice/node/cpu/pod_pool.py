@@ -49,8 +49,8 @@ def find_empty_pool(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bo
 
 
 def empty_cpu_pool(pod: AdmissionPod, quirks: Quirks) -> EmptyPool | None:
-    """Return the pod's CPUs, if its exclusive containers use them up. A budget that is no whole number of CPUs is not
-    divided: then all containers run in the node's shared pool."""
+    """Return the pod's CPUs, if its exclusive containers use them up. Only a budget of whole CPUs is divided: with any
+    other all containers run in the node's shared pool."""
     if not pod.cpus:
         return None
     starving = pod_level.starving_init(pod, quirks)

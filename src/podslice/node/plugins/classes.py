@@ -24,7 +24,7 @@ OTHERS: Final = "default"
 """The class of CPUs that match no other."""
 _STAGE = "policy"
 _TWICE = StartKind("class-twice", "cpuClasses names {name} twice", "name it once")
-_UNKNOWN = StartKind("unknown-class", "{path} names {name}, which is no CPU class", "use one of: {known}")
+_UNKNOWN = StartKind("unknown-class", "{path} names {name}, which is not a CPU class", "use one of: {known}")
 _NO_CPUS = StartKind("class-cpus", "{path} {problem}", "list CPUs of this machine: {cpus}")
 _RESERVED = StartKind(
     "claim-cpus-reserved", "claims.cpus names CPUs {cpus}, which are reserved for the system", "leave them out"

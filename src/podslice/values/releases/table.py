@@ -34,6 +34,6 @@ def parse_release(text: str) -> Release:
 
 
 def nearest_release(text: str) -> Release | None:
-    """Return the known release that is nearest to that of a version; None for text that is no version."""
+    """Return the known release that is nearest to that of a version; None for text that is not a version."""
     match = _VERSION.match(text.strip())
     return None if match is None else RELEASES[min(max(int(match[1]), OLDEST), NEWEST)]

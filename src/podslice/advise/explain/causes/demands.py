@@ -133,7 +133,7 @@ class Demands:
         if only:
             self.columns = [one for one in columns if _provider(one, view.devices.resources) == only]
         else:
-            # Memory that upstream takes for no preference is no part of the merge.
+            # Memory that upstream takes for no preference is not a part of the merge.
             self.columns = [one for one in columns if one.countable or one.hints is not None or binds]
         self._shares = {one.resource: shares_of(one, situation) for one in self.columns}
         self._merged = not only

@@ -119,7 +119,7 @@ def grants(node: Trial, pod: Pod, change: Change) -> bool:
     elif isinstance(change, Reconfigure):
         other = node.restart(view.machine, change.config)
     try:
-        # `Unchanged` does not count: an edit that asks for what the pod has is no fix.
+        # `Unchanged` does not count: an edit that asks for what the pod has is not a fix.
         return other is not None and other.resize(pod).outcome == "Allocated"
     except InputError:
         return False

@@ -201,8 +201,8 @@ class PodFixes:
 
         below, above = max(1, -(-self._least(place, name).value() // unit)), -(-before // unit)
         may_help = self._may_help(of(below))
-        # Under alignment admission is no monotonic function of the size, so bisection alone would miss sizes that fill
-        # a set.
+        # Under alignment a larger size may be admitted where a smaller one is not, so bisection alone would miss sizes
+        # that fill a set.
         full = self._full_sizes(place, name) if may_help else ()
         sizes = sorted({size // unit * unit for size in full if 0 < size < before}, reverse=True)
         for size in sizes[:_MOST_SIZES]:

@@ -85,5 +85,5 @@ def _memory(spec: Mapping[str, Any], own: Mapping[str, Any], path: str) -> int:
     except (TypeError, ValueError):
         factor = -1.0
     if not 0 <= factor <= 100:
-        raise InputError(f"{text!r} is no factor", path="spec.memoryOverheadFactor", remedy='write "0.1"')
+        raise InputError(f"{text!r} is not a factor", path="spec.memoryOverheadFactor", remedy='write "0.1"')
     return heap + max(int(heap * factor), _LEAST_OVERHEAD)

@@ -108,7 +108,7 @@ def _factor(conf: Mapping[str, Any], name: str, default: float) -> float:
     except (TypeError, ValueError):
         factor = -1.0
     if not 0 <= factor <= 100:
-        raise InputError(f"{text!r} is no factor", path=f"spec.sparkConf.{name}", remedy='write "0.1"')
+        raise InputError(f"{text!r} is not a factor", path=f"spec.sparkConf.{name}", remedy='write "0.1"')
     return factor
 
 

@@ -43,7 +43,7 @@ class Distributor:
 
         Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
         """
-        # Upstream falls back to packing for a request that is no multiple of a core.
+        # Upstream falls back to packing for a request that is not a multiple of a core.
         if count % self._group:
             return Pick(self._packer.take(available, count))
         if count < 1:
