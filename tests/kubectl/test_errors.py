@@ -327,7 +327,8 @@ def test_completion(
 
     api.add(NODE, 1)
     assert [line.split("\t")[0] for line in completed("")] == [
-        "audit", "capture", "defrag", "explain", "fit", "fragmentation", "node", "pending", "pod", "top", "why", ":4",
+        "audit", "capture", "defrag", "explain", "fit", "fragmentation", "node", "pending", "pod", "top", "upgrade",
+        "why", ":4",
     ]  # fmt: skip
     assert completed("node", "") == [NODE, ":4"]
     assert completed("explain", "--node", "n") == [NODE, ":4"]
