@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 UNIT := not process and not conformance
 
-.PHONY: help demo test quick test-process test-conformance stress-test lint check-proto bench replay judge predict e2e e2e-full lock man dist image clean
+.PHONY: help demo test quick test-process test-conformance stress-test lint check-proto bench replay judge predict e2e e2e-full lock man docs dist image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,9 +76,14 @@ e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/deve
 lock: ## Renew requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent --extra fleet --extra claims --extra png -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra agent --extra cluster -c requirements.lock -o deploy/container/requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra docs -c requirements.lock -o release/docs.lock pyproject.toml
 
 man: $(READY) ## Write the manual pages to man/man1
 	$(BIN)/podslice man --out man/man1
+
+docs: $(READY) ## Build the site of the documents into build/site
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r release/docs.lock
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m release.site
 
 dist: $(READY) ## Build wheel and sdist reproducibly into dist, try the wheel with every Python at hand
 	$(BIN)/python -m release

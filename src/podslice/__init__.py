@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     )
     from podslice.node.context import ReleasedCPUs
     from podslice.node.cpu.pod_pool import EmptyPool
+    from podslice.node.cpu.state import OwnCPUs
     from podslice.node.decide import (
         Decided,
         MachineChanged,
