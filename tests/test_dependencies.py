@@ -37,7 +37,13 @@ def _name(requirement: str) -> str:
 
 
 _ALWAYS = {_name(one) for one in _PROJECT["dependencies"]}
-_OF_EXTRA = {extra: {_name(one) for one in needs} for extra, needs in _PROJECT["optional-dependencies"].items()}
+_TOOLS = {"docs"}
+"""Extras of programs that are run beside the package."""
+_OF_EXTRA = {
+    extra: {_name(one) for one in needs}
+    for extra, needs in _PROJECT["optional-dependencies"].items()
+    if extra not in _TOOLS
+}
 
 
 def _needs() -> Iterator[tuple[str, set[str]]]:
