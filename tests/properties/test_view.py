@@ -54,13 +54,8 @@ def agrees(node: Node) -> None:
         assert view.pod_has_exclusive_cpus(pod) == cpu.pod_has_exclusive_cpus(pod)
         assert view.admission(pod.spec) == kubelet.admission(pod.spec)
         for container in pod.containers:
-            held, told = view.container(pod, container), kubelet.inspect(pod, container, started=True)
-            assert held[:6] == (
-                *(told.cpus, told.exclusive_cpus, told.memory_nodes, told.isolation),
-                *(told.has_exclusive_cpus, told.cpu_quota_disabled),
-            )
-            assert held.blocks == told.memory_blocks
-            assert held.devices == {name: tuple(ids) for name, ids in told.devices.items()}
+            held = view.container(pod, container)
+            assert held == kubelet.inspect(pod, container)
             assert list(map(list, held.devices.values())) == list(device.devices_of(uid, container.name).values())
             beside = cpu.affinity_beside(pod, container, names)
             assert view.affinity_beside(pod, container, names) == beside

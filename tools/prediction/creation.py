@@ -67,7 +67,7 @@ def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: co
         notes.same(f"OOM score of {name}", created_with.oom_score_adj, inspected.containers[name].score)
         notes.counts["containers at their creation"] += 1
         then = model.started[name]
-        pins = {"cpus": format_bits(then.cpus), "mems": format_bits(then.memory_nodes)}
+        pins = {"cpus": format_bits(then.holds.cpus), "mems": format_bits(then.holds.memory_nodes)}
         notes.same(f"what {name} was created with", compare.normalise_linux(created_with), {**predicted[name], **pins})
         if model.has_devices:
             notes.counts["containers with their devices"] += 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import is_
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +26,6 @@ from podslice.config.reservation import NodeResources, node_resources
 from podslice.machine.cores import whole_core_sums
 from podslice.machine.delta import MachineConsequence
 from podslice.machine.devices import DeviceInventory
-from podslice.machine.memory import Block
 from podslice.machine.model import Machine
 from podslice.node.container import ContainerManager
 from podslice.node.cpu.manager import Content as CPUContent
@@ -42,7 +40,7 @@ from podslice.node.resize.events import ResizeCondition
 from podslice.node.resize.pending import ResizeQueue, SortKey, Waiting
 from podslice.node.rules import NodeCounts, NodeRules, carry_over
 from podslice.node.state import NodeState, RuntimeContainer
-from podslice.node.view import NodeView, view_of
+from podslice.node.view import ContainerView, NodeView, view_of
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.scheduling.predicates import (
     NodeObject,
@@ -66,17 +64,10 @@ _OVERFLOW = RefusalKind("amount-too-large", "{problem}", AMOUNT_OVERFLOW)
 
 
 class StartedContainer(NamedTuple):
-    """Grant of a container at its start, or of one that would start; `error`: why the start failed."""
+    """A container at its start, with what it holds; `error`: why the start failed."""
 
+    holds: ContainerView
     started: bool
-    cpus: Bits
-    memory_nodes: Bits
-    exclusive_cpus: Bits
-    isolation: str
-    has_exclusive_cpus: bool
-    cpu_quota_disabled: bool
-    memory_blocks: tuple[Block, ...] = ()
-    devices: Mapping[str, list[str]] = MappingProxyType({})
     error: str = ""
 
 
@@ -654,9 +645,8 @@ class Kubelet:
                 results[container.name] = self.start_container(uid, container.name)
         for container in pod.containers:
             if container.name not in results:
-                results[container.name] = self.inspect(
-                    pod, container, started=container.name in self.statuses.get(uid, {})
-                )
+                started = container.name in self.statuses.get(uid, {})
+                results[container.name] = StartedContainer(self.inspect(pod, container), started)
         return results
 
     def admission(self, pod: Pod) -> AdmissionPod:
@@ -686,8 +676,9 @@ class Kubelet:
         affinity, memory_nodes = manager.cpu.affinity(uid, name), manager.memory.numa_nodes(uid, name)
         error = self._run(pod, container, self.statuses.get(uid, {}).get(name))
         if error:
-            return self.inspect(pod, container, started=False)._replace(error=error)
-        return self.inspect(pod, container, started=True)._replace(cpus=affinity, memory_nodes=memory_nodes)
+            return StartedContainer(self.inspect(pod, container), started=False, error=error)
+        holds = self.inspect(pod, container)._replace(cpus=affinity, memory_nodes=memory_nodes)
+        return StartedContainer(holds, started=True)
 
     def run_containers(self, uid: str) -> None:
         """As `start_containers`, without the results."""
@@ -719,21 +710,23 @@ class Kubelet:
             self._set_status(uid, container.name, RuntimeContainer(container_id, running=not container.plain_init))
             self.manager.note_container(uid, container.name, container_id)
 
-    def inspect(self, pod: AdmissionPod, container: AdmissionContainer, *, started: bool) -> StartedContainer:
-        """Return what the managers hold for a container now."""
+    def inspect(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
+        """Return what the managers hold for a container now, as `NodeView.container` does of a view."""
         cpu = self.manager.cpu
+        cpus, own = cpu.affinity(pod.uid, container.name), cpu.exclusive_cpus(pod.uid, container.name)
+        devices = self.manager.device.devices_of(pod.uid, container.name)
         exclusive = cpu.container_has_exclusive_cpus(pod, container)
         unthrottled = exclusive and not container.is_throttled(cpu.rules.mixed)
-        return StartedContainer(
-            started=started,
-            cpus=cpu.affinity(pod.uid, container.name),
+        return ContainerView(
+            cpus=cpus,
+            exclusive_cpus=own,
             memory_nodes=self.manager.memory.numa_nodes(pod.uid, container.name),
-            exclusive_cpus=cpu.exclusive_cpus(pod.uid, container.name),
             isolation=cpu.isolation(pod, container),
             has_exclusive_cpus=exclusive,
             cpu_quota_disabled=unthrottled and self.manager.quota_can_be_disabled,
-            memory_blocks=self.manager.memory.blocks(pod.uid, container.name),
-            devices=self.manager.device.devices_of(pod.uid, container.name),
+            blocks=self.manager.memory.blocks(pod.uid, container.name),
+            devices={name: tuple(ids) for name, ids in devices.items()},
+            shared_cpus=cpus & ~own if own and pod.mixed else 0,
         )
 
     def stop_container(self, uid: str, name: str) -> None:

@@ -37,7 +37,7 @@ from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.node.devices.plugin import DevicePlugin, RunOptions
 from podslice.node.effects.settings import cgroup_settings
 from podslice.node.effects.tree import Pin, PodEffects, pod_effects
-from podslice.node.kubelet import Kubelet, NodeCache, StartedContainer
+from podslice.node.kubelet import Kubelet, NodeCache
 from podslice.node.node_resize import prepare_resize, resize_decisions
 from podslice.node.plugins.api import CPUEffects
 from podslice.node.plugins.classes import CPUClasses, fallback_of
@@ -46,7 +46,7 @@ from podslice.node.resize.pending import PendingResize, RetryTrigger
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
 from podslice.node.topology.hint import Hint
-from podslice.node.view import NodeView
+from podslice.node.view import ContainerView, NodeView
 from podslice.scheduling.pod_features import ignored_pod_level_events
 from podslice.values.cpuset import CPUSet, format_bits
 from podslice.values.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
@@ -294,7 +294,10 @@ class Node:
             admission,
             preempted=self.kubelet.preempted,
             pod_cpus=None if pod_cpus is None else CPUSet.from_bits(pod_cpus),
-            containers=tuple(self._container_decision(admission, c, started[c.name]) for c in admission.containers),
+            containers=tuple(
+                self._container_decision(admission, c, started[c.name].holds, started[c.name].error)
+                for c in admission.containers
+            ),
             events=self._events(admission),
         )
         self.kubelet.manager.remove_stale()
@@ -307,9 +310,7 @@ class Node:
         return msgspec.structs.replace(
             decision,
             pod_cpus=None if pod_cpus is None else CPUSet.from_bits(pod_cpus),
-            containers=tuple(
-                self._container_decision(pod, c, self.kubelet.inspect(pod, c, started=True)) for c in pod.containers
-            ),
+            containers=tuple(self._container_decision(pod, c, self.kubelet.inspect(pod, c)) for c in pod.containers),
         )
 
     def _events(self, pod: AdmissionPod) -> tuple[PodEvent, ...]:
@@ -572,28 +573,28 @@ class Node:
         return self._decision(pod, admitted=False, reason=refusal.reason, message=refusal.message, why=why)
 
     def _container_decision(
-        self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
+        self, pod: AdmissionPod, container: AdmissionContainer, holds: ContainerView, error: str = ""
     ) -> ContainerDecision:
-        """Return the decision about one container that was started."""
+        """Return the decision about one container; `error`: why it did not start."""
         kubelet = self.kubelet
         hint: Hint = kubelet.manager.topology.affinity(pod.uid, container.name)
-        placed = started.exclusive_cpus if started.isolation == "mixed" else started.cpus
+        placed = holds.exclusive_cpus if holds.isolation == "mixed" else holds.cpus
         return ContainerDecision(
             name=container.name,
             kind="sidecar" if container.restartable else "init" if container.init else "container",
-            cpus=CPUSet.from_bits(started.cpus),
+            cpus=CPUSet.from_bits(holds.cpus),
             numa_nodes=CPUSet.from_bits(self.topology.numa_nodes_of(placed)),
-            memory_nodes=CPUSet.from_bits(started.memory_nodes),
-            exclusive=started.isolation == "container",
-            exclusive_cpus=CPUSet.from_bits(started.exclusive_cpus if started.isolation in OWNING else 0),
-            isolation=started.isolation,
-            cfs_quota=kubelet.config.cpu_cfs_quota and not started.cpu_quota_disabled,
+            memory_nodes=CPUSet.from_bits(holds.memory_nodes),
+            exclusive=holds.isolation == "container",
+            exclusive_cpus=CPUSet.from_bits(holds.exclusive_cpus if holds.isolation in OWNING else 0),
+            isolation=holds.isolation,
+            cfs_quota=kubelet.config.cpu_cfs_quota and not holds.cpu_quota_disabled,
             affinity=None if hint.mask is None else CPUSet.from_bits(hint.mask),
             preferred=hint.preferred,
-            memory={block.type: block.size for block in started.memory_blocks},
-            devices=dict(started.devices),
-            error=started.error,
-            during_init=self._during_init(pod, container, started),
+            memory={block.type: block.size for block in holds.blocks},
+            devices={name: list(ids) for name, ids in holds.devices.items()},
+            error=error,
+            during_init=self._during_init(pod, container, holds),
             affinities=self._affinities(pod.uid, container.name) if kubelet.manager.context.parts else {},
         )
 
@@ -603,12 +604,10 @@ class Node:
         mine = parts.get((uid, container)) or parts.get((uid, ""), {})
         return {name: CPUSet.from_bits(mask) for name, mask in mine.items()}
 
-    def _during_init(
-        self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
-    ) -> dict[str, CPUSet]:
+    def _during_init(self, pod: AdmissionPod, container: AdmissionContainer, holds: ContainerView) -> dict[str, CPUSet]:
         """Return the CPUs of a sidecar that are fewer while an init container after it runs, by that container's
         name."""
-        if not container.restartable or started.isolation not in ("pod", "mixed"):
+        if not container.restartable or holds.isolation not in ("pod", "mixed"):
             return {}
         later = pod.containers[pod.containers.index(container) + 1 :]
         beside = {
@@ -616,7 +615,7 @@ class Node:
             for init in later
             if init.plain_init
         }
-        return {name: CPUSet.from_bits(cpus) for name, cpus in beside.items() if cpus != started.cpus}
+        return {name: CPUSet.from_bits(cpus) for name, cpus in beside.items() if cpus != holds.cpus}
 
 
 def _check_kind(value: object, kind: type, path: str, remedy: str) -> None:

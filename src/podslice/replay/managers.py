@@ -403,19 +403,20 @@ def _container(started: StartedContainer, release: Release) -> Json:
     outcome: Json = {"started": started.started}
     if started.error:
         outcome["startError"] = started.error
+    holds = started.holds
     outcome |= {
-        "cpuset": format_bits(started.cpus),
-        "cpusetMems": ",".join(map(str, iter_bits(started.memory_nodes))),
-        "exclusiveCPUs": format_bits(started.exclusive_cpus),
-        "hasExclusiveCPUs": started.has_exclusive_cpus,
-        "cpuQuotaDisabled": started.cpu_quota_disabled,
-        "memoryNUMANodes": list(iter_bits(started.memory_nodes)),
-        "memoryBlocks": _blocks(started.memory_blocks),
+        "cpuset": format_bits(holds.cpus),
+        "cpusetMems": ",".join(map(str, iter_bits(holds.memory_nodes))),
+        "exclusiveCPUs": format_bits(holds.exclusive_cpus),
+        "hasExclusiveCPUs": holds.has_exclusive_cpus,
+        "cpuQuotaDisabled": holds.cpu_quota_disabled,
+        "memoryNUMANodes": list(iter_bits(holds.memory_nodes)),
+        "memoryBlocks": _blocks(holds.blocks),
     }
     if release.has_pod_level_managers:
-        outcome["isolation"] = started.isolation
-    if started.devices:
-        outcome["devices"] = started.devices
+        outcome["isolation"] = holds.isolation
+    if holds.devices:
+        outcome["devices"] = {name: list(ids) for name, ids in holds.devices.items()}
     return outcome
 
 
