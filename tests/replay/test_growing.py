@@ -1,4 +1,4 @@
-"""Pods that upstream's arithmetic changes while it is asked about them (docs/cgroups.md)."""
+"""Pods that upstream's arithmetic changes while it is asked about them (docs/development/cgroups.md)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The examples of docs/cluster.md are what the code answers."""
+"""The examples of docs/development/cluster.md are what the code answers."""
 
 from __future__ import annotations
 
 import doctest
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+PAGE = Path(__file__).parents[2] / "docs" / "development" / "cluster.md"
 
 
 def test_examples_of_the_page() -> None:

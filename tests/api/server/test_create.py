@@ -143,9 +143,9 @@ def test_gates_that_must_go_too(overrides: dict[str, bool], dependents: tuple[st
 
 
 def test_the_documented_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """The example of docs/api-server.md runs, and its comments are its output."""
-    text = (Path(__file__).parents[3] / "docs" / "api-server.md").read_text(encoding="utf-8")
+    """The example of docs/development/api-server.md runs, and its comments are its output."""
+    text = (Path(__file__).parents[3] / "docs" / "development" / "api-server.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0]
-    exec(compile(code, "docs/api-server.md", "exec"), {})
+    exec(compile(code, "docs/development/api-server.md", "exec"), {})
     shown = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
     assert capsys.readouterr().out.splitlines() == shown

@@ -50,6 +50,6 @@ def test_unknown_pod() -> None:
 
 
 def test_documentation() -> None:
-    """The example of docs/cgroups.md runs and prints what it shows."""
-    results = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "cgroups.md"), module_relative=False)
+    """The example of docs/development/cgroups.md runs and prints what it shows."""
+    results = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "development" / "cgroups.md"), module_relative=False)
     assert (results.failed, results.attempted > 5) == (0, True)
