@@ -51,5 +51,7 @@ def test_unknown_pod() -> None:
 
 def test_documentation() -> None:
     """The example of docs/development/cgroups.md runs and prints what it shows."""
-    results = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "development" / "cgroups.md"), module_relative=False)
+    results = doctest.testfile(
+        str(Path(__file__).parents[3] / "docs" / "development" / "cgroups.md"), module_relative=False
+    )
     assert (results.failed, results.attempted > 5) == (0, True)
