@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 UNIT := not process and not conformance
 
-.PHONY: help demo test quick test-process test-conformance stress-test lint check-proto bench replay judge predict e2e e2e-full lock man docs dist image clean
+.PHONY: help demo test quick test-process test-conformance stress-test lint check-proto bench replay judge predict e2e e2e-full lock man manifests docs dist image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ lock: ## Renew requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent --extra fleet --extra claims --extra png -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra agent --extra cluster -c requirements.lock -o deploy/container/requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra docs -c requirements.lock -o release/docs.lock pyproject.toml
+
+manifests: $(READY) ## Write deploy/manifests, what Helm makes of the chart (python -m e2e.clienttools)
+	$(BIN)/python -m release.manifests
 
 man: $(READY) ## Write the manual pages to man/man1
 	$(BIN)/podslice man --out man/man1

@@ -50,16 +50,17 @@ class ScheduledCluster(Cluster):
                 self.apply(document)
         folder = self.plane.folder / "service"
         certificates = make(folder, name=f"DNS:{_HOST}")
-        config = folder / "kubeconfig"
-        config.write_text(json.dumps(self.plane.kubeconfig_of(self.token("podslice-scheduler"))))
+        service, scheduler = folder / "service.kubeconfig", folder / "scheduler.kubeconfig"
+        for file, account in ((service, "podslice-cluster"), (scheduler, "podslice-scheduler")):
+            file.write_text(json.dumps(self.plane.kubeconfig_of(self.token(account))))
         (stateful,) = [one for one in documents if one["kind"] == "StatefulSet"]
         (container,) = [one for one in stateful["spec"]["template"]["spec"]["containers"] if one["name"] == "cluster"]
         text = " ".join(container["args"]).replace(_FOLDER, str(folder))
         text = text.replace(f"0.0.0.0:{JOURNAL_PORT}", f"127.0.0.1:{self._journal}")
         text = text.replace("0.0.0.0:9099", f"127.0.0.1:{self._metrics}")
-        command = ["env", f"KUBECONFIG={config}", sys.executable, "-m", *container["command"], *text.split()]
+        command = ["env", f"KUBECONFIG={service}", sys.executable, "-m", *container["command"], *text.split()]
         self.plane.start_program("podslice-cluster", *command, f"--address=127.0.0.1:{self._extender}")
-        self.plane.start_scheduler(self._scheduler(documents, config), name="podslice-scheduler")
+        self.plane.start_scheduler(self._scheduler(documents, scheduler), name="podslice-scheduler")
         self.vm.call("write", path=f"{_FOLDER}/ca.crt", text=certificates.authority.read_text())
 
     def _scheduler(self, documents: list[Json], config: Path) -> Json:

@@ -1,4 +1,7 @@
-"""`python -m release.schemas`: write all schemas, the chart's too; with `--check` only say whether they are current."""
+"""`python -m release.schemas`: write all schemas, and the schema, the defaults and the page of the chart's values.
+
+With `--check` only say whether they are current.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from podslice.documents.schema import make_schema
 from podslice.replica.stream_messages import Down, Up
 from podslice.values.quantity import Quantity
 from release.chart import values_schema
+from release.values import FOLDER, defaults_text, readme_text
 
-CHART = Path(__file__).parents[1] / "deploy/helm/podslice/values.schema.json"
+CHART = FOLDER / "values.schema.json"
 STREAM = Path(__file__).parents[1] / "src/podslice/replica/messages.schema.json"
 """The messages between agents and the cluster service."""
 _FOLDER = Path(__file__).parents[1] / "src/podslice/documents/schemas"
@@ -57,16 +61,19 @@ def stream_text() -> str:
 
 
 def main() -> None:
+    others = {
+        CHART: chart_text(),
+        FOLDER / "README.md": readme_text(),
+        FOLDER / "files/defaults.json": defaults_text(),
+        STREAM: stream_text(),
+    }
     if "--check" not in sys.argv[1:]:
         write()
-        CHART.write_text(chart_text(), encoding="utf-8")
-        STREAM.write_text(stream_text(), encoding="utf-8")
+        for path, text in others.items():
+            path.write_text(text, encoding="utf-8")
         return
     wrong = find_outdated()
-    if CHART.read_text(encoding="utf-8") != chart_text():
-        wrong.append(CHART)
-    if STREAM.read_text(encoding="utf-8") != stream_text():
-        wrong.append(STREAM)
+    wrong.extend(path for path, text in others.items() if not path.is_file() or path.read_text("utf-8") != text)
     if wrong:
         names = ", ".join(path.name for path in wrong)
         sys.exit(f"not current: {names} (python -m release.schemas)")

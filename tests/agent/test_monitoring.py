@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.agent.chart import CHART, documents
 from tests.agent.test_metrics import KUBELET, OWN, POLICY
+from tests.deploy.rendering import DEPLOY
 from tests.isolation.test_counters import ISOLATION
 
-MONITORING = CHART.parents[1] / "monitoring"
+MONITORING = DEPLOY / "monitoring"
 SCRAPED = {"job", "node", "instance", "pod", "namespace"}
 """Labels that a scrape adds."""
 TABLE = KUBELET | OWN | POLICY | ISOLATION | {"up": ("gauge", "")}
@@ -128,53 +128,6 @@ def test_dashboard_is_whole() -> None:
         assert [target["refId"] for target in panel["targets"]] == list("ABCDEFG"[: len(panel["targets"])])
     asked = {family(name) for query in queries() for name in _METRIC.findall(query.expr)}
     assert set(OWN | POLICY) - asked == {"podslice_state_age_seconds"}
-
-
-def test_chart_ships_what_the_folder_has() -> None:
-    """The chart's PrometheusRule holds the plain rules, its ConfigMap the dashboard."""
-    found = {one["kind"]: one for one in documents(
-        image={"digest": "sha256:1"}, monitoring={"podMonitor": True, "prometheusRule": True, "dashboard": True}
-    ) if one["metadata"]["name"] != "podslice-agent" or one["kind"] != "ConfigMap"}  # fmt: skip
-    assert found["PrometheusRule"]["spec"] == yaml.safe_load((MONITORING / "rules.yaml").read_text())
-    assert json.loads(found["ConfigMap"]["data"]["podslice.json"]) == dashboard()
-
-
-@pytest.mark.parametrize(
-    ("value", "kind", "endpoints"),
-    [("podMonitor", "PodMonitor", "podMetricsEndpoints"), ("serviceMonitor", "ServiceMonitor", "endpoints")],
-)
-@pytest.mark.parametrize(
-    ("name", "workload", "job"),
-    [("podslice-agent", "DaemonSet", "podslice"), ("podslice-cluster", "StatefulSet", "podslice-cluster")],
-)
-def test_chart_has_them_scraped(value: str, kind: str, endpoints: str, name: str, workload: str, job: str) -> None:
-    """Either monitor selects the metrics' port of every agent and service, ready or not, and gives the job and node
-    that rules and dashboards ask for; with neither there is none."""
-    values = {
-        "image": {"digest": "sha256:1"},
-        "cluster": {"enabled": True, "schedulerImage": "kube-scheduler:v1", "tlsSecret": "tls"},
-        "metricsPort": 9999,
-    }
-    objects = documents(monitoring={value: True}, **values)
-    named = {one["kind"]: one for one in objects if one["metadata"]["name"] == name}
-    pod, selected = named[workload]["spec"]["template"], named[kind]["spec"]["selector"]["matchLabels"]
-    selects = [one for one in objects if selected.items() <= one["metadata"].get("labels", {}).items()]
-    (port,) = (one for part in pod["spec"]["containers"] for one in part.get("ports", ()) if one["name"] == "metrics")
-    if kind == "ServiceMonitor":
-        (service,) = (one for one in selects if one["kind"] == "Service")
-        assert service["spec"]["publishNotReadyAddresses"]
-        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
-        assert service["spec"]["ports"] == [{"name": "metrics", "port": port["containerPort"], "targetPort": "metrics"}]
-        labels = service["metadata"]["labels"]
-    else:
-        labels = pod["metadata"]["labels"]
-        assert selected.items() <= labels.items()
-    assert labels[named[kind]["spec"]["jobLabel"]] == job
-    (endpoint,) = named[kind]["spec"][endpoints]
-    assert endpoint["port"] == "metrics"
-    if workload == "DaemonSet":
-        assert endpoint["relabelings"][0]["targetLabel"] == "node"
-    assert {one["kind"] for one in documents(**values)} & {"PodMonitor", "ServiceMonitor"} == set()
 
 
 @needs_promtool

@@ -14,8 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from podslice.service.clusterobjects import read_node
-from tests.agent.chart import documents
-from tests.agent.test_cluster_chart import ON
 from tests.agent.test_monitoring import needs_promtool
 from tests.cluster.bench import Bench, node_object, pod_object, scheduled_pod, wire_service
 from tests.cluster.fake_api import FakeClusterApi
@@ -119,26 +117,6 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     ):  # fmt: skip
         ran = subprocess.run(["promtool", *arguments], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def test_chart_scrapes_and_ships_them() -> None:
-    """With `cluster.enabled` the chart's PrometheusRule has the plain rules, its ConfigMap the dashboard; without it
-    there is none of them."""
-    watched = {"podMonitor": True, "prometheusRule": True, "dashboard": True}
-    assert not of_service(documents(image=ON["image"], monitoring=watched))
-    for cluster, dashboards in ((ON["cluster"], 2), ({}, 1)):
-        every = documents(image=ON["image"], cluster=cluster, monitoring=watched)
-        (shown,) = (one["data"] for one in every if one["metadata"]["name"] == "podslice-dashboard")
-        assert len(shown) == dashboards
-        if cluster:
-            whole = json.loads((MONITORING / "cluster-dashboard.json").read_text())
-            assert json.loads(shown["podslice-cluster.json"]) == whole
-    found = of_service(documents(**ON, monitoring=watched))
-    assert found["PrometheusRule"]["spec"] == yaml.safe_load(RULES.read_text())
-
-
-def of_service(found: list[dict[str, Any]]) -> dict[str, Any]:
-    return {one["kind"]: one for one in found if one["metadata"]["name"] == "podslice-cluster"}
 
 
 def test_what_is_held_written_and_waited_for() -> None:

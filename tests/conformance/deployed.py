@@ -13,8 +13,11 @@ from e2e.scheduling import eventually
 from tests.conformance.compare import Json
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "manifests"
-MONITORING = "monitoring.coreos.com/v1"
-"""Kinds of the Prometheus operator, which is not part of Kubernetes."""
+OTHERS = {
+    "monitoring.coreos.com/v1": ("PodMonitor", "ServiceMonitor", "PrometheusRule"),
+    "cert-manager.io/v1": ("Issuer", "Certificate"),
+}
+"""Kinds of the Prometheus operator and of cert-manager, which are not part of Kubernetes."""
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
 """For names of nodes: no two workers have tests on the same one."""
 _HALF_A_DAY = 12 * 3600
@@ -22,6 +25,9 @@ _PATHS = {
     "Namespace": ("/api/v1", "namespaces", False),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "ConfigMap": ("/api/v1", "configmaps", True),
+    "Secret": ("/api/v1", "secrets", True),
+    "Pod": ("/api/v1", "pods", True),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
     "Service": ("/api/v1", "services", True),
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
     "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
@@ -39,7 +45,7 @@ _PATHS = {
         False,
     ),
 }
-APART = ("dra.yaml", "nodestate.yaml", "noderesourcetopology.yaml")
+APART = ("agents-with-scheduler.yaml", "dra.yaml", "nodestate.yaml", "noderesourcetopology.yaml")
 """What only some apply; tests about it bring it."""
 RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
 

@@ -30,8 +30,6 @@ from podslice.dra.objects import ResourceClaim
 from podslice.replica.nodestate import NODE_STATES, build_status, new_node_state
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import Identity
-from tests.agent.test_cluster_chart import ON
-from tests.agent.test_cluster_chart import cluster as chart
 from tests.agent.test_journal import Followed
 from tests.clock import until
 from tests.conformance.beside import ACCOUNT, NODES, Beside, StreamingNodes, service_beside, streaming
@@ -40,6 +38,7 @@ from tests.conformance.test_claim_conditions import PROBLEM, allocated, devices_
 from tests.conformance.test_node_states import NODE, pod_of_an_agent
 from tests.conformance.test_slices import SLICES, node_of, publishing, stored
 from tests.conformance.test_topologies import KIND, LEASES
+from tests.deploy.rendering import ON, by_kind_and_name, needs_helm, render
 
 SOON_GONE = (
     "-c",
@@ -117,13 +116,15 @@ def test_granted() -> None:
     assert len(granted([{"rules": [rule]}, {"rules": [rule]}])) == 4
 
 
+@needs_helm
 @pytest.mark.parametrize("evict", [False, True])
 def test_what_is_granted_is_what_is_used(programs: None, tmp_path: Path, evict: bool) -> None:
     """Pods are nominated and bound, agents show tokens, a node refuses a pod, a node has left, and one has room for a
     pod that waits; with `cluster.evict` one pod leaves for another. Every right of the chart's role was used, nothing
     else was asked for, nothing forbidden."""
     log = AuditLog(tmp_path, f"system:serviceaccount:podslice:{ACCOUNT}")
-    role: Any = chart(cluster={**ON["cluster"], "evict": evict})["ClusterRole", "podslice-cluster"]
+    values = {**ON, "cluster": {**ON["cluster"], "evict": evict}}
+    role: Any = by_kind_and_name(render(**values))["ClusterRole", "podslice-cluster"]
     kinds = [
         one for one in yaml.safe_load_all((FOLDER / "nodestate.yaml").read_text()) if "names" in one.get("spec", {})
     ]

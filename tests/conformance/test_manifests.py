@@ -8,10 +8,10 @@ import pytest
 from e2e.controlplane import Api
 from e2e.sharedplane import Cluster, prepare_namespace
 
-from tests.agent.chart import documents
-from tests.agent.test_helm import CASES, DIGEST
 from tests.conformance.compare import Json
-from tests.conformance.deployed import MONITORING, apply, deploy_rights, manifests, token_of
+from tests.conformance.deployed import OTHERS, apply, deploy_rights, manifests, token_of
+from tests.deploy.cases import CASES
+from tests.deploy.rendering import ON, needs_helm, pod_templates, render
 
 AGENT = {("", "pods", "list"), ("", "pods", "watch"), ("", "pods/status", "patch"), ("", "events", "create")}
 APART = {
@@ -32,12 +32,12 @@ PEOPLE_IN_NAMESPACE = {("", "pods", "list"), ("", "pods/portforward", "get"), ("
 
 
 def taken(admin: Api, objects: list[Json]) -> None:
-    """By a dry run, with every unknown field an error and not one warning."""
-    for one in objects:
-        if one["apiVersion"] == MONITORING:
-            assert one["kind"] in ("PodMonitor", "ServiceMonitor", "PrometheusRule")
+    """By a dry run, with every unknown field an error and not one warning; pods need their service account."""
+    for one in sorted(objects, key=lambda one: one["kind"] != "ServiceAccount"):
+        if one["apiVersion"] in OTHERS:
+            assert one["kind"] in OTHERS[one["apiVersion"]]
             continue
-        answer = apply(admin, one, dry_run=True)
+        answer = apply(admin, one, dry_run=one["kind"] != "ServiceAccount")
         assert (answer.code in (200, 201), answer.message, answer.warnings) == (True, "", []), one["kind"]
 
 
@@ -49,11 +49,33 @@ def test_manifests_are_taken(admin: Api) -> None:
     taken(admin, objects)
 
 
+@needs_helm
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 def test_charts_are_taken(admin: Api, values: dict[str, Any]) -> None:
     """The chart is accepted with every kind of values."""
-    prepare_namespace(admin, "other")
-    taken(admin, documents("other", **{**values, "image": {**DIGEST, **values.get("image", {})}}))
+    for namespace in ("podslice", "placing"):
+        prepare_namespace(admin, namespace)
+    taken(admin, render(**values))
+
+
+@needs_helm
+def test_a_restricted_namespace_takes_the_service(admin: Api) -> None:
+    """Pods of scheduler and service, and that of `helm test`, are admitted where Pod Security enforces `restricted`;
+    agents, which need the node's folders, are not."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": labels}}
+    assert apply(admin, namespace).code in (200, 201)
+    for number, template in enumerate(pod_templates(render(**ON))):
+        spec = {**template["spec"], "serviceAccountName": "default"}
+        spec.pop("priorityClassName", None)
+        account = template["spec"]["serviceAccountName"]
+        metadata = {"name": f"pod-{number}", "namespace": "restricted"}
+        prepare_namespace(admin, "restricted")
+        answer = apply(admin, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, dry_run=True)
+        if account == "podslice-agent":
+            assert "violates PodSecurity" in answer.message
+        else:
+            assert (account, answer.code in (200, 201), answer.message, answer.warnings) == (account, True, "", [])
 
 
 def test_unknown_fields_would_be_refused(admin: Api) -> None:

@@ -326,20 +326,34 @@ def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _choices(agent: AgentSettings) -> Iterator[tuple[str, str | bool, tuple[str | bool, ...]]]:
-    """Yield settings with a fixed set of values: path, value and allowed values. YAML reads on and off as booleans."""
-    yield "profile", agent.profile, PROFILE_NAMES
-    yield "strangers", agent.strangers, ("move", "report")
-    yield "limits", agent.limits, ("repair", "report")
-    yield "refusals", agent.refusals, ("fail", "hold")
-    yield "sources.podsAPI", agent.sources.pods_api, ("auto", "on", "off", True, False)
-    yield "nodeResourceTopology", agent.node_resource_topology, ("own", "merge", "off", False)
+def fixed_choices() -> dict[str, tuple[str | bool, ...]]:
+    """Return the settings that have a fixed set of values, by path. YAML reads on and off as booleans."""
+    return {
+        "profile": PROFILE_NAMES,
+        "strangers": ("move", "report"),
+        "limits": ("repair", "report"),
+        "refusals": ("fail", "hold"),
+        "sources.podsAPI": ("auto", "on", "off", True, False),
+        "nodeResourceTopology": ("own", "merge", "off", False),
+        "cluster.plan": ("compare", "honour"),
+    }
+
+
+def _chosen(agent: AgentSettings) -> Iterator[tuple[str, str | bool]]:
+    yield "profile", agent.profile
+    yield "strangers", agent.strangers
+    yield "limits", agent.limits
+    yield "refusals", agent.refusals
+    yield "sources.podsAPI", agent.sources.pods_api
+    yield "nodeResourceTopology", agent.node_resource_topology
     if agent.cluster is not None:
-        yield "cluster.plan", agent.cluster.plan, ("compare", "honour")
+        yield "cluster.plan", agent.cluster.plan
 
 
 def _check(agent: AgentSettings) -> None:
-    for path, value, known in _choices(agent):
+    choices = fixed_choices()
+    for path, value in _chosen(agent):
+        known = choices[path]
         if value not in known:
             names = [one for one in known if isinstance(one, str)]
             raise InputError(f"{value!r} is unknown", path=path, remedy=f"{', '.join(names[:-1])} or {names[-1]}")
