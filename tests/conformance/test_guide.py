@@ -1,4 +1,4 @@
-"""The commands of the operator's guide, as written, with real kubectl and Helm against a real API server."""
+"""The commands of the operator's guides, as written, with real kubectl and Helm against a real API server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -35,13 +36,13 @@ class Statement(NamedTuple):
     text: str
 
 
-def statements() -> Iterator[Statement]:
-    """Every command in the `sh` blocks, continued lines and here-documents with it."""
-    page = (ROOT / "docs" / "agent.md").read_text()
+def statements(name: str = "agent.md") -> Iterator[Statement]:
+    """Every command in the `sh` blocks, continued lines, loops and here-documents with it."""
+    page = (ROOT / "docs" / name).read_text()
     section = ""
     for heading, block in re.findall(r"^#+ ([^\n]*)$|^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         section = heading or section
-        pattern = r"(?:.*<<'(\w+)'\n(?:.*\n)*?\1\n)|(?:(?:.*\\\n)*.*\n)"
+        pattern = r"(?:.*<<'(\w+)'\n(?:.*\n)*?\1\n)|(?:for .*\n(?:.*\n)*?done\n)|(?:(?:.*\\\n)*.*\n)"
         for match in re.finditer(pattern, block):
             yield Statement(section, match[0])
 
@@ -139,6 +140,63 @@ def test_guide_with_helm(plane: ControlPlane, tmp_path: Path) -> None:
         Installed(FIRST, observe=False),
         Installed("", observe=False),
     ]
+
+
+WORKLOADS = {
+    "podslice-agent": "/apis/apps/v1/namespaces/podslice/daemonsets/podslice-agent",
+    "podslice-cluster": "/apis/apps/v1/namespaces/podslice/statefulsets/podslice-cluster",
+}
+KIND = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodestates.podslice.io"
+
+
+def is_there(api: Api, path: str) -> bool:
+    return api.ask("GET", path).code == 200
+
+
+def test_scheduler_with_helm(plane: ControlPlane, tmp_path: Path) -> None:
+    """Beside agents that are there, the scheduler comes and goes with the commands of its page; after those of Remove
+    nothing of it is left."""
+    shell = Shell(tmp_path, plane)
+    install, *_ = (one for one in statements() if one.section == "With Helm" and "helm install" in one.text)
+    with plane.api() as api:
+        shell.run("kubectl create namespace podslice")
+        shell.run(install.text)
+        for section, there in (("With Helm", True), ("Remove", False)):
+            for statement in statements("cluster-scheduler.md"):
+                if statement.section == section:
+                    shell.run(statement.text)
+            assert is_there(api, WORKLOADS["podslice-cluster"]) == there
+            assert is_there(api, KIND) == there
+            assert is_there(api, WORKLOADS["podslice-agent"])
+        left = [one["metadata"]["name"] for one in api.call("GET", "/api/v1/namespaces/podslice/secrets")["items"]]
+        assert left == [
+            "sh.helm.release.v1.podslice.v1",
+            "sh.helm.release.v1.podslice.v2",
+            "sh.helm.release.v1.podslice.v3",
+        ]
+
+
+def test_scheduler_with_the_manifests(plane: ControlPlane, tmp_path: Path) -> None:
+    """A certificate is made and renewed by hand, which the authority that agents know vouches for, and the scheduler
+    installed with the commands of its page."""
+    shell = Shell(tmp_path, plane)
+    with plane.api() as api:
+        for statement in statements():
+            if statement.section == "With the manifests":
+                shell.run(statement.text)
+        for section in ("Certificates", "With the manifests"):
+            for statement in statements("cluster-scheduler.md"):
+                if statement.section == section:
+                    shell.run(statement.text)
+        assert all(is_there(api, path) for path in WORKLOADS.values())
+        said = shell.run(
+            "openssl verify -x509_strict -verify_hostname podslice-cluster.podslice.svc -CAfile ca.crt tls.crt"
+        )
+        assert said == "tls.crt: OK\n"
+        secret = api.call("GET", "/api/v1/namespaces/podslice/secrets/podslice-cluster-tls")
+        assert b64decode(secret["data"]["tls.crt"]).decode() == (tmp_path / "tls.crt").read_text()
+        authority = api.call("GET", "/api/v1/namespaces/podslice/configmaps/podslice-cluster-ca")["data"]
+        assert authority == {"ca.crt": (tmp_path / "ca.crt").read_text()}
 
 
 def definition(kind: str) -> dict[str, object]:
