@@ -51,7 +51,7 @@ def test_every_setting_is_documented() -> None:
 def test_kubelets_are_told_what_the_cluster_tests_tell_theirs() -> None:
     """The lines for the kubelet's configuration are those with which real kubelets run in the end-to-end tests, and
     reserve what the shipped configuration of the agent reserves."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", section("Install"), re.DOTALL)
+    block, *_ = re.findall(r"```yaml\n(.*?)```", section("Install"), re.DOTALL)
     told = yaml.safe_load(block)
     assert told == {name: KUBELET[name] for name in told}
     shipped = yaml.safe_load((ROOT / "deploy" / "agent.yaml").read_text())["resources"]

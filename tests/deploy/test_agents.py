@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,17 @@ import yaml
 
 from podslice.agent.settings import settings_from_dict
 from tests.deploy.cases import CASES, CLAIMS, EVERYTHING, POOLS
-from tests.deploy.rendering import ON, Object, by_kind_and_name, installed, needs_helm, pod_templates, refusal, render
+from tests.deploy.rendering import (
+    DEPLOY,
+    ON,
+    Object,
+    by_kind_and_name,
+    installed,
+    needs_helm,
+    pod_templates,
+    refusal,
+    render,
+)
 from tests.shell import podslice
 
 pytestmark = needs_helm
@@ -247,3 +258,16 @@ def test_a_node_too_busy_for_the_agent() -> None:
             assert startup["periodSeconds"] * startup["failureThreshold"] >= 300
             assert container["readinessProbe"]
             assert container["resources"]["requests"]
+
+
+def test_pools_of_the_guide() -> None:
+    """The values that the guide shows for node pools render, and the agents reserve what it says."""
+    guide = (DEPLOY.parent / "docs" / "agent.md").read_text().partition("\n### Node pools\n")[2]
+    values = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)[0])
+    objects = render(**values)
+    reserved = {pool["name"]: agent_of(objects, f"agent-{pool['name']}")[1]["resources"] for pool in values["pools"]}
+    assert {name: one["reservedSystemCPUs"] for name, one in reserved.items()} == {
+        "web": "0",
+        "fast": "0-3",
+        "old": "0-1",
+    }
