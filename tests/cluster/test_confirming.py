@@ -14,6 +14,7 @@ from podslice.replica.events import WholeState
 from podslice.replica.stream_messages import Beat, encode_message
 from podslice.service.clusterobjects import read_node
 from tests.cluster.bench import LIKE, filter_request, node_object, pod_object, scheduled_pod
+from tests.cluster.recorded_log import RecordedLog
 from tests.cluster.test_lying_agent import BAD, GOOD, HollowNode, LyingScene
 
 SILENT = "node state not confirmed by its agent"
@@ -88,19 +89,6 @@ def test_no_change_frees_no_room() -> None:
         beat(scene, name)
     confirm_all(scene)
     assert rooms == [1]
-
-
-class RecordedLog:
-    """The lines of a log, each as its event and fields."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, **fields: object) -> None:
-        self.lines.append((event, fields))
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.lines.append((event, fields))
 
 
 def metric(scene: LyingScene, series: str) -> float:

@@ -16,7 +16,7 @@ from fuzz.campaign import HANG_SECONDS, mutated
 from msgspec.structs import replace
 
 from podslice.cluster.journal import replica_size
-from podslice.cluster.journal.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
+from podslice.cluster.journal.journals import Journals, NodeStream
 from podslice.cluster.journal.replica_size import MOST_REPLICA, ReplicaSize
 from podslice.cluster.log_lines import Log
 from podslice.cluster.model.columns import MOST_NAMES, MOST_ZONES
@@ -29,6 +29,7 @@ from podslice.replica.rulebook import Rulebook
 from podslice.replica.state_message import PoolMessage, build_state
 from podslice.replica.stream_messages import Beat, decode_up, encode_message
 from podslice.service.clusterobjects import ScheduledPod, read_node
+from podslice.service.pacing import LOG_SECONDS, MOST_LINES
 from podslice.values.errors import InputError
 from tests.cluster.bench import LIKE, node_object, pod_object, scheduled_pod, wire_service
 from tests.cluster.fake_api import FakeClusterApi

@@ -30,7 +30,7 @@ from podslice.values.errors import InputError
 from tests.clock import until
 from tests.cluster.bench import LIKE, Bench, ignore, wire_service
 from tests.cluster.fake_api import FakeClusterApi
-from tests.cluster.test_confirming import RecordedLog
+from tests.cluster.recorded_log import RecordedLog
 
 pytestmark = [
     pytest.mark.process,
@@ -281,3 +281,35 @@ def test_a_clients_authorities(tmp_path: Path, two: tuple[Certificates, Certific
     assert len(trust.latest().get_ca_certs()) == 2
     bundle.unlink()
     assert len(trust.latest().get_ca_certs()) == 2
+
+
+def test_handshakes_that_fail(tmp_path: Path, two: tuple[Certificates, Certificates]) -> None:
+    """A client that does not trust the certificate, or shows none, is told of by its listener; one that does is not."""
+    old, new = two
+    secret, failed = Secret(tmp_path / "secret", old), list[str]()
+    certificate = ServerCertificate(secret.files)
+    certificate.watch_handshakes(failed.append)
+
+    async def main() -> None:
+        service = wire_service(FakeClusterApi(), Bench("a").journals, certificate=certificate)
+        page, token = PageHost(service.placing, failed=ignore), tmp_path / "token"
+        token.write_text("0123456789abcdef")
+        await service.start(Listening("127.0.0.1", 0, certificate.mutual, ("127.0.0.1", 0), certificate.plain))
+        page.start(PageListening("127.0.0.1", 0, certificate.plain, str(token)))
+        pages = int(page.url.split(":")[2].strip("/"))
+        for port in (service.metrics_port, pages):
+            _, good = await asyncio.to_thread(handshake, port, old.authority)
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await asyncio.to_thread(handshake, port, new.authority)
+            good.close()
+        await until(lambda: len(failed) == 2)
+        _, connection = await asyncio.to_thread(handshake, service.port, old.authority)
+        await until(lambda: len(failed) == 3)
+        connection.close()
+        await page.close()
+        await service.stop()
+
+    asyncio.run(main())
+    assert "UNKNOWN_CA" in failed[0]
+    assert failed[1].startswith("127.0.0.1: ")
+    assert failed[2] == "PEER_DID_NOT_RETURN_A_CERTIFICATE"

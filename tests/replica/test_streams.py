@@ -19,7 +19,9 @@ from podslice import Node
 from podslice.agent.journal import NodeJournal
 from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.cluster.journal import journals as module
+from podslice.cluster.journal import listener
 from podslice.cluster.journal.callers import CallerError
+from podslice.cluster.journal.entries import MOST_WAITING, NodeStream
 from podslice.cluster.journal.journals import Journals
 from podslice.node.holding import ContainerHolding, Holding, digest
 from podslice.replica.events import PodRefused, Stamped
@@ -43,6 +45,7 @@ from podslice.service.pacing import BackOff
 from podslice.service.trust import AuthorityFile
 from podslice.values.errors import InputError
 from tests.clock import until
+from tests.cluster.recorded_log import RecordedLog
 from tests.conftest import make_node, make_pod
 
 VERSION = "test"
@@ -71,12 +74,15 @@ class Service:
     def __init__(self, certificates: Certificates) -> None:
         self.certificates = certificates
         self.troubles: list[str] = []
+        self.log = RecordedLog()
         self.applied: list[tuple[str, Stamped, ApplyResult]] = []
         self.port = 0
         self.journals = self._new()
 
     def _new(self) -> Journals:
-        made = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: self.troubles.append(why))
+        made = Journals(
+            Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: self.troubles.append(why), log=self.log
+        )
         made.events.applied.add(lambda *news: self.applied.append(news))
         return made
 
@@ -308,7 +314,9 @@ def test_a_lying_agent_breaks_its_own_node_only(
         await agent.close()
 
     service = served(certificates, test, monkeypatch)
-    assert any("message" in why for why in service.troubles)
+    ends = [str(fields["cause"]) for fields in service.log.of("stream ended") if fields["node"] == "n2"]
+    assert "is not JSON" in ends[0]
+    assert ends[1:] == ["InputError: message: says again who it is", "the agent ended it"]
 
 
 def test_a_flood_waits_at_its_sender(
@@ -350,7 +358,7 @@ def test_a_flood_waits_at_its_sender(
 
 def test_more_streams_than_may_be(certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound a stream is refused at once, and comes in when another has ended."""
-    monkeypatch.setattr(module, "MOST_STREAMS", 1)
+    monkeypatch.setattr(listener, "MOST_STREAMS", 1)
 
     async def test(service: Service) -> None:
         one, other = Agent(service, tmp_path), Agent(service, tmp_path, "n2", "agent of n2")
@@ -366,11 +374,11 @@ def test_more_streams_than_may_be(certificates: Certificates, tmp_path: Path, mo
 
 def test_plans_that_nobody_takes() -> None:
     """An agent that does not read costs so many plans and no more; the latest are kept."""
-    stream = module.NodeStream()
+    stream = NodeStream()
     for number in range(5000):
         stream.put(PlanWithdrawn(str(number)))
     kept = [message for message in stream._waiting if isinstance(message, PlanWithdrawn)]
-    assert [one.uid for one in kept] == [str(number) for number in range(5000 - module._MOST_WAITING, 5000)]
+    assert [one.uid for one in kept] == [str(number) for number in range(5000 - MOST_WAITING, 5000)]
 
 
 def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:

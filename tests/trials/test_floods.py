@@ -38,7 +38,8 @@ from podslice.agent.runtime.ttrpc import (
     encode_request,
 )
 from podslice.cluster.journal.callers import CallerError
-from podslice.cluster.journal.journals import MOST_STRANGERS, Journals
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.journal.listener import MOST_STRANGERS
 from podslice.replica.rulebook import Rulebook
 from podslice.replica.stream_messages import METHOD
 from podslice.service.pacing import RateLimit

@@ -80,12 +80,14 @@ def agent(
         echo(f"{config_path}: good; {facts}, Kubernetes {release.release}")
         return
     need_linux("agent")
+    import structlog
+
     from podslice.agent.hotplug import MachineSource
     from podslice.agent.process.host_access import HostAccess
     from podslice.agent.status.report import configure_log
     from podslice.agent.wiring import wire
+    from podslice.service.native_lines import LibraryLog, NativeLines
 
-    configure_log(log_level)
     files = DiskFileSystem(sysfs or "/")
     discover = partial(resolve_machine, machine, sysfs, source)
     follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
@@ -100,8 +102,12 @@ def agent(
             host.writes.close()
         return running.release.restarts
 
-    while asyncio.run(run_once()):
-        pass
+    with NativeLines() as native:
+        configure_log(log_level, native.stream)
+        # What fails to connect is counted, and reported with its address, by the part that connects.
+        native.follow(LibraryLog(structlog.get_logger(), "gRPC", count=lambda kind: None).write)
+        while asyncio.run(run_once()):
+            pass
 
 
 async def _find_release(loaded: LoadedSettings) -> DecidingRelease:

@@ -150,6 +150,10 @@ class HTTPClusterApi:
         """Return the answer to a POST, such as a review. Raises `ApiError`."""
         return await self._connection.ask(path, body)
 
+    async def read(self, path: str) -> bytes:
+        """Return the answer to a GET. Raises `ApiError`."""
+        return await self._connection.ask(path)
+
     async def bind(self, binding: Binding) -> None:
         """Write a Binding, with the UID as precondition: it never binds another pod of the same name."""
         path = f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}/binding"

@@ -52,7 +52,10 @@ _AGENT = "system:serviceaccount:podslice:podslice-agent"
               help="Evict pods of lower priority for one that only topology keeps out.")  # fmt: skip
 @click.option("--wake/--no-wake", default=True,
               help="Have refused pods tried again once there is room that only nodes' journals show.")  # fmt: skip
-@click.option("--check-config", is_flag=True, help="Check the options, and exit.")
+@click.option("--lease", metavar="NAMESPACE/NAME", default="",
+              help="Lease of the scheduler's leader election; log and metrics say whether it leads.")  # fmt: skip
+@click.option("--check-config", is_flag=True,
+              help="Check options, certificates, addresses and rights at the API server, and exit.")  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -78,6 +81,7 @@ def cluster(
     ahead: int,
     evict: bool,
     wake: bool,
+    lease: str,
     check_config: bool,
     log_level: LogLevel,
 ) -> None:
@@ -96,6 +100,7 @@ def cluster(
     if ctx.invoked_subcommand is not None:
         return
     need_modules("the service", _NEEDED, extras="agent,cluster")
+    from podslice.cluster.checks import check_all
     from podslice.cluster.running import ClusterOptions, check, run_cluster
     from podslice.cluster.service import ServiceSettings
     from podslice.service.certificates import CertificateFiles
@@ -118,9 +123,11 @@ def cluster(
             evict=evict,
             wake=wake,
         ),
+        lease,
     )
     if check_config:
-        check(options)
+        for line in asyncio.run(check_all(options, check(options))):
+            echo(line)
         echo(f"good; kube-scheduler asks at {address}")
         return
     asyncio.run(run_cluster(options, log_level=log_level))

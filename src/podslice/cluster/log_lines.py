@@ -54,9 +54,14 @@ class LogLines:
     def warning(self, event: str, **fields: object) -> None:
         self._write("warning", event, fields)
 
+    def error(self, event: str, **fields: object) -> None:
+        self._write("error", event, fields)
+
     def _write(self, level: LogLevel, event: str, fields: dict[str, object]) -> None:
         if _LEVELS.index(level) < self._least:
             return
         time = self._now().isoformat().replace("+00:00", "Z")
         line = {**fields, "event": event, "level": level, "timestamp": time}
-        print(json.dumps(line, default=repr), file=self._stream, flush=True)
+        # One write for a line: several threads log.
+        self._stream.write(json.dumps(line, default=repr) + "\n")
+        self._stream.flush()

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, 
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectData, ObjectPage, list_pages
+from podslice.cluster.log_lines import Log, NoLog
 from podslice.cluster.packed_table import PackedTable
 from podslice.replica.uids import pack_uid
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
@@ -65,12 +66,14 @@ class ObjectTable(Generic[V]):
         objects: MutableMapping[str, V] | None = None,
         after: Sequence[ObjectTable[Any]] = (),
         listed: Callable[[float], None] | None = None,
+        log: Log | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.objects: MutableMapping[str, V] = {} if objects is None else objects
         self.tried = asyncio.Event()
         self._after, self._listed, self._clock = after, listed, clock
+        self._log = log or NoLog()
         self.ready = False
         self.relists = 0
         self.unreadable = 0
@@ -112,6 +115,8 @@ class ObjectTable(Generic[V]):
         self.relists += 1
         self.ready = True
         self.tried.set()
+        took = round(self._clock() - began, 3)
+        self._log.info("listed", path=self._path, objects=len(self.objects), lists=self.relists, seconds=took)
         if self._listed is not None:
             self._listed(began)
         return version
@@ -199,7 +204,7 @@ def pod_table(api: ClusterApi, on_change: PodChange, trouble: Trouble, **options
     )
 
 
-def node_table(api: ClusterApi, on_change: NodeChange, trouble: Trouble) -> ObjectTable[ScheduledNode]:
+def node_table(api: ClusterApi, on_change: NodeChange, trouble: Trouble, **options: Any) -> ObjectTable[ScheduledNode]:
     """Return the table of nodes by name. Changes that no scheduler reads, such as heartbeats, are not reported."""
 
     def report(old: ScheduledNode | None, new: ScheduledNode | None) -> None:
@@ -207,5 +212,12 @@ def node_table(api: ClusterApi, on_change: NodeChange, trouble: Trouble) -> Obje
             on_change(old, new)
 
     return ObjectTable(
-        api, NODES, "", read=synchronous(read_node), key=lambda node: node.name, on_change=report, trouble=trouble
+        api,
+        NODES,
+        "",
+        read=synchronous(read_node),
+        key=lambda node: node.name,
+        on_change=report,
+        trouble=trouble,
+        **options,
     )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import socket
 import ssl
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.journal.callers import TokenCallers
 from podslice.cluster.journal.journals import Journals
+from podslice.cluster.leadership import Leadership, lease_path
 from podslice.cluster.log_lines import LogLevel, LogLines
+from podslice.cluster.metrics import ClusterMetrics
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.placements import NodeReport
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
@@ -21,6 +25,7 @@ from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
 from podslice.service.certificates import CertificateFiles, ServerCertificate
 from podslice.service.http.access import is_loopback, parse_address
+from podslice.service.native_lines import LibraryLog, NativeLines
 from podslice.service.pacing import TURN_SECONDS
 from podslice.service.tokens import read_access_token
 from podslice.values.errors import InputError
@@ -37,7 +42,8 @@ a start was spent in collections."""
 
 class ClusterOptions(NamedTuple):
     """Options of the command line; addresses are HOST:PORT, empty for none. `agents` are user names of service
-    accounts, `versions` those of agents that decide as this program does."""
+    accounts, `versions` those of agents that decide as this program does, `lease` the NAMESPACE/NAME of the
+    scheduler's Lease, empty for none."""
 
     address: str = "127.0.0.1:9098"
     journal_address: str = ""
@@ -48,6 +54,7 @@ class ClusterOptions(NamedTuple):
     agents: tuple[str, ...] = ("system:serviceaccount:podslice:podslice-agent",)
     versions: tuple[str, ...] = ()
     service: ServiceSettings = ServiceSettings()
+    lease: str = ""
 
 
 class CheckedOptions(NamedTuple):
@@ -57,6 +64,8 @@ class CheckedOptions(NamedTuple):
     journals: tuple[str, int] | None
     certificate: ServerCertificate | None
     page: PageListening | None = None
+    lease: str = ""
+    """The API path of the scheduler's Lease."""
 
 
 def check(options: ClusterOptions) -> CheckedOptions:
@@ -103,7 +112,8 @@ def check(options: ClusterOptions) -> CheckedOptions:
     plain, mutual = (None, None) if certificate is None else (certificate.plain, certificate.mutual)
     listening = Listening(*extender, _beyond(extender, mutual), metrics, _beyond(metrics, plain))
     shown = None if page is None else PageListening(*page, _beyond(page, plain), options.page_token_file)
-    return CheckedOptions(listening, journals, certificate, shown)
+    lease = lease_path(options.lease, "--lease") if options.lease else ""
+    return CheckedOptions(listening, journals, certificate, shown, lease)
 
 
 def _beyond(address: tuple[str, int] | None, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
@@ -128,10 +138,24 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
     """Run the service until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
     tune_interpreter()
-    log = LogLines(log_level)
+    with NativeLines() as native:
+        log, metrics = LogLines(log_level, stream=native.stream), ClusterMetrics()
+        libraries = LibraryLog(log, "--journal-address", count=metrics.count_trouble)
+        native.follow(libraries.write)
+        if checked.certificate is not None:
+            checked.certificate.watch_handshakes(partial(libraries.write_handshake, "HTTP"))
+        log.info("starting", version=running_version(), compatible=sorted(known_versions(options)))
+        await _run(options, checked, log, metrics)
+        log.info("stopped")
 
+
+async def _run(options: ClusterOptions, checked: CheckedOptions, log: LogLines, metrics: ClusterMetrics) -> None:
     def trouble(where: str, what: str) -> None:
         log.warning("trouble", where=where, what=what)
+
+    def journal_trouble(where: str, what: str) -> None:
+        metrics.count_trouble(where)
+        trouble(where, what)
 
     def disputed(report: NodeReport) -> None:
         outcome = report.outcome
@@ -140,28 +164,33 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
-    journals = Journals(Rulebook(), known_versions(options), caller=callers.find_node, trouble=trouble)
+    journals = Journals(Rulebook(), known_versions(options), caller=callers.find_node, trouble=journal_trouble, log=log)
     service = wire(
-        api,
-        journals,
-        options.service,
-        trouble=trouble,
-        disputed=disputed,
-        seeded=journals,
-        log=log,
-        certificate=checked.certificate,
-    )
+        api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals, log=log,
+        certificate=checked.certificate, metrics=metrics,
+    )  # fmt: skip
+    if checked.lease:
+        watch = Leadership(api.read, checked.lease, socket.gethostname(), log, trouble=journal_trouble)
+        metrics.add_gauges({"leader": ("1 while the scheduler beside the service leads.", lambda: watch.leads or 0)})
+        service.supervisor.start("lease", watch.run)
     page: PageHost | None = None
     over = asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        if not over.is_set():
+            log.info("stopping", signal=number.name)
+        over.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     try:
-        await _start(service, journals, checked)
+        await service.start(checked.listening)
+        port = await _start_journals(journals, checked)
         if checked.page is not None:
             page = page_host(service, trouble)
             page.start(checked.page)
         where = "" if page is None else page.url
-        log.info("serving", extender=service.port, metrics=service.metrics_port, page=where)
+        log.info("serving", extender=service.port, metrics=service.metrics_port, journals=port, page=where)
         await over.wait()
     finally:
         # Callers end before what they call.
@@ -179,11 +208,9 @@ def page_host(service: ClusterService, trouble: Callable[[str, str], None]) -> P
     return PageHost(service.placing, failed=trouble)
 
 
-async def _start(service: ClusterService, journals: Journals, checked: CheckedOptions) -> None:
-    try:
-        await service.start(checked.listening)
-    except OSError as error:
-        raise InputError(f"cannot listen: {error.strerror or error}", path="--address, --metrics-address") from None
+async def _start_journals(journals: Journals, checked: CheckedOptions) -> int:
+    """Listen for the agents' streams; return the port, 0 for none. Raises `InputError`."""
     certificate = checked.certificate
-    if checked.journals is not None and certificate is not None:
-        await journals.start(*checked.journals, *certificate.pair, renewed=lambda: certificate.pair)
+    if checked.journals is None or certificate is None:
+        return 0
+    return await journals.start(*checked.journals, *certificate.pair, renewed=lambda: certificate.pair)

@@ -21,6 +21,7 @@ from podslice.cluster.object_table import ObjectTable
 from podslice.cluster.placements import Placements
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod
 from podslice.service.health import Check, Health, liveness, readiness
+from podslice.service.http.access import listening_error
 from podslice.service.http.get_server import WebServer
 from podslice.service.http.post_server import PostServer
 from podslice.service.supervise import Supervisor
@@ -113,10 +114,12 @@ class ClusterService:
     metrics_port: int = 0
 
     async def start(self, listening: Listening) -> None:
-        """Listen, and start the loops. Raises `OSError` where it cannot listen."""
-        self.port = await self.posts.start(listening.host, listening.port, listening.tls)
+        """Listen, and start the loops. Raises `InputError` where it cannot listen."""
+        where = listening.host, listening.port
+        self.port = await _listen("--address", where, self.posts.start(*where, listening.tls))
         if listening.metrics is not None:
-            self.metrics_port = await self.web.start(*listening.metrics, listening.metrics_tls)
+            start = self.web.start(*listening.metrics, listening.metrics_tls)
+            self.metrics_port = await _listen("--metrics-address", listening.metrics, start)
         for name, loop in self.loops.items():
             self.supervisor.start(name, loop)
 
@@ -126,3 +129,11 @@ class ClusterService:
         await self.web.close()
         await self.supervisor.stop()
         await self.nominator.close()
+
+
+async def _listen(option: str, where: tuple[str, int], start: Awaitable[int]) -> int:
+    """Return the port of a listener. Raises `InputError` that names the option and the address."""
+    try:
+        return await start
+    except OSError as error:
+        raise listening_error(error, *where, option) from None

@@ -55,13 +55,14 @@ def wire(
     seeded: Journals | None = None,
     log: Log | None = None,
     certificate: WatchedCertificate | None = None,
+    metrics: ClusterMetrics | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ClusterService:
     """Make the whole service. `trouble` is called with failures, `disputed` with binding outcomes other than expected;
     `seeded` are the same journals where NodeState objects are to be read into them; `log` gets what else happens;
     `certificate` is the listeners', where there is one."""
     log = log or NoLog()
-    metrics = ClusterMetrics()
+    metrics = metrics or ClusterMetrics()
     written = CountedApi(api, metrics.count_write)
 
     def report_failure(where: str, what: str) -> None:
@@ -90,12 +91,12 @@ def wire(
     # Tables of the API server's objects
     node_changes = Listeners[ScheduledNode | None, ScheduledNode | None]()
     pod_changes = Listeners[ScheduledPod | None, ScheduledPod | None]()
-    nodes = node_table(api, node_changes, report_failure)
-    states = None if seeded is None else node_states(api, seeded, trouble=trouble, after=(nodes,))
+    nodes = node_table(api, node_changes, report_failure, log=log)
+    states = None if seeded is None else node_states(api, seeded, trouble=trouble, after=(nodes,), log=log)
     # Pods come last: one that its node has already can rest at once, and never takes the memory of its specification.
     pods = pod_table(
         api, pod_changes, report_failure, objects=placing.pods, after=(nodes,) if states is None else (nodes, states),
-        listed=placing.drop_missed, clock=clock,
+        listed=placing.drop_missed, clock=clock, log=log,
     )  # fmt: skip
 
     # Queues that write to the API server

@@ -197,6 +197,12 @@ class ServerCertificate:
         first.options |= ssl.OP_NO_TICKET
         return first
 
+    def watch_handshakes(self, failed: Callable[[str], None]) -> None:
+        """Call `failed` with the cause of each handshake of a listener that fails."""
+        for context in (self.plain, self.mutual):
+            if context is not None:
+                context.sslobject_class, context.sslsocket_class = _watched_classes(failed)
+
     @property
     def pair(self) -> tuple[bytes, bytes]:
         """The certificate and its key in PEM."""
@@ -222,3 +228,27 @@ class ServerCertificate:
             return True
         self.problem = self._doubtful = ""
         return renewed
+
+
+def _watched_classes(failed: Callable[[str], None]) -> tuple[type[ssl.SSLObject], type[ssl.SSLSocket]]:
+    """Return the classes of connections that report handshakes: asyncio and `socketserver` keep their errors to
+    themselves."""
+
+    def watch(handshake: Callable[[], None], peer: str) -> None:
+        try:
+            handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            failed(f"{peer}{error.reason or error}")
+            raise
+
+    class WatchedObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            watch(super().do_handshake, "")
+
+    class WatchedSocket(ssl.SSLSocket):
+        def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001
+            watch(lambda: super(WatchedSocket, self).do_handshake(block), f"{self.getpeername()[0]}: ")
+
+    return WatchedObject, WatchedSocket

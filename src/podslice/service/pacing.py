@@ -73,3 +73,28 @@ class LoopTurn:
         if time.monotonic() >= self._ends:
             await asyncio.sleep(0)
             self._ends = time.monotonic() + TURN_SECONDS
+
+
+LOG_SECONDS, MOST_LINES = 60.0, 20
+"""Most lines of one node or place in the log, in so many seconds."""
+
+
+class LineLimit:
+    """A limit on the log lines of one node, or of one place; lines beyond it are counted."""
+
+    __slots__ = ("_began", "_left_out", "_lines")
+
+    def __init__(self) -> None:
+        self._began = float("-inf")
+        self._lines = self._left_out = 0
+
+    def add(self, now: float) -> int | None:
+        """Return how many lines were left out before this one; None for a line to leave out itself."""
+        if now - self._began >= LOG_SECONDS:
+            self._began, self._lines = now, 0
+        if self._lines == MOST_LINES:
+            self._left_out += 1
+            return None
+        self._lines += 1
+        left_out, self._left_out = self._left_out, 0
+        return left_out

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import structlog
 
@@ -60,8 +60,8 @@ class RepeatFilter(logging.Filter):
 _MOST_LINES = 256
 
 
-def configure_log(level: str = "info") -> None:
-    """Log JSON lines to standard error, one per event; repeated lines of asyncio now and then."""
+def configure_log(level: str = "info", stream: TextIO | None = None) -> None:
+    """Log JSON lines to `stream`, standard error without it, one per event; repeated lines of asyncio now and then."""
     asyncio_log = logging.getLogger("asyncio")
     if not any(isinstance(one, RepeatFilter) for one in asyncio_log.filters):
         asyncio_log.addFilter(RepeatFilter())
@@ -72,7 +72,7 @@ def configure_log(level: str = "info") -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream or sys.stderr),
         cache_logger_on_first_use=True,
     )
 

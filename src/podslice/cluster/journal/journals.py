@@ -17,17 +17,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
 from podslice.cluster.journal.callers import CallerError
-from podslice.cluster.journal.pace import SHORTEST, BeatPace
+from podslice.cluster.journal.entries import NEVER, NodeEntry, NodeStream, ReadMessage
+from podslice.cluster.journal.listener import HELLO_SECONDS, MOST_STRANGERS, listen
+from podslice.cluster.journal.pace import BeatPace
 from podslice.cluster.journal.replica_size import ReplicaSize
 from podslice.cluster.journal.sources import JournalEvents, Unproven
+from podslice.cluster.log_lines import Log, NoLog
 from podslice.node.holding import Digest
 from podslice.replica.differences import differences
 from podslice.replica.events import Stamped, WholeState
@@ -35,117 +37,28 @@ from podslice.replica.replica import ApplyResult, Replica
 from podslice.replica.rulebook import PreparedState, Rulebook
 from podslice.replica.shared_values import SharedValues
 from podslice.replica.stream_messages import (
-    FOLLOW,
-    OPTIONS,
-    SERVICE,
     Ask,
     Beat,
-    Down,
     Hello,
     Pace,
     PlanGiven,
     PlanWithdrawn,
     Up,
     decode_up,
-    encode_message,
 )
+from podslice.service.pacing import LineLimit
 from podslice.values.errors import InputError, PodsliceError
 
 T = TypeVar("T")
 REVIEW_SECONDS = 300.0
 """Seconds between reviews of a stream's token, which may have been revoked, or its pod be gone."""
-HELLO_SECONDS = 10.0
-MOST_STREAMS = 20_000
-"""Most streams at a time, with those that have not identified themselves; further ones are refused at once."""
-MOST_STRANGERS = 64
-"""Most streams of one address that have not identified themselves: each costs a review of its token."""
 _ASK_SECONDS = 1.0
 """Seconds before a state that did not help is requested again."""
-_MOST_WAITING = 1024
-_NEVER = float("-inf")
 _REST = 4.0
 """After a message that took time its stream rests for this multiple of it, so that no node delays the others."""
 LARGE_MESSAGE = 4 << 10
 """Bytes from which on a message is decoded in the thread: states of all but the smallest nodes, and few other
 events."""
-LOG_SECONDS, MOST_LINES = 60.0, 20
-"""Most lines about mismatches of one node in the log, in so many seconds."""
-_OPTIONS = (
-    *OPTIONS,
-    # Both ends ping every ten seconds (`OPTIONS`), and gRPC hangs up on peers that ping more often than allowed: by
-    # default that is every five minutes.
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.max_allowed_incoming_connections", MOST_STREAMS),
-    ("grpc.max_concurrent_streams", MOST_STRANGERS),
-    ("grpc.server_handshake_timeout_ms", int(HELLO_SECONDS * 1000)),
-)
-
-
-class LineLimit:
-    """A limit on the log lines of one node; lines beyond it are counted."""
-
-    __slots__ = ("_began", "_left_out", "_lines")
-
-    def __init__(self) -> None:
-        self._began = _NEVER
-        self._lines = self._left_out = 0
-
-    def add(self, now: float) -> str | None:
-        """Return a suffix for a line: empty, or how many lines were left out before it. None for a line to leave
-        out."""
-        if now - self._began >= LOG_SECONDS:
-            self._began, self._lines = now, 0
-        if self._lines == MOST_LINES:
-            self._left_out += 1
-            return None
-        self._lines += 1
-        left_out, self._left_out = self._left_out, 0
-        return f" ({left_out} lines of this node were left out before)" if left_out else ""
-
-
-class NodeEntry:
-    """A node: its replica, the stream that feeds it, and the time of its latest message (`last_message`)."""
-
-    __slots__ = ("agrees", "last_message", "lines", "replica", "size", "stream")
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.lines: LineLimit | None = None
-        self.size: ReplicaSize | None = None
-        """None before the first message of its own stream."""
-        self.stream: NodeStream | None = None
-        self.last_message = _NEVER
-        self.agrees = False
-        """Whether the latest event or beat had the replica's digests."""
-
-
-class ReadMessage(NamedTuple):
-    """A decoded message; for one decoded in the thread the prepared state, or its problem, and the seconds of work."""
-
-    message: Up
-    ready: PreparedState | str | None = None
-    took: float = 0.0
-
-
-class NodeStream:
-    """The queue of messages to one agent. Where it is full the oldest message is dropped."""
-
-    def __init__(self) -> None:
-        self.pace = SHORTEST
-        """Seconds between beats, as sent to the agent or as it begins by itself."""
-        self._waiting: deque[Down] = deque(maxlen=_MOST_WAITING)
-        self._due = asyncio.Event()
-        self.replaced = asyncio.Event()
-
-    def put(self, message: Down) -> None:
-        self._waiting.append(message)
-        self._due.set()
-
-    async def take(self) -> Down:
-        while not self._waiting:
-            self._due.clear()
-            await self._due.wait()
-        return self._waiting.popleft()
 
 
 class Journals:
@@ -159,8 +72,10 @@ class Journals:
         *,
         caller: Callable[[str], Awaitable[str]],
         trouble: Callable[[str, str], None],
+        log: Log | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._log = log or NoLog()
         self.nodes: dict[str, NodeEntry] = {}
         self.events = JournalEvents()
         self._rulebook = rulebook
@@ -177,6 +92,7 @@ class Journals:
         self._server: Any = None
         self.pace = BeatPace()
         self._streams = 0
+        self._closing = False
 
     # For the service
 
@@ -263,45 +179,19 @@ class Journals:
     ) -> int:
         """Listen, and return the port. `renewed` returns the certificate and key of a new connection, the given ones
         without it. Raises `InputError` for an unusable address or certificate."""
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
-        method = grpc.stream_stream_rpc_method_handler(
-            self._follow, request_deserializer=bytes, response_serializer=encode_message
-        )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {FOLLOW: method}),))
-        try:
-            bound = server.add_secure_port(f"{host}:{port}", _credentials(renewed or (lambda: (certificate, key))))
-        except (RuntimeError, ValueError) as error:
-            raise InputError(f"{host}:{port} cannot be served: {error}", path="journalAddress") from None
-        await server.start()
-        self._server = server
-        return int(bound)
+        self._server, bound = await listen(self._follow, host, port, renewed or (lambda: (certificate, key)))
+        return bound
 
     async def close(self) -> None:
         """End all streams and the thread."""
+        self._closing = True
         if self._server is not None:
             await self._server.stop(0.5)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self, requests: Any, context: Any) -> None:
-        token, peer = _bearer(context), _host(context)
-        if self._strangers.get(peer, 0) >= MOST_STRANGERS:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of this address say not who they are"
-            )
-        self._strangers[peer] = self._strangers.get(peer, 0) + 1
-        try:
-            node = await self._caller(token)
-            await self._check_hello(node, context)
-        except CallerError as error:
-            self._log_stranger(context, error)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        except PodsliceError as error:
-            self._log_stranger(context, error)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:500])
-        finally:
-            self._strangers[peer] -= 1
-            if not self._strangers[peer]:
-                del self._strangers[peer]
+        token = _bearer(context)
+        node, hello = await self._identify(token, context)
         entry = self._entry(node)
         if entry.stream is not None:
             entry.stream.replaced.set()
@@ -311,20 +201,23 @@ class Journals:
         tasks = [
             asyncio.ensure_future(one)
             for one in (
+                stream.replaced.wait(),
+                self._review(token, node),
                 self._read(node, entry, stream, context),
                 self._write(stream, context),
-                self._review(token, node),
-                stream.replaced.wait(),
             )
         ]
+        self._log_stream(entry, "stream began", node=node, peer=context.peer(), version=hello.version[:80])
+        cause = "the connection is gone"
         self.events.stream_changed(node)
         wanted = entry.replica.missing
         stream.put(Ask(entry.replica.epoch, entry.replica.sequence, False) if wanted is None else Ask(*wanted))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                self._log_end(node, one)
+            cause = _end_cause([one if one in done else None for one in tasks])
         finally:
+            cause = "the service stops" if self._closing else cause
+            self._log_stream(entry, "stream ended", node=node, peer=context.peer(), cause=cause)
             for task in tasks:
                 task.cancel()
             self._count_streams(-1)
@@ -333,22 +226,49 @@ class Journals:
                 entry.stream, entry.agrees = None, False
                 self.events.stream_changed(node)
 
-    def _log_stranger(self, context: Any, error: PodsliceError) -> None:
+    async def _identify(self, token: str, context: Any) -> tuple[str, Hello]:
+        """Return the node of a new stream, and what its agent says first; refuse the stream of anyone else."""
+        peer = _host(context)
+        if self._strangers.get(peer, 0) >= MOST_STRANGERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of this address say not who they are"
+            )
+        self._strangers[peer] = self._strangers.get(peer, 0) + 1
+        code, problem = grpc.StatusCode.UNAUTHENTICATED, ""
+        try:
+            node = await self._caller(token)
+            return node, await self._read_hello(node, context)
+        except CallerError as error:
+            problem = str(error)
+        except PodsliceError as error:
+            code, problem = grpc.StatusCode.UNAVAILABLE, str(error)[:500]
+        finally:
+            self._strangers[peer] -= 1
+            if not self._strangers[peer]:
+                del self._strangers[peer]
+        self._log_stranger(context, problem)
+        await context.abort(code, problem)
+        raise AssertionError("abort raises")
+
+    def _log_stream(self, entry: NodeEntry, event: str, **fields: object) -> None:
+        """Log that a stream came or went, within a limit for its node."""
+        entry.stream_lines = entry.stream_lines or LineLimit()
+        left_out = entry.stream_lines.add(self._clock())
+        if left_out is not None:
+            self._log.info(event, **fields, **({"leftOut": left_out} if left_out else {}))
+
+    def _log_stranger(self, context: Any, problem: str) -> None:
         """Log a refused stream, within a limit: anyone who reaches the port can cause refusals."""
-        more = self._stranger_lines.add(self._clock())
-        if more is not None:
-            self._trouble("agent", f"{context.peer()}: {error}{more.replace('of this node', 'like this')}")
+        left_out = self._stranger_lines.add(self._clock())
+        if left_out is not None:
+            more = f" ({left_out} lines like this were left out before)" if left_out else ""
+            self._trouble("agent", f"{context.peer()}: {problem}{more}")
 
     def _count_streams(self, more: int) -> None:
         self._streams += more
         self.pace.follow(self._streams, self._clock())
 
-    def _log_end(self, node: str, task: asyncio.Future[Any]) -> None:
-        error = task.exception()
-        if error is not None:
-            self._trouble("agent", f"{node}: {str(error)[:300] or type(error).__name__}")
-
-    async def _check_hello(self, node: str, context: Any) -> None:
+    async def _read_hello(self, node: str, context: Any) -> Hello:
         """Read the first message of a stream. Raises `CallerError` for an agent that claims another node."""
         try:
             async with asyncio.timeout(HELLO_SECONDS):
@@ -359,10 +279,11 @@ class Journals:
             raise CallerError("does not say who it is")
         if message.node != node:
             raise CallerError(f"is the agent of {node}, and speaks for {message.node[:253]!r}")
+        return message
 
     async def _read(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> None:
         """Apply an agent's messages until the stream ends. Raises `InputError`."""
-        asked = _NEVER
+        asked = NEVER
         while (took := await self._take(node, entry, stream, context)) is not None:
             wanted = entry.replica.missing
             if wanted is not None and self._clock() - asked > _ASK_SECONDS:
@@ -419,11 +340,11 @@ class Journals:
         if entry.size is not None and not entry.size.add(stamped.event, size):
             entry.replica.await_whole_state()
         entry.agrees = entry.replica.proven
-        self._log(node, entry, applied)
+        self._log_mismatch(node, entry, applied)
         self.events.applied(node, stamped, applied)
         return applied
 
-    def _log(self, node: str, entry: NodeEntry, applied: ApplyResult) -> None:
+    def _log_mismatch(self, node: str, entry: NodeEntry, applied: ApplyResult) -> None:
         """Log a mismatch, and the differences between both states once both are known."""
         lines: Iterable[str] = ()
         if applied.outcome == "mismatch":
@@ -433,8 +354,9 @@ class Journals:
         for line in lines:
             # Made when it is needed: of thousands of nodes few have mismatches.
             entry.lines = entry.lines or LineLimit()
-            more = entry.lines.add(self._clock())
-            if more is not None:
+            left_out = entry.lines.add(self._clock())
+            if left_out is not None:
+                more = f" ({left_out} lines of this node were left out before)" if left_out else ""
                 self._trouble("mismatch", f"{node}: {line}{more}")
 
     def _compare(self, entry: NodeEntry, beat: Beat) -> None:
@@ -463,24 +385,13 @@ class Journals:
             return False
 
 
-def _credentials(latest: Callable[[], tuple[bytes, bytes]]) -> Any:
-    """Return the credentials of a server with the latest certificate and key; gRPC asks at each handshake, in a thread
-    of its own."""
-    used = [latest()]
-
-    def renew() -> Any:
-        """Return the configuration of a new pair, None where nothing changed."""
-        pair = latest()
-        if pair == used[0]:
-            return None
-        used[0] = pair
-        return _configuration(*pair)
-
-    return grpc.dynamic_ssl_server_credentials(_configuration(*used[0]), renew)
-
-
-def _configuration(certificate: bytes, key: bytes) -> Any:
-    return grpc.ssl_server_certificate_configuration([(key, certificate)])
+def _end_cause(tasks: list[asyncio.Future[Any] | None]) -> str:
+    """Return why a stream ended, by those of its tasks that are done."""
+    for task in tasks:
+        error = None if task is None else task.exception()
+        if error is not None:
+            return f"{type(error).__name__}: {str(error)[:300]}"
+    return "a newer stream of this node" if tasks[0] is not None else "the agent ended it"
 
 
 def _token_error() -> Exception:

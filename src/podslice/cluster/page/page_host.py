@@ -11,6 +11,7 @@ from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.page.queries import ClusterQueries
 from podslice.cluster.placements import Placements
+from podslice.service.http.access import check_free, listening_error
 from podslice.service.http.page_server import PageServer
 from podslice.service.supervise import Supervisor
 from podslice.service.tokens import read_access_token
@@ -35,6 +36,10 @@ class PageHost:
             token=lambda: read_access_token(file, TOKEN_OPTION) if file else "",
             secure=listening.tls is not None,
         )
+        try:
+            check_free(listening.host, listening.port)
+        except OSError as error:
+            raise listening_error(error, listening.host, listening.port, "--page-address") from None
         self._server = PageServer(listening.host, listening.port, page, tls=listening.tls, at_once=AT_ONCE)
         self.url = self._server.url
         self._thread = threading.Thread(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
 import re
+import socket
 
 from podslice.values.errors import InputError
 
@@ -28,6 +30,24 @@ def parse_address(text: str, field: str, example: str) -> tuple[str, int] | None
     if match is None or int(match["port"]) > 65535:
         raise InputError(f"{text!r} is not an address", path=field, remedy=f"write {example}")
     return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise `OSError` where a listener could not be opened at this address; port 0 is always free."""
+    for family, kind, number, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, number) as trial:
+            # As a listener does: connections of one that has just ended do not keep the port.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+            trial.listen(1)
+
+
+def listening_error(error: OSError, host: str, port: int, option: str, more: str = "") -> InputError:
+    """Return the error of a listener that names its option and its address."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return InputError(
+        f"{host}:{port} cannot be listened on: {reason}", path=option, remedy=f"free it or choose another{more}"
+    )
 
 
 def is_loopback(address: str) -> bool:

@@ -143,6 +143,12 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = 30
 
+    def setup(self) -> None:
+        super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            # By itself it would happen with the first read, where its errors are not told apart.
+            self.connection.do_handshake()
+
     def do_GET(self) -> None:
         self._answer(b"")
 
