@@ -54,6 +54,5 @@ def test_default_thresholds_beside_others(merge: bool | None, memory: str | None
     fields = {"evictionHard": {"nodefs.available": "5%"}, "mergeDefaultEvictionSettings": merge}
     loaded = config_from_fields(fields)
     assert loaded.warnings == ()
-    assert loaded.config.eviction_hard is not None
-    assert loaded.config.eviction_hard.get("memory.available") == memory
-    assert loaded.config.eviction_hard["nodefs.available"] == "5%"
+    assert loaded.config.eviction_thresholds.get("memory.available") == memory
+    assert loaded.config.eviction_thresholds["nodefs.available"] == "5%"

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Node, StartError
+from podslice.advise.upgrade.engine import walk
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.validation import validate
 from podslice.machine.devices import inventory_from_data
@@ -14,7 +15,8 @@ from podslice.node.checkpoints.content import read_content
 from podslice.node.effects.oom import oom_score_adjustments
 from podslice.values.errors import InputError
 from podslice.values.quirks import KUBELET_1_36, PROFILE_NAMES, PROFILE_RELEASES, Quirks, profile_for, quirks_of
-from podslice.values.releases.release import Release
+from podslice.values.releases import table
+from podslice.values.releases.release import Release, Row
 from podslice.values.releases.table import DEFAULT, NEWEST, OLDEST, RELEASES, parse_release
 
 MACHINE = from_synthetic("pack:1 numa:2(memory=8GiB) core:4 pu:2")
@@ -101,15 +103,40 @@ def test_nodes_start_and_decide(version: str) -> None:
     assert again.shared_cpus == node.shared_cpus
 
 
-def test_a_made_up_release_says_what_changes() -> None:
-    """A release names only what it does otherwise; the rest is its predecessor's."""
+def test_a_made_up_release_says_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release names only what it does otherwise, the rest is its predecessor's; and everything that asks for the
+    release of a kubelet knows it, without another line of code."""
     newest = RELEASES[NEWEST]
-    later = newest.next(proof="specification", gates="Made a-\n", cpu_options={"made-up": "Alpha"})
+    row = Row("device hints", "over nodes with devices", "over all", "announced", "always")
+    later = newest.next(
+        proof="specification",
+        rows=(row,),
+        gates="Made a-\nMemoryQoS gone\n",
+        needs="Made PodLevelResources\n",
+        cpu_options={"full-pcpus-only": "Beta"},
+        config_fields={"v1beta1.KubeletConfiguration": "bool: madeUp"},
+        device_hints_on_nodes_with_devices=False,
+    )
     assert (later.minor, str(later)) == (NEWEST + 1, f"1.{NEWEST + 1}")
-    assert later.cpu_options == {**newest.cpu_options, "made-up": "Alpha"}
-    kept = set(Release.__struct_fields__) - {"minor", "proof", "gates", "needs", "cpu_options"}
-    assert all(getattr(later, name) == getattr(newest, name) for name in kept)
-    assert list(RELEASES) == list(range(OLDEST, NEWEST + 1))
+    assert later.cpu_options == {**newest.cpu_options, "full-pcpus-only": "Beta"}
+    said = {"minor", "proof", "rows", "gates", "needs", "cpu_options", "config_fields"}
+    assert {name for name in Release.__struct_fields__ if getattr(later, name) != getattr(newest, name)} == {
+        *said,
+        "device_hints_on_nodes_with_devices",
+    } - {"proof"}
+    assert str(later.rows[0]) == f"device hints: over nodes with devices before 1.{NEWEST + 1}, over all since"
+    monkeypatch.setitem(RELEASES, later.minor, later)
+    settings = config(
+        feature_gates={"MemoryQoS": True, "CPUManagerPolicyBetaOptions": False},
+        cpu_manager_policy_options={"full-pcpus-only": "true"},
+    )
+    (step,) = walk(Node(MACHINE, settings, kubernetes=str(newest)), (), later)
+    assert step.errors[0] == "unrecognized feature gate: MemoryQoS"
+    assert [(one.subject, one.text) for one in step.configuration if not one.harms][:1] == [
+        ("cpuManagerPolicyOptions.full-pcpus-only", "was stable, is beta")
+    ]
+    assert not step.proven
+    assert list(table.RELEASES) == list(range(OLDEST, NEWEST + 2))
 
 
 # Options of policies

@@ -22,6 +22,7 @@ from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE
 from podslice.node.decision import ResizeDecision
 from podslice.node.devices.plugin import RunOptions
 from podslice.node.effects.cgroup import pod_cgroup_path, pod_quota_disabled
+from podslice.node.effects.huge_pages import page_sizes
 from podslice.node.effects.qos_cgroup import QOSCgroup, qos_cgroups
 from podslice.node.effects.resize_actions import Actuation, Observed
 from podslice.node.effects.resize_plan import LinuxValues
@@ -183,7 +184,13 @@ class Model:
         pod, gates, cpu = kubelet.active[uid], kubelet.manager.context.gates, kubelet.manager.cpu
         names = [own.name for own in pod.containers]
         owners = {own.name for own in pod.containers if cpu.container_has_exclusive_cpus(pod, own)}
-        settings = cgroup_settings(kubelet.config, self._machine, cgroup_version=self._cgroup_version)
+        settings = cgroup_settings(
+            kubelet.config,
+            kubelet.release,
+            memory_capacity=self._machine.memory,
+            huge_pages=page_sizes(self._machine),
+            cgroup_version=self._cgroup_version,
+        )
         return Actuation(
             pod.spec,
             actuated or PodAllocation(),

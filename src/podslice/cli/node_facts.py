@@ -13,7 +13,7 @@ from podslice.api.pod.spec import ResourceList
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.reservation import node_resources
 from podslice.machine.model import Machine
-from podslice.node.effects.huge_pages import page_size_of
+from podslice.node.effects.huge_pages import page_size_of, page_sizes
 from podslice.node.node import Node
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
@@ -24,7 +24,7 @@ _REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"
 def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> KnownNode:
     """Return what a kubelet on this machine reports, with the node's healthy devices."""
     resources = node_resources(machine, config, node.view.reservation)
-    sizes = tuple(pool.page_size_ki * 1024 for pool in machine.all_hugepages)
+    sizes = page_sizes(machine)
     devices = {
         own.resource: Quantity.of(sum(device.healthy for device in own.devices)) for own in node.view.devices.resources
     }

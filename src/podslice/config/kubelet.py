@@ -61,11 +61,12 @@ def _check_field(cls: type, name: str, value: object) -> None:
 
 class IgnoredField(NamedTuple):
     """A part of a configuration that a kubelet ignores: an unknown field, with `close`, the most similar known name, if
-    any; or a field, or the whole file, about which `problem` says why."""
+    any; or a field, or the whole file, about which `problem` says why. `remedy`: what to do, where that is known."""
 
     name: str
     close: str = ""
     problem: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         if self.problem:
@@ -149,7 +150,11 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
     @property
     def eviction_thresholds(self) -> dict[str, str]:
         """Hard eviction thresholds, or the kubelet's default."""
-        return DEFAULT_EVICTION_HARD if self.eviction_hard is None else self.eviction_hard
+        if self.eviction_hard is None:
+            return DEFAULT_EVICTION_HARD
+        # Without this field, thresholds in the file replace all the defaults, not only those of the same signals.
+        merges = self.other_fields.get("mergeDefaultEvictionSettings")
+        return DEFAULT_EVICTION_HARD | self.eviction_hard if merges else self.eviction_hard
 
     @property
     def aligns(self) -> bool:

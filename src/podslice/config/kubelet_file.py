@@ -15,7 +15,7 @@ import msgspec
 
 from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument
 from podslice.config.decode import decode
-from podslice.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField, KubeletConfig
+from podslice.config.kubelet import IgnoredField, KubeletConfig
 from podslice.config.schema import field_names
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
@@ -107,9 +107,6 @@ def load_document(document: ConfigDocument) -> LoadedConfig:
         for path, message, remedy in decoded.problems
     )
     fields = {name: value for name, value in decoded.fields.items() if name in _MODELLED}
-    # Without this field, thresholds in the file replace all the defaults, not only those of the same signals.
-    if decoded.fields.get("mergeDefaultEvictionSettings") and "evictionHard" in fields:
-        fields["evictionHard"] = {**DEFAULT_EVICTION_HARD, **fields["evictionHard"]}
     fields["otherFields"] = {name: value for name, value in decoded.fields.items() if name not in _MODELLED}
     for reservation in fields.get("reservedMemory", ()):
         # Go's zero value of an absent number.

@@ -1,9 +1,12 @@
-"""The fields of a KubeletConfiguration of v1.36.2 with their Go types (memory-device 3.11)."""
+"""The fields of a KubeletConfiguration with their Go types (memory-device 3.11): those of the oldest release, and what
+each later one adds."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import NamedTuple
+
+from podslice.values.releases.table import RELEASES
 
 ROOT = "v1beta1.KubeletConfiguration"
 _STRUCTS = {
@@ -18,8 +21,8 @@ bool:
     cgroupsPerQOS cpuCFSQuota enableContentionProfiling enableControllerAttachDetach enableDebugFlagsHandler
     enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler enableSystemLogQuery
     failCgroupV1 failSwapOn kernelMemcgNotification localStorageCapacityIsolation makeIPTablesUtilChains
-    mergeDefaultEvictionSettings protectKernelDefaults registerNode rotateCertificates runOnce seccompDefault
-    serializeImagePulls serverTLSBootstrap singleProcessOOMKill
+    protectKernelDefaults registerNode rotateCertificates runOnce seccompDefault
+    serializeImagePulls serverTLSBootstrap
 int32:
     containerLogMaxFiles containerLogMaxWorkers eventBurst eventRecordQPS evictionMaxPodGracePeriod healthzPort
     imageGCHighThresholdPercent imageGCLowThresholdPercent iptablesDropBit iptablesMasqueradeBit kubeAPIBurst
@@ -37,9 +40,7 @@ duration:
 duration?:
     containerLogMonitorInterval cpuCFSQuotaPeriod
 []string:
-    allowedUnsafeSysctls clusterDNS enforceNodeAllocatable preloadedImagesVerificationAllowlist tlsCipherSuites
-[]int32:
-    tlsCurvePreferences
+    allowedUnsafeSysctls clusterDNS enforceNodeAllocatable tlsCipherSuites
 map[string]string:
     cpuManagerPolicyOptions memoryManagerPolicyOptions
     evictionHard evictionMinimumReclaim evictionSoft evictionSoftGracePeriod kubeReserved
@@ -58,22 +59,14 @@ v1.LoggingConfiguration:
     logging
 v1.TracingConfiguration:
     tracing
-v1beta1.CrashLoopBackOffConfig:
-    crashLoopBackOff
-v1beta1.ImagePullCredentialsVerificationPolicy=string:
-    imagePullCredentialsVerificationPolicy
 v1beta1.KubeletAuthentication:
     authentication
 v1beta1.KubeletAuthorization:
     authorization
-v1beta1.MemoryReservationPolicy=string:
-    memoryReservationPolicy
 v1beta1.MemorySwapConfiguration:
     memorySwap
 v1beta1.ResourceChangeDetectionStrategy=string:
     configMapAndSecretChangeDetectionStrategy
-v1beta1.UserNamespaces:
-    userNamespaces
 """,
     "v1beta1.KubeletAuthentication": """
 v1beta1.KubeletX509Authentication: x509
@@ -90,9 +83,7 @@ v1beta1.KubeletWebhookAuthorization: webhook
     "v1beta1.KubeletWebhookAuthorization": "duration: cacheAuthorizedTTL cacheUnauthorizedTTL",
     "v1beta1.MemoryReservation": "int32: numaNode\nv1.ResourceList=map[string]quantity: limits",
     "v1beta1.MemorySwapConfiguration": "string: swapBehavior",
-    "v1beta1.CrashLoopBackOffConfig": "duration?: maxContainerRestartPeriod",
     "v1beta1.ShutdownGracePeriodByPodPriority": "int32: priority\nint64: shutdownGracePeriodSeconds",
-    "v1beta1.UserNamespaces": "int64: idsPerPod",
     "v1.LoggingConfiguration": """
 string: format
 flush: flushFrequency
@@ -108,7 +99,7 @@ v1.FormatOptions: options
     "v1.Taint": "string: key value\nv1.TaintEffect=string: effect\ntime?: timeAdded",
 }
 """By struct, one paragraph per type: a Go type, a colon, its fields. `Name=type` is a named type, `type?` a pointer for
-which null means absent. `memoryManagerPolicyOptions` is KEP-6232's, not of v1.36.2."""
+which null means absent. `memoryManagerPolicyOptions` is KEP-6232's, and of no release."""
 
 
 class GoType(NamedTuple):
@@ -126,6 +117,13 @@ def field_names() -> tuple[str, ...]:
     return tuple(fields_of(ROOT))
 
 
+@cache
+def later_fields() -> dict[str, int]:
+    """Return the fields of the configuration that the oldest release lacks, with the minor version that brings each."""
+    texts = ((minor, release.config_fields.get(ROOT, "")) for minor, release in RELEASES.items())
+    return {name: minor for minor, text in texts for name in _parse_fields(text)}
+
+
 def is_text(path: str) -> bool:
     """Whether the value at a path such as `kubeReserved.cpu` is text, whatever it looks like: `reservedSystemCPUs=0`
     means the text `0`."""
@@ -138,10 +136,23 @@ def is_text(path: str) -> bool:
 
 @cache
 def fields_of(struct: str) -> dict[str, GoType]:
-    """Return the types of a struct's fields by name."""
+    """Return the types of a struct's fields by name, as all releases together have them."""
+    return _parse_fields(_structs()[struct])
+
+
+@cache
+def _structs() -> dict[str, str]:
+    together = dict(_STRUCTS)
+    for release in RELEASES.values():
+        for struct, text in release.config_fields.items():
+            together[struct] = f"{together.get(struct, '')}\n{text}"
+    return together
+
+
+def _parse_fields(text: str) -> dict[str, GoType]:
     fields = {}
     kind = ""
-    for word in _STRUCTS[struct].split():
+    for word in text.split():
         if word.endswith(":"):
             kind = word[:-1]
         else:
@@ -162,4 +173,4 @@ def go_type(text: str) -> GoType:
     if text.startswith("map[string]"):
         element = go_type(text.removeprefix("map[string]"))
         return GoType(f"map[string]{element.name}", "map", element)
-    return GoType(text, "struct" if text in _STRUCTS else text)
+    return GoType(text, "struct" if text in _structs() else text)

@@ -26,16 +26,16 @@ ENFORCEMENTS = (
 SWAP_BEHAVIORS = ("", "LimitedSwap", "NoSwap")
 
 
-def validate(config: KubeletConfig, release: Release = DEFAULT) -> list[ConfigProblem]:
-    """Return all errors that a kubelet of a release finds in a configuration, sorted by text, repeated ones repeated;
-    empty for a valid configuration."""
+def validate(config: KubeletConfig, release: Release = DEFAULT, *, cgroup_version: int = 2) -> list[ConfigProblem]:
+    """Return all errors that a kubelet of a release finds in a configuration on a host with this version of cgroups,
+    sorted by text, repeated ones repeated; empty for a valid configuration."""
     # Gates of later releases are off.
     gates = defaultdict(bool, all_gates(config.feature_gates, release.minor))
     errors = (
         *_topology_problems(config),
         *_reserved_cpus_problems(config),
         *_reserved_memory_problems(config),
-        *_cfs_period_problems(config),
+        *_cfs_period_problems(config, gates),
         *_reconcile_period_problems(config),
         *_enforcement_problems(config, release),
         *_pod_count_problems(config),
@@ -43,6 +43,7 @@ def validate(config: KubeletConfig, release: Release = DEFAULT) -> list[ConfigPr
         *_memory_qos_problems(config, gates),
         *_qos_reserved_problems(config),
         *other_problems(config.other_fields, gates),
+        *(_cgroup_v1_problems(config, release) if cgroup_version == 1 else ()),
     )
     return sorted(errors, key=str)
 
@@ -112,7 +113,7 @@ def _is_zero(amount: str) -> bool:
         return False
 
 
-def _cfs_period_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _cfs_period_problems(config: KubeletConfig, gates: Mapping[str, bool]) -> Iterator[ConfigProblem]:
     if config.cpu_cfs_quota_period == DEFAULT_CFS_PERIOD:
         return
     try:
@@ -120,7 +121,7 @@ def _cfs_period_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     except DurationError as error:
         yield ConfigProblem("cpuCFSQuotaPeriod", f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period): {error}")
         return
-    if not all_gates(config.feature_gates)["CustomCPUCFSQuotaPeriod"] and period != _DEFAULT_CFS_PERIOD:
+    if not gates["CustomCPUCFSQuotaPeriod"] and period != _DEFAULT_CFS_PERIOD:
         yield ConfigProblem(
             "cpuCFSQuotaPeriod",
             f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {{{format_duration(period)}}} "
@@ -213,6 +214,15 @@ def _memory_qos_problems(config: KubeletConfig, gates: Mapping[str, bool]) -> It
             "memoryReservationPolicy",
             'memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled',
         )
+
+
+def _cgroup_v1_problems(config: KubeletConfig, release: Release) -> Iterator[ConfigProblem]:
+    refused = config.other_fields.get("failCgroupV1")
+    if not (refused if refused is not None else not release.runs_on_cgroup_v1):
+        return
+    fate = "in maintenance mode" if release.runs_on_cgroup_v1 else "unsupported and will be removed in a future release"
+    text = f"kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is {fate}"
+    yield ConfigProblem("failCgroupV1", text, "")
 
 
 def _qos_reserved_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:

@@ -22,6 +22,7 @@ from podslice.config.annotations import INVALID_KIND, MIXED, SMT, annotation_pro
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.mixed import count_without_remainder, make_admission_pod
 from podslice.config.policy import NO_POLICY, Hotplug, PodslicePolicy
+from podslice.config.release_fields import fields_in
 from podslice.config.reservation import NodeResources, node_resources
 from podslice.machine.cores import whole_core_sums
 from podslice.machine.delta import MachineConsequence
@@ -144,6 +145,7 @@ class Kubelet:
         self.devices = DeviceInventory() if devices is None else devices
         self.quirks = quirks
         self.machine = machine
+        config = fields_in(config, release)
         self.config = config
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, dict[str, RuntimeContainer]] = {}

@@ -35,6 +35,7 @@ from podslice.node.context import ReleasedCPUs
 from podslice.node.cpu.state import OWNING
 from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.node.devices.plugin import DevicePlugin, RunOptions
+from podslice.node.effects.huge_pages import page_sizes
 from podslice.node.effects.settings import cgroup_settings
 from podslice.node.effects.tree import Pin, PodEffects, pod_effects
 from podslice.node.kubelet import Kubelet, NodeCache
@@ -138,7 +139,7 @@ class Node:
             policy=policy,
             release=release,
         )
-        problems = validate(kubelet.config, release)
+        problems = validate(kubelet.config, release, cgroup_version=cgroup_version)
         if problems:
             raise StartError("configuration", _INVALID, problems=join_errors(list(dict.fromkeys(map(str, problems)))))
         kubelet.granted = _load_granted(files or {})
@@ -452,7 +453,9 @@ class Node:
         memory = kubelet.node_resources().allocatable.get("memory")
         settings = cgroup_settings(
             kubelet.config,
-            kubelet.machine,
+            kubelet.release,
+            memory_capacity=kubelet.machine.memory,
+            huge_pages=page_sizes(kubelet.machine),
             memory_allocatable=None if memory is None else memory.value(),
             swap_capacity=swap_capacity,
             cgroup_version=kubelet.cgroup_version,
@@ -504,9 +507,7 @@ class Node:
         """
         pod = with_default_uid(pod)
         desired, context = (
-            prepare_resize(
-                self.kubelet.active, pod, self.rules.gates, node_resize.api_server_allocatable(self.kubelet)
-            ),
+            prepare_resize(self.kubelet.active, pod, self.rules, node_resize.api_server_allocatable(self.kubelet)),
             self.kubelet.manager.context,
         )
         context.memory_stays = memory_stays

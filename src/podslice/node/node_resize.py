@@ -35,27 +35,26 @@ from podslice.node.resize.events import (
 )
 from podslice.node.resize.exclusive import ResizeRules, check_exclusive
 from podslice.node.resize.pending import Attempt, PendingResize, RetryTrigger
+from podslice.node.rules import NodeRules
 from podslice.values.errors import AdmissionError, InputError, Refusal
 from podslice.values.quantity import Quantity
 from podslice.values.tables import drop, put
 
 
 def prepare_resize(
-    active: Mapping[str, AdmissionPod],
-    pod: Pod,
-    gates: Mapping[str, bool],
-    allocatable: Mapping[str, Quantity] | None = None,
+    active: Mapping[str, AdmissionPod], pod: Pod, rules: NodeRules, allocatable: Mapping[str, Quantity] | None = None
 ) -> Pod:
-    """Return a pod of the node as the API server stores it after a request to resize it to the resources of `pod`.
-    Raises `InputError` for a pod that is not on the node, and with the API server's errors.
+    """Return a pod of the node as the API server of its release stores it after a request to resize it to the resources
+    of `pod`. Raises `InputError` for a pod that is not on the node, and with the API server's errors.
 
     `allocatable`: the node's allocatable amounts, where the API server checks that the pod requests no more; else None.
     """
+    gates = rules.gates
     known = active.get(pod.metadata.uid)
     if known is None:
         raise InputError(f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first")
     desired = prepare_for_resize(default_pod(pod, gates), known.spec, gates)
-    errors = validate_resize(desired, known.spec, gates)
+    errors = validate_resize(desired, known.spec, gates, rules.release)
     if errors:
         raise InputError("; ".join(map(str, errors)))
     beyond = "" if allocatable is None else node_capacity_error(desired, allocatable)

@@ -15,6 +15,8 @@ from podslice.api.pod.demand import (
 from podslice.api.pod.spec import Pod
 from podslice.values.quantity import BINARY_SI, ZERO, Quantity
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 
 class Usage(NamedTuple):
@@ -69,9 +71,10 @@ def rank_for_memory(pods: Sequence[Usage], gates: Mapping[str, bool], quirks: Qu
 
 
 def memory_eviction_message(
-    usage: Usage, gates: Mapping[str, bool], threshold: Threshold | None = None
+    usage: Usage, gates: Mapping[str, bool], threshold: Threshold | None = None, release: Release = DEFAULT
 ) -> tuple[str, dict[str, str]]:
-    """Return the status message of a pod evicted for memory, and the annotations of its event.
+    """Return the status message of a pod that a kubelet of a release evicts for memory, and the annotations of its
+    event.
 
     A pod with a pod-level memory request is always named, even if it uses less; containers when they use more than they
     request themselves.
@@ -82,12 +85,13 @@ def memory_eviction_message(
     if threshold is not None:
         message += f"Threshold quantity: {threshold.quantity}, available: {threshold.available}. "
     request = requests_of(pod.spec.resources).get("memory") if pod.spec.resources is not None else None
-    if gates["PodLevelResources"] and request is not None and usage.memory is not None:
+    named = release.evictions_name_pods and gates["PodLevelResources"]
+    if named and request is not None and usage.memory is not None:
         used = _bytes(usage.memory)
         message += _offender("Pod", pod.metadata.name, used, request)
         annotations |= {"offending_pod": pod.metadata.name, "offending_pod_usage": str(used)}
     offenders = {}
-    for container in containers_in_order(pod):
+    for container in containers_in_order(pod) if release.evictions_name_init_containers else pod.spec.containers:
         request = container_requests(container).get("memory", ZERO)
         used = _bytes(usage.containers.get(container.name, 0))
         if used > request:

@@ -50,6 +50,8 @@ from podslice.values.reasons import (
     UNEXPECTED_ADMISSION,
     out_of,
 )
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 from podslice.values.tables import drop, put
 
 # Requests that count
@@ -106,10 +108,10 @@ def _not_negative(requests: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: max(0, amount) for name, amount in amounts(requests).items()}
 
 
-def accounted_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
+def accounted_requests(pod: Pod, gates: Mapping[str, bool], release: Release = DEFAULT) -> dict[str, int]:
     """Return what a pod on the node takes from others: by specification, allocation and what is in force
-    (pod-level-resources 7.3)."""
-    return amounts(_account(pod, gates))
+    (pod-level-resources 7.3), as a scheduler of a release counts it."""
+    return amounts(_account(pod, gates, release=release))
 
 
 def non_zero_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
@@ -126,7 +128,9 @@ def non_zero_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
     return {CPU: total.get(CPU, ZERO).milli_value(), MEMORY: total.get(MEMORY, ZERO).value()}
 
 
-def _account(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None = None) -> dict[str, Quantity]:
+def _account(
+    pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None = None, release: Release = DEFAULT
+) -> dict[str, Quantity]:
     """Return the requests of a pod on the node, with its status as far as the gates count it."""
     resizable = gates["InPlacePodLevelResourcesVerticalScaling"]
     return pod_requests(
@@ -135,6 +139,7 @@ def _account(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None =
         missing=missing,
         status=StatusUse.POD_LEVEL if resizable else StatusUse.CONTAINERS,
         claims=gates[CLAIMS_COUNT],
+        by_container=release.running_sums_by_container,
     )
 
 

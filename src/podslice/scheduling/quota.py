@@ -25,6 +25,8 @@ from podslice.machine.devices import is_extended_resource_name
 from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 REQUESTS_PREFIX, LIMITS_PREFIX = "requests.", "limits."
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
@@ -79,8 +81,8 @@ def resource_quota_from_dict(data: Any) -> ResourceQuota:
     return ResourceQuota(quota.metadata.name, quota.spec.hard, quota.status.used, quota.spec.scopes)
 
 
-def pod_usage(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, Quantity]:
-    """Return what a pod uses of every resource a quota can name.
+def pod_usage(pod: Pod, gates: Mapping[str, bool], quirks: Quirks, release: Release = DEFAULT) -> dict[str, Quantity]:
+    """Return what a pod uses of every resource a quota can name, as an API server of a release counts it.
 
     A pod that has ended only counts as an object. Resources in use after a resize count until they are given back.
     """
@@ -90,7 +92,7 @@ def pod_usage(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, 
     usage["pods"] = _ONE
     pod_level = gates["PodLevelResources"]
     status = _status_use(gates, quirks)
-    requests = pod_requests(pod, pod_level=pod_level, status=status)
+    requests = pod_requests(pod, pod_level=pod_level, status=status, by_container=release.running_sums_by_container)
     limits = pod_limits(pod, pod_level=pod_level, status=status)
     for name, amount in requests.items():
         # Extended resources cannot be overcommitted, so quotas count their requests only.

@@ -16,6 +16,8 @@ from podslice.scheduling.predicates import CPU, MEMORY, NON_ZERO_REQUESTS, accou
 from podslice.values.golang import divide, wrap_int64
 from podslice.values.quantity import ZERO, Quantity
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 MAX_NODE_SCORE = 100
 SCORED = (CPU, MEMORY)
@@ -45,10 +47,10 @@ def fit_scoring_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) ->
     return scored_amounts(pod_requests(pod, pod_level=False, missing=NON_ZERO_REQUESTS))
 
 
-def balanced_scoring_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
+def balanced_scoring_requests(pod: Pod, gates: Mapping[str, bool], release: Release = DEFAULT) -> dict[str, int]:
     """Return what BalancedAllocation counts for the incoming pod: the same as for a pod on the node, without
     defaults."""
-    counted = accounted_requests(pod, gates)
+    counted = accounted_requests(pod, gates, release)
     return {name: counted.get(name, 0) for name in SCORED}
 
 

@@ -230,6 +230,8 @@ LIVES = {
     "pod_entries_stay_lost": Life(since=36),
     "assignment_metrics_drift": Life(since=36),
     "pod_pool_is_listed": Life(since=36, until=37),
+    # Before, the kubelet refuses such a resize.
+    "resize_beyond_node_waits": Life(since=36),
     "shared_containers_need_memory": Life(until=37),
     "empty_resources_hide_containers": Life(until=37),
     "pod_limits_not_defaulted": Life(until=37),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from podslice import Node
+from podslice import KubeletConfig, Node
 from podslice.machine.readers.synthetic import from_synthetic
 from tests.node.effects.helpers import pod, requirements
 
 MACHINE = from_synthetic("pack:1 numa:1(memory=64GB) core:4 pu:1")
+ALLOWED = KubeletConfig(other_fields={"failCgroupV1": False})
 POD_LEVEL = pod({}, resources=requirements("1/1Gi", "1/1Gi"))
 
 
@@ -22,11 +23,11 @@ POD_LEVEL = pod({}, resources=requirements("1/1Gi", "1/1Gi"))
 )
 def test_pod_level(profile: str, version: int, admitted: bool) -> None:
     """Whether a pod with pod-level resources is admitted."""
-    decision = Node(MACHINE, profile=profile, cgroup_version=version).admit(POD_LEVEL)
+    decision = Node(MACHINE, ALLOWED, profile=profile, cgroup_version=version).admit(POD_LEVEL)
     assert decision.admitted is admitted
     assert decision.reason == ("" if admitted else "PodLevelResourcesNotSupported")
 
 
 def test_other_pods_are_welcome() -> None:
     """A pod without pod-level resources runs on cgroup v1."""
-    assert Node(MACHINE, cgroup_version=1).admit(pod(requirements("1/1Gi"), resources={})).admitted
+    assert Node(MACHINE, ALLOWED, cgroup_version=1).admit(pod(requirements("1/1Gi"), resources={})).admitted

@@ -17,6 +17,7 @@ from podslice.node.effects.sandbox import sandbox, sandbox_update
 from podslice.node.effects.settings import LIMITED_SWAP, TIERED, CgroupSettings, cgroup_settings
 from podslice.node.effects.tree import Pin
 from podslice.values.quirks import KUBELET_1_36, PODSLICE
+from podslice.values.releases.table import DEFAULT
 from tests.node.effects.helpers import GI, MI, effects, gates, node, pod, requirements
 
 SMALL, EQUAL = requirements("100m/100Mi"), requirements("1/1Gi", "1/1Gi")
@@ -282,7 +283,7 @@ def test_settings_of_a_configuration() -> None:
         memory_reservation_policy=TIERED,
         memory_throttling_factor=0.5,
     )
-    settings = cgroup_settings(config, machine, memory_allocatable=GI, swap_capacity=GI)
+    settings = cgroup_settings(config, DEFAULT, memory_capacity=machine.memory, memory_allocatable=GI, swap_capacity=GI)
     assert settings == CgroupSettings(
         memory_capacity=machine.memory,
         memory_allocatable=GI,
@@ -293,5 +294,5 @@ def test_settings_of_a_configuration() -> None:
         reservation_policy=TIERED,
         throttling_factor=0.5,
     )
-    defaults = cgroup_settings(KubeletConfig(), machine, cgroup_version=1)
+    defaults = cgroup_settings(KubeletConfig(), DEFAULT, memory_capacity=machine.memory, cgroup_version=1)
     assert (defaults.cfs_period_us, defaults.throttling_factor, defaults.kill_whole_container) == (100_000, 0.9, False)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from podslice import InputError, Node, StartError
 from podslice.api.pod.spec import Pod
@@ -152,14 +153,15 @@ def test_ignored_pod_level_resources_are_announced() -> None:
 def test_cgroup_v1() -> None:
     """KEP-2837 excludes cgroup v1 nodes; v1.36.2 does not."""
     kubelet = node().kubelet
-    here = Node(kubelet.machine, kubelet.config, cgroup_version=1)
+    config = replace(kubelet.config, other_fields={"failCgroupV1": False})
+    here = Node(kubelet.machine, config, cgroup_version=1)
     refused = here.admit(whole("2"))
     assert (refused.reason, refused.message) == (
         "PodLevelResourcesNotSupported",
         "pod-level resources need cgroup v2, and this node uses cgroup v1",
     )
     assert here.admit(pod(guaranteed("2", "1Gi"))).admitted
-    upstream = Node(kubelet.machine, kubelet.config, profile="kubelet-1.36", cgroup_version=1)
+    upstream = Node(kubelet.machine, config, profile="kubelet-1.36", cgroup_version=1)
     assert upstream.admit(whole("2")).admitted
 
 

@@ -39,6 +39,7 @@ from podslice.cli.provenance import (
 )
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import PodslicePolicy
+from podslice.config.release_fields import fields_in
 from podslice.evidence.provenance import Origin, Provenance, provenance_of
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
@@ -112,7 +113,7 @@ def inspect(
     described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
     reported = described.fields if described is not None else {}
     given, warnings = load_config_and_gates(config_path, overrides, strict=strict, defaults=reported, profile=profile)
-    config = given.config
+    config = fields_in(given.config, PROFILE_RELEASES[profile])
     base = provenance_of(profile)
     provenance = msgspec.structs.replace(
         base, assumptions=(*base.assumptions, *assumptions(None, given, configured=True))

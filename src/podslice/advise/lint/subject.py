@@ -17,6 +17,7 @@ from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
 from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.config.release_fields import fields_in, ignored_fields
 from podslice.config.reservation import refuse_reserved_memory, unreadable_amounts
 from podslice.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
 from podslice.config.validation import validate
@@ -71,10 +72,10 @@ class NodeSubject:
         self.policy = policy
         self.undecoded = undecoded
         self.devices = devices
-        self.config = config
         self.machine = machine
         self.profile = profile
-        self.unknown_fields = unknown_fields
+        self.config = fields_in(config, self.release)
+        self.unknown_fields = (*unknown_fields, *ignored_fields(config, self.release))
 
     @cached_property
     def errors(self) -> list[ConfigProblem]:

@@ -150,7 +150,7 @@ class Trial:
     def resize(self, pod: Pod) -> ResizeVerdict:
         """Resize a pod of the node as `Node.resize`. Raises `InputError`."""
         desired = node_resize.prepare_resize(
-            self._kubelet.active, pod, self._kubelet.rules.gates, node_resize.api_server_allocatable(self._kubelet)
+            self._kubelet.active, pod, self._kubelet.rules, node_resize.api_server_allocatable(self._kubelet)
         )
         attempts = node_resize.resize(self._kubelet, desired)
         return [one.verdict for one in attempts if one.uid == desired.metadata.uid][-1]

@@ -64,10 +64,11 @@ def upgrade(*, source: Sources, target: str, step_by_step: bool, output: str, **
     old, new = _release_now(versions, places), _parse(target, "--to")
     if old is new:
         raise InputError(f"the kubelet is one of {old} already", path="--to", remedy="name another release")
-    node, running, warnings, provenance, *_ = start_node(source=places, profile=f"kubelet-{old}", **options)
-    print_warnings(warnings)
+    started = start_node(source=places, profile=f"kubelet-{old}", **options)
+    running, provenance = started.running, started.provenance
+    print_warnings(started.warnings)
     print_provenance(provenance, output)
-    steps = tuple(walk(node, running, new, step_by_step=step_by_step))
+    steps = tuple(walk(started.node, running, new, step_by_step=step_by_step, config=started.config))
     harms = any(step.harms for step in steps)
     if output in ("table", "wide"):
         for place, step in enumerate(steps):

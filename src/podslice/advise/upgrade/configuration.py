@@ -3,12 +3,15 @@ promoted, and gates whose default is another one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from podslice.config.kubelet import KubeletConfig
+from podslice.config.release_fields import fields_in, unknown_fields
+from podslice.config.validation import validate
 from podslice.values.gate_table import GateState, gate_states, last_state, unknown_gate_hint
 from podslice.values.gates import gates_of
 from podslice.values.releases.release import Maturity, Release
@@ -32,7 +35,8 @@ class Adjusted(NamedTuple):
 
 
 def adjust(config: KubeletConfig, release: Release) -> Adjusted:
-    """Leave out gates and options that a release does not have, and gates that it has locked to another value."""
+    """Leave out gates and options that a release does not have, gates that it has locked to another value, and fields
+    that no manager reads and that the release refuses."""
     states, problems, gates = gate_states(release.minor), list[Setting](), dict[str, bool]()
     for name, value in config.feature_gates.items():
         state = states.get(name)
@@ -57,7 +61,20 @@ def adjust(config: KubeletConfig, release: Release) -> Adjusted:
             if name not in known
         ]
         changed[field] = {name: value for name, value in given.items() if name in known}  # type: ignore[misc]
-    return Adjusted(replace(config, **changed), tuple(problems))
+    taken = replace(config, **changed)
+    refused = {_name(one.field): one.text for one in validate(fields_in(taken, release), release)}
+    others = {name: value for name, value in config.other_fields.items() if name not in refused}
+    problems += [
+        Setting(name, f"{refused[name]}: the kubelet does not start with it", stops=True)
+        for name in config.other_fields
+        if name in refused
+    ]
+    return Adjusted(replace(taken, other_fields=others), tuple(problems))
+
+
+def _name(path: str) -> str:
+    """Return the field at the top of a path such as `crashLoopBackOff.maxContainerRestartPeriod`."""
+    return re.split(r"[.[]", path, maxsplit=1)[0]
 
 
 def configuration_changes(config: KubeletConfig, old: Release, new: Release) -> Iterator[Setting]:
@@ -82,6 +99,12 @@ def configuration_changes(config: KubeletConfig, old: Release, new: Release) -> 
         for name in sorted(given):
             if name in known and known_before.get(name) != known[name]:
                 yield Setting(f"{path}.{name}", f"was {_maturity(known_before.get(name))}, is {_maturity(known[name])}")
+    ignored_before, ignored = unknown_fields(config, old), unknown_fields(config, new)
+    for name in sorted({*ignored_before, *ignored}):
+        if name not in ignored:
+            yield Setting(name, f"{old} ignores this field, {new} acts on it")
+        elif name not in ignored_before:
+            yield Setting(name, f"{new} does not have this field and ignores it")
     for gate, was_on, is_on in default_changes(old, new):
         if gate not in config.feature_gates:
             yield Setting(f"featureGates.{gate}", f"not set; {_word(was_on)} by default before, {_word(is_on)} now")

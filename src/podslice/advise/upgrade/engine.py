@@ -28,7 +28,7 @@ from podslice.values.quirks import Quirks, quirks_in
 from podslice.values.releases.release import Release
 from podslice.values.releases.table import RELEASES
 
-_NO_FACTS = ("minor", "proof", "gates", "needs", "cpu_options", "topology_options")
+_NO_FACTS = ("minor", "proof", "rows", "gates", "needs", "cpu_options", "topology_options", "config_fields")
 
 
 class Change(msgspec.Struct, frozen=True, rename="camel"):
@@ -100,13 +100,21 @@ class _Kubelet(NamedTuple):
         return held_by(node, listed, refused)
 
 
-def walk(node: Node, pods: Sequence[Pod], to: Release, *, step_by_step: bool = False) -> list[Upgrade]:
+def walk(
+    node: Node,
+    pods: Sequence[Pod],
+    to: Release,
+    *,
+    step_by_step: bool = False,
+    config: KubeletConfig | None = None,
+) -> list[Upgrade]:
     """Return the upgrade of a node with these running pods to another release; with `step_by_step` each minor release
-    on the way, one after the other. The node is left as it is."""
+    on the way, one after the other. `config` is the node's configuration with fields that its release ignores. The node
+    is left as it is."""
     here, goal = node.rules.release.minor, to.minor
     sign = 1 if goal > here else -1
     stops = range(here + sign, goal + sign, sign) if step_by_step else (goal,)
-    now = _Kubelet(node.rules, node.rules.config, node.rules.release, node.rules.quirks)
+    now = _Kubelet(node.rules, config or node.rules.config, node.rules.release, node.rules.quirks)
     files, running, found = dict(node.files), list(pods), list[Upgrade]()
     for minor in stops:
         step, now, files, running = _step(now, files, running, RELEASES[minor])

@@ -180,7 +180,7 @@ def whatif(
         pods=CountedPods(len(running), there.left_out),
         passed_over=(*there.passed_over, *asked.passed_over),
     )
-    scenarios, provenance, warnings = _scenarios(nodes, there, configs, overrides, devices_path, base, options)
+    scenarios, provenance, warnings = _scenarios(nodes, there, configs, overrides, devices_path, base, options, profile)
     if again is not None:
         scenarios = [msgspec.structs.replace(one, running=running, files=there.files) for one in scenarios]
         print_warnings(
@@ -329,6 +329,7 @@ def _scenarios(
     devices_path: str | None,
     base: Provenance,
     options: dict[str, Any],
+    profile: str,
 ) -> tuple[list[Scenario], tuple[Provenance, ...], tuple[str, ...]]:
     """Return every machine with every configuration, what each of them rests on, and warnings."""
     devices = load_devices(devices_path)
@@ -339,7 +340,9 @@ def _scenarios(
         machine = replace(origin, details=(*origin.details, *node.taken))
         for path in configs or (None,):
             given = None if path is None else find_source(path)
-            loaded, more = load_config_and_gates(given, overrides, strict=options["strict"], defaults=node.fields)
+            loaded, more = load_config_and_gates(
+                given, overrides, strict=options["strict"], defaults=node.fields, profile=profile
+            )
             warnings += more
             label = Path(path).stem if path else "defaults"
             configuration = configuration_origin(loaded, given, overrides, node.fields)

@@ -143,6 +143,7 @@ def pod_requests(
     missing: ResourceList | None = None,
     status: StatusUse = StatusUse.NONE,
     claims: bool = False,
+    by_container: bool = True,
 ) -> dict[str, Quantity]:
     """Return the effective requests (pod-level-resources 7.2).
 
@@ -151,8 +152,13 @@ def pod_requests(
     - `missing`: amounts for resources that a container does not request at all
     - `status`: whether the resources a running pod actually has count as well (pod-level-resources 7.3)
     - `claims`: count the claims that the scheduler has written into the status, each once (cluster-integration A.7)
+    - `by_container` False: of a running pod, compare the sums of what is requested, allocated and in force, not add up
+      the largest amounts of each container (from 1.37 on)
     """
-    total = aggregate(pod, _requests_reader(pod, missing, status)) if containers else {}
+    total: dict[str, Quantity] = {}
+    if containers:
+        for reader in _requests_readers(pod, missing, status, by_container=by_container):
+            raise_to(total, aggregate(pod, reader))
     for claim in counted_claims(pod) if claims else ():
         add_into(total, claim.resources)
     resources = pod.spec.resources
@@ -206,20 +212,45 @@ def container_limits(container: Container) -> ResourceList:
     return container.resources.limits or {}
 
 
-def _requests_reader(pod: Pod, missing: ResourceList | None, status: StatusUse) -> Amounts:
-    """Return the function that gives the requests of a container of this pod, with its status and missing amounts."""
+InUse = Callable[[ResourceList, ContainerStatus], ResourceList]
+"""What counts of a container's requests and its status."""
+
+
+def _requests_readers(
+    pod: Pod, missing: ResourceList | None, status: StatusUse, *, by_container: bool
+) -> list[Amounts]:
+    """Return the functions that give the requests of a container of this pod, with its status and missing amounts."""
     statuses = _running_statuses(pod) if status is not StatusUse.NONE else {}
     if not statuses and not missing:
-        return container_requests
+        return [container_requests]
+    rules = (_largest(pod),) if by_container or not statuses else _single_rules(pod)
+    return [_requests_reader(rule, statuses, missing) for rule in rules]
 
+
+def _requests_reader(in_use: InUse, statuses: Mapping[int, ContainerStatus], missing: ResourceList | None) -> Amounts:
     def amounts(container: Container) -> ResourceList:
         requests = container_requests(container)
         known = statuses.get(id(container))
         if known is not None and known.resources is not None:
-            requests = requests_in_use(pod, requests, known.resources, known.allocated_resources)
+            requests = in_use(requests, known)
         return {**requests, **{name: missing[name] for name in missing.keys() - requests}} if missing else requests
 
     return amounts
+
+
+def _largest(pod: Pod) -> InUse:
+    return lambda requests, known: requests_in_use(
+        pod, requests, known.resources or ResourceRequirements(), known.allocated_resources
+    )
+
+
+def _single_rules(pod: Pod) -> tuple[InUse, ...]:
+    """Return one rule each for what is requested, allocated and in force."""
+    others: tuple[InUse, ...] = (
+        lambda requests, known: known.allocated_resources or requests,
+        lambda requests, known: requests_of(known.resources or ResourceRequirements()),
+    )
+    return others if is_resize_infeasible(pod) else (lambda requests, known: requests, *others)
 
 
 def _limits_reader(pod: Pod, status: StatusUse) -> Amounts:

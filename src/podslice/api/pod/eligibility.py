@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -36,6 +36,7 @@ NO_MIXED_SHARES: Mapping[str, MixedShare] = MappingProxyType({})
 
 
 _NOTHING: frozenset[str] = frozenset()
+_NO_AMOUNTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class QuotaRule(Protocol):
@@ -154,6 +155,8 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             mixed = NO_MIXED_SHARES
         annotations = pod.metadata.annotations
         claiming = annotations.get(CLAIMED, "").split(",") if annotations else ()
+        stated = release.allocated_status_wins and gates["InPlacePodVerticalScaling"]
+        allocated = _allocated(pod) if stated and pod.status.container_statuses else _NO_AMOUNTS
         containers = tuple(
             _make_container(
                 container,
@@ -163,6 +166,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
                 managed=managed,
                 hides_smt=container.name in hides_smt,
                 claimed=claimed_resources(pod, container.name, gates),
+                allocated=allocated.get(container.name, _NO_AMOUNTS),
             )
             for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
             for container in group
@@ -198,6 +202,15 @@ def claimed_resources(pod: Pod, container: str, gates: Mapping[str, bool]) -> fr
     if made is None or not gates["DRAExtendedResource"]:
         return _NOTHING
     return frozenset(one.resource_name for one in made.request_mappings if one.container_name == container)
+
+
+def _allocated(pod: Pod) -> dict[str, ResourceList]:
+    """Return CPU and memory that the status says were allocated, by container."""
+    return {
+        status.name: {name: amounts[name] for name in ("cpu", "memory") if name in amounts}
+        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+        if (amounts := status.allocated_resources)
+    }
 
 
 def integral_cpus(quantity: Quantity | None) -> int:
@@ -240,8 +253,9 @@ def _make_container(
     managed: bool,
     hides_smt: bool,
     claimed: frozenset[str],
+    allocated: Mapping[str, Any],
 ) -> AdmissionContainer:
-    requests = container.resources.requests or {}
+    requests = {**(container.resources.requests or {}), **allocated}
     limits = container.resources.limits or {}
     guaranteed = is_container_equivalent_guaranteed(container)
     restartable = init and is_restartable_init(container)

@@ -3,17 +3,20 @@ pod-level-resources 15.1 to 15.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from podslice.api.pod.demand import compute_qos, pod_qos
+from podslice.api.pod.demand import compute_qos, container_limits, pod_qos
 from podslice.api.pod.field_error import FieldError, forbidden, invalid
-from podslice.api.pod.resizable import Stanza, normalize_requirements
+from podslice.api.pod.resizable import Stanza, needs_restart, normalize_requirements
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
 from podslice.api.server.resize_admission import INIT_RESIZE, PLR_RESIZE
 from podslice.api.server.update import drop_disabled, has_whole_pages, normalize_spec, uses_pod_level_resources
 from podslice.api.server.validate import MIRROR_ANNOTATION, validate_pod
+from podslice.values.quantity import ZERO
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 replace = msgspec.structs.replace
 
@@ -54,21 +57,21 @@ def _take_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple
 # Validation
 
 
-def validate_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    """Return the errors for which a prepared pod may not be stored."""
+def validate_resize(new: Pod, old: Pod, gates: Mapping[str, bool], release: Release = DEFAULT) -> list[FieldError]:
+    """Return the errors for which an API server of a release does not store a prepared pod."""
     if MIRROR_ANNOTATION in (old.metadata.annotations or {}):
         # `[]` is how Go prints an empty field path.
         return [forbidden("[]", "static pods cannot be resized")]
     if new.spec.os is not None and new.spec.os.name == "windows":
         return [forbidden("[]", "windows pods cannot be resized")]
     # A pod stored before the rule on whole pages may keep its amounts, or it could never be resized.
-    errors = [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates)]
+    errors = [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates, release)]
     if not errors and normalize_spec(_restore_resources(new, old).spec) != normalize_spec(old.spec):
         errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
     return errors
 
 
-def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool], release: Release) -> list[FieldError]:
     """Return the errors of the step from the old pod to the new one that are no resize. Some end the search for
     others."""
     errors = []
@@ -77,6 +80,8 @@ def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldE
     if not _node_supports_resize(old):
         errors.append(forbidden("spec", "Pod running on node without support for resize"))
     if uses_pod_level_resources(new) or uses_pod_level_resources(old):
+        if not release.resizes_pod_level:
+            return [*errors, forbidden("[]", "pods with pod-level resources cannot be resized")]
         if not gates[PLR_RESIZE]:
             text = (
                 "resize of pods with pod-level resources is forbidden when "
@@ -91,7 +96,18 @@ def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldE
         "initContainers", new.spec.init_containers, old.spec.init_containers
     )
     # The containers are compared by position, so nothing can be said of their resources once the order differs.
+    if not moved and not release.lowers_memory_limits:
+        errors += _lowered_limit_errors(new.spec.containers, old.spec.containers)
     return [*errors, *(moved or _resource_errors(new, old, gates))]
+
+
+def _lowered_limit_errors(new: Sequence[Container], old: Sequence[Container]) -> Iterator[FieldError]:
+    """Yield an error for every container that gets a lower memory limit and does not restart for it."""
+    for index, (one, was) in enumerate(zip(new, old, strict=True)):
+        limit, before = (container_limits(container).get("memory", ZERO) for container in (one, was))
+        if limit < before and not needs_restart(one, "memory"):
+            path = f"spec.containers[{index}].resources.limits[memory]"
+            yield forbidden(path, "memory limits cannot be decreased unless resizePolicy is RestartContainer")
 
 
 def _node_supports_resize(old: Pod) -> bool:

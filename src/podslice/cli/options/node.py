@@ -80,7 +80,8 @@ def node_options(command: F) -> F:
 
 class StartedNode(NamedTuple):
     """A started node, the pods that run on it, warnings for the user, what the node rests on, the CPUs that the state
-    files keep for pods that are gone, and sentences about them."""
+    files keep for pods that are gone, and sentences about them. `config`: the configuration as it is written, with
+    fields that the kubelet's release does not have."""
 
     node: Node
     running: tuple[Pod, ...]
@@ -88,6 +89,7 @@ class StartedNode(NamedTuple):
     provenance: Provenance
     notes: tuple[str, ...] = ()
     held: Bits = 0
+    config: KubeletConfig = KubeletConfig()
 
 
 def start_node(
@@ -184,7 +186,7 @@ def start_node(
         ),
     )
     notes, held = _idle_notes(there.files, frozenset(pod.metadata.uid for pod in pods))
-    return StartedNode(node, running, (*warnings, *there.warnings), provenance, notes, held)
+    return StartedNode(node, running, (*warnings, *there.warnings), provenance, notes, held, config)
 
 
 def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[tuple[str, ...], Bits]:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from podslice.cli.options.config import ConfigSource, read_source
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.config.release_fields import fields_in, ignored_fields
 from podslice.config.without_effect import settings_without_effect
 from podslice.machine.devices import DeviceInventory
 from podslice.values.errors import InputError, raise_all
 from podslice.values.gate_table import gate_warnings
 from podslice.values.gates import gates_of
 from podslice.values.quirks import PROFILE_RELEASES, PROFILES
+from podslice.values.releases.release import Release
 
 if TYPE_CHECKING:
     from podslice.config.kubelet_file import LoadedConfig
@@ -26,9 +28,10 @@ def load_config(
     *,
     strict: bool = False,
     defaults: Mapping[str, Any] = _NOTHING,
+    release: Release | None = None,
 ) -> LoadedConfig:
-    """Load a configuration and apply `--set FIELD=VALUE`; `defaults` are its fields where no file is given. Raises
-    `InputError`, for unknown fields only when `strict`."""
+    """Load a configuration and apply `--set FIELD=VALUE`; `defaults` are its fields where no file is given. Fields that
+    `release` does not have are warned of, and stay. Raises `InputError`, for unknown fields only when `strict`."""
     from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument, merge_layers
     from podslice.config.kubelet_file import load_document
 
@@ -44,6 +47,9 @@ def load_config(
                 )
             _override(document.data, field, value)
         loaded = load_document(document)
+        if release is not None:
+            late = ignored_fields(loaded.config, release)
+            loaded = loaded._replace(unknown_fields=(*loaded.unknown_fields, *late))
     except InputError as error:
         raise error.at(source="" if source is None else str(source)) from None
     if strict:
@@ -61,11 +67,12 @@ def load_config_and_gates(
 ) -> tuple[LoadedConfig, tuple[str, ...]]:
     """Load as `load_config`, and add to the warnings what the kubelet of the profile would log about its gates, and the
     settings that have no effect beside the others."""
-    loaded = load_config(source, overrides, strict=strict, defaults=defaults)
-    minor = PROFILE_RELEASES[profile].minor
-    gates = {name: gate.default for name, gate in gates_of(minor).items() if gate is not None}
-    idle = (one.sentence for one in settings_without_effect(loaded.config, gates))
-    return loaded, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates, minor), *idle)
+    release = PROFILE_RELEASES[profile]
+    loaded = load_config(source, overrides, strict=strict, defaults=defaults, release=release)
+    config = fields_in(loaded.config, release)
+    gates = {name: gate.default for name, gate in gates_of(release.minor).items() if gate is not None}
+    idle = (one.sentence for one in settings_without_effect(config, gates))
+    return loaded, (*loaded.warnings, *gate_warnings(config.feature_gates, release.minor), *idle)
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:

@@ -61,7 +61,8 @@ def read_layers(text: str, *, beside_file: bool = False, name: str = "") -> tupl
     documents = load_documents(text, duplicates=duplicates)
     if not documents:
         raise InputError(f"holds nothing, not one {KIND}")
-    ignored = [IgnoredField(one.key, problem="is there more than once; the last one counts") for one in duplicates]
+    twice = "is there more than once; the last one counts"
+    ignored = [IgnoredField(one.key, problem=twice, remedy="write it once") for one in duplicates]
     plain = None if name else _read_plain(text, documents)
     first, *others = (plain,) if plain is not None else _choose(documents, name).layers
     return (first._replace(ignored=(*ignored, *first.ignored)), *others)

@@ -6,10 +6,16 @@ from collections.abc import Iterable
 
 from podslice.api.pod.demand import HUGEPAGES_PREFIX
 from podslice.api.pod.spec import ResourceList
+from podslice.machine.model import Machine
 from podslice.values.golang import U64
 from podslice.values.quantity import Quantity, QuantityError
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def page_sizes(machine: Machine) -> tuple[int, ...]:
+    """Return the sizes in bytes of a machine's huge pages, in its own order."""
+    return tuple(dict.fromkeys(pages.page_size_ki << 10 for pages in machine.all_hugepages))
 
 
 def page_size_of(resource: str) -> int:

@@ -12,7 +12,7 @@ from podslice.api.pod.demand import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos,
 from podslice.api.pod.spec import Pod
 from podslice.node.effects.cpu_weight import MIN_SHARES, milli_cpu_to_shares, shares_to_weight
 from podslice.node.effects.memory_qos import LOW, MIN
-from podslice.node.effects.settings import NO_RESERVATION, TIERED
+from podslice.node.effects.settings import EVERY_REQUEST, NO_RESERVATION, TIERED
 from podslice.values.golang import wrap_int64
 from podslice.values.quantity import ZERO
 
@@ -35,8 +35,8 @@ def qos_cgroups(
 ) -> dict[str, QOSCgroup]:
     """Return the values by QoS class for the active pods of a node, overhead included.
 
-    Memory is reserved with `reservation_policy` TieredReservation only, and counts pod-level requests whatever their
-    gate says.
+    Memory is reserved with `reservation_policy` TieredReservation or EVERY_REQUEST only, and counts pod-level requests
+    whatever their gate says.
     """
     milli_cpu = 0
     memory = {GUARANTEED: 0, BURSTABLE: 0, BEST_EFFORT: 0}
@@ -45,10 +45,12 @@ def qos_cgroups(
         requests = pod_requests(pod, pod_level=gates["PodLevelResources"])
         if qos == BURSTABLE:
             milli_cpu += requests.get("cpu", ZERO).milli_value()
-        if reservation_policy == TIERED and qos != BEST_EFFORT:
+        if reservation_policy in (TIERED, EVERY_REQUEST) and qos != BEST_EFFORT:
             memory[qos] = wrap_int64(memory[qos] + pod_requests(pod).get("memory", ZERO).value())
     return {
         GUARANTEED: QOSCgroup(None, {MIN: wrap_int64(memory[GUARANTEED] + memory[BURSTABLE])}),
-        BURSTABLE: QOSCgroup(milli_cpu_to_shares(milli_cpu), {LOW: memory[BURSTABLE]}),
+        BURSTABLE: QOSCgroup(
+            milli_cpu_to_shares(milli_cpu), {MIN if reservation_policy == EVERY_REQUEST else LOW: memory[BURSTABLE]}
+        ),
         BEST_EFFORT: QOSCgroup(MIN_SHARES, {}),
     }

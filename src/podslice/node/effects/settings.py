@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.config.kubelet import KubeletConfig
-from podslice.machine.model import Machine
 from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US
-from podslice.values.duration import parse_duration
+from podslice.values.duration import DurationError, parse_duration
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
-NO_RESERVATION, TIERED = "None", "TieredReservation"
+NO_RESERVATION, TIERED, EVERY_REQUEST = "None", "TieredReservation", "every request"
 RESERVATION_POLICIES = (NO_RESERVATION, TIERED)
 LIMITED_SWAP = "LimitedSwap"
-DEFAULT_THROTTLING_FACTOR = 0.9
 DEFAULT_HUGE_PAGES = (2 << 20, 1 << 30)
 
 
@@ -24,9 +24,10 @@ class CgroupSettings(msgspec.Struct, frozen=True):
     `memory_capacity` and `swap_capacity` are the machine's, `memory_allocatable` is the amount for pods (None:
     unknown). `huge_pages` are the machine's page sizes in its own order. `cfs_quota` and `cfs_period_us` are the
     kubelet's cpuCFSQuota and cpuCFSQuotaPeriod; `kill_whole_container` is the opposite of singleProcessOOMKill.
-    `swap_behavior` counts where the kernel has a swap controller. `reservation_policy`, `throttling_factor`,
-    `memory_allocatable` and `page_size` belong to MemoryQoS. `linear_runtime_weight`: the container runtime converts
-    CPU shares to weights as it did before opencontainers/cgroups 0.0.6.
+    `swap_behavior` counts where the kernel has a swap controller. `reservation_policy` (EVERY_REQUEST: that of a
+    release without one), `throttling_factor` (None: nothing is throttled), `memory_allocatable` and `page_size` belong
+    to MemoryQoS. `linear_runtime_weight`: the container runtime converts CPU shares to weights as it did before
+    opencontainers/cgroups 0.0.6.
     """
 
     memory_capacity: int
@@ -39,7 +40,7 @@ class CgroupSettings(msgspec.Struct, frozen=True):
     swap_controller: bool = True
     swap_behavior: str = ""
     reservation_policy: str = NO_RESERVATION
-    throttling_factor: float = DEFAULT_THROTTLING_FACTOR
+    throttling_factor: float | None = DEFAULT.throttling_factor
     memory_allocatable: int | None = None
     page_size: int = 4096
     linear_runtime_weight: bool = False
@@ -52,25 +53,36 @@ class CgroupSettings(msgspec.Struct, frozen=True):
 
 def cgroup_settings(
     config: KubeletConfig,
-    machine: Machine,
+    release: Release,
     *,
+    memory_capacity: int,
+    huge_pages: tuple[int, ...] = (),
     memory_allocatable: int | None = None,
     swap_capacity: int = 0,
     cgroup_version: int = 2,
 ) -> CgroupSettings:
-    """Return the settings of a kubelet configuration on a machine; the keyword arguments are not part of a Machine."""
+    """Return the settings of a configuration under a release, on a machine with this memory in bytes and pages of these
+    sizes."""
     single_process = config.single_process_oom_kill
-    sizes = dict.fromkeys(pages.page_size_ki << 10 for pages in machine.all_hugepages)
+    factor = config.memory_throttling_factor
     return CgroupSettings(
-        memory_capacity=machine.memory,
+        memory_capacity=memory_capacity,
         swap_capacity=swap_capacity,
         cgroup_version=cgroup_version,
-        huge_pages=tuple(sizes) or DEFAULT_HUGE_PAGES,
+        huge_pages=huge_pages or DEFAULT_HUGE_PAGES,
         cfs_quota=config.cpu_cfs_quota,
-        cfs_period_us=parse_duration(config.cpu_cfs_quota_period) // 1000,
+        cfs_period_us=cfs_period_us(config),
         kill_whole_container=not (cgroup_version == 1 if single_process is None else single_process),
         swap_behavior=str(config.memory_swap.get("swapBehavior", "")),
-        reservation_policy=config.memory_reservation_policy,
-        throttling_factor=config.memory_throttling_factor or DEFAULT_THROTTLING_FACTOR,
+        reservation_policy=EVERY_REQUEST if release.protects_every_request else config.memory_reservation_policy,
+        throttling_factor=release.throttling_factor if factor is None else factor,
         memory_allocatable=memory_allocatable,
     )
+
+
+def cfs_period_us(config: KubeletConfig) -> int:
+    """Return the configured CFS period in microseconds; the default where it cannot be read."""
+    try:
+        return parse_duration(config.cpu_cfs_quota_period) // 1000 or DEFAULT_PERIOD_US
+    except DurationError:
+        return DEFAULT_PERIOD_US

@@ -126,17 +126,31 @@ def _check_static_pod(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeV
 
 
 def _check_node_capacity(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    """Refuse a request beyond the node. The API server of v1.36.2 refuses such a resize; a kubelet that gets it all the
+    """Refuse a request beyond the node. Since 1.36 the API server refuses such a resize; a kubelet that gets it all the
     same can only wait."""
     del allocated
-    problem = "" if node.allocatable is None else node_capacity_error(desired, node.allocatable)
+    if node.allocatable is None:
+        return None
+    if node.release.refuses_resizes_beyond_node:
+        return _check_capacity(pod_requests(desired), node.allocatable)
+    problem = node_capacity_error(desired, node.allocatable)
     return _infeasible(problem, "node_allocatable") if problem else None
+
+
+def _check_capacity(requests: ResourceList, capacity: Mapping[str, Quantity]) -> ResizeVerdict | None:
+    """Refuse a request beyond the node as a kubelet up to 1.35 does, which names one resource."""
+    for resource, shown in ((_MEMORY, Quantity.value), (_CPU, Quantity.milli_value)):
+        wanted, available = requests.get(resource, ZERO), capacity.get(resource, ZERO)
+        if wanted > available:
+            amounts = f"{resource}, requested: {shown(wanted)}, capacity: {shown(available)}"
+            return _infeasible(f"Node didn't have enough capacity: {amounts}", "node_allocatable")
+    return None
 
 
 def _check_swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
     """Refuse to change the memory request of a container that can swap, before or after, unless it restarts."""
     cgroups = node.cgroups
-    if cgroups is None:
+    if cgroups is None or node.release.resizes_swapping_containers:
         return None
     before = {container.name: container for container in resizable_containers(allocated, node.gates)}
     for container in resizable_containers(desired, node.gates):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podslice.values.releases.release import Row
 from podslice.values.releases.v1_34 import RELEASE as BEFORE
 
 _GATES = """
@@ -101,10 +102,62 @@ UserNamespacesHostNetworkSupport NodeDeclaredFeatures UserNamespacesSupport
 WindowsGracefulNodeShutdown GracefulNodeShutdown
 """
 
+_ROWS = (
+    Row(
+        "`strict-cpu-reservation`, `max-allowable-numa-nodes`",
+        "beta",
+        "stable",
+        "recorded",
+        "options",
+    ),
+    Row(
+        "gates that need others",
+        "not checked",
+        "does not start",
+        "recorded",
+        "gates",
+    ),
+    Row(
+        "a host with cgroup v1",
+        "starts unless `failCgroupV1: true`",
+        "does not start unless `failCgroupV1: false`",
+        "specification",
+        "always",
+        facts=("runs_on_cgroup_v1",),
+    ),
+    Row(
+        "CPU and memory of a pod that is admitted again",
+        "`allocatedResources` of its status",
+        "its specification",
+        "specification",
+        "static",
+        facts=("allocated_status_wins",),
+    ),
+    Row(
+        "resize of pods with pod-level resources",
+        "refused by the API server",
+        "with gate InPlacePodLevelResourcesVerticalScaling, alpha",
+        "specification",
+        "pod level",
+        facts=("resizes_pod_level",),
+    ),
+    Row(
+        "file `actuated_pods_state`; events of resizes",
+        "there; ResizeCompleted",
+        "gone; ResizeStarted, -Deferred, -Infeasible and -Completed",
+        "specification",
+        "always",
+    ),
+)
+
 RELEASE = BEFORE.next(
     proof="recorded",
+    rows=_ROWS,
     gates=_GATES,
     needs=_NEEDS,
     cpu_options={"strict-cpu-reservation": "stable"},
     topology_options={"max-allowable-numa-nodes": "stable"},
+    runs_on_cgroup_v1=False,
+    resizes_pod_level=True,
+    allocated_status_wins=False,
 )

@@ -233,7 +233,7 @@ def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
 
 def _unknown_fields(subject: NodeSubject) -> Iterator[Problem]:
     for field in subject.unknown_fields:
-        fix = "write it once" if field.problem else "correct the name or remove the field"
+        fix = field.remedy or "correct the name or remove the field"
         yield Problem(field.name, str(field), fix)
 
 
