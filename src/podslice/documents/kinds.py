@@ -41,7 +41,7 @@ KINDS: dict[str, Kind] = {
     "LintRule": Kind("podslice.advise.lint.documents", "podslice lint --explain"),
     "LintRuleList": Kind("podslice.advise.lint.documents", "podslice lint --rules"),
     "LiveNode": Kind("podslice.kubectl.documents", "kubectl podslice node --live"),
-    "Machine": Kind("podslice.machine.documents", "podslice topology"),
+    "Machine": Kind("podslice.machine.model", "podslice topology"),
     "MachineList": Kind("podslice.machine.documents", "podslice topology --list"),
     "NodeAuditList": Kind("podslice.kubectl.documents", "kubectl podslice audit"),
     "NodeUsageList": Kind("podslice.kubectl.documents", "kubectl podslice top"),

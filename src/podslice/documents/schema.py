@@ -78,10 +78,14 @@ class _Maker:
         }
 
     def schema(self, kind: inspect.Type) -> dict[str, Any]:
+        if isinstance(kind, inspect.Metadata):
+            return dict(kind.extra_json_schema or {})
         if isinstance(kind, inspect.StructType):
             return self._reference(kind)
         if isinstance(kind, inspect.UnionType):
-            return {"anyOf": [self.schema(one) for one in kind.types]}
+            # A file leaves out what is not there.
+            there = [one for one in kind.types if self.every_field or not isinstance(one, inspect.NoneType)]
+            return {"anyOf": [self.schema(one) for one in there]} if len(there) > 1 else self.schema(there[0])
         if isinstance(kind, (inspect.VarTupleType, inspect.ListType)):
             return {"type": "array", "items": self.schema(kind.item_type)}
         if isinstance(kind, inspect.DictType):

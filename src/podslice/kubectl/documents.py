@@ -10,7 +10,8 @@ from podslice.advise.explain.documents import ExplainedPod
 from podslice.advise.upgrade.engine import Upgrade
 from podslice.advise.why.reported import PodEventLine
 from podslice.audit.report import AuditReport
-from podslice.machine.documents import FileResource, Machine
+from podslice.machine.documents import FileResource
+from podslice.machine.model import Machine
 from podslice.status.status import ContainerReport, RefusalStatus
 
 

@@ -1,74 +1,11 @@
-"""Machines and their devices as documents, which every command also reads (`--from`, `--devices`).
-
-The form of a machine is that of its file (`machine/readers/form.py`): facts that are not there are left out, sizes are
-quantities, huge pages counts by page size.
-"""
+"""The list of ready-made machines, and devices, as documents. A machine is its own document: `machine/readers/form.py`
+writes and reads it, and leaves out what is not there."""
 
 from __future__ import annotations
 
 import msgspec
 
 from podslice.machine import devices
-from podslice.machine.model import Core, CoreType, CPUGroup, MaxFrequency, PCIDevice
-from podslice.values.assumption import Assumption
-from podslice.values.cpuset import CPUSet
-
-
-class FileNUMANode(msgspec.Struct, frozen=True):
-    """A NUMA node; `cores` is missing on memory-only nodes, `distances` where the kernel does not list them."""
-
-    id: int
-    memory: str = ""
-    hugepages: dict[str, int] | list[dict[str, int]] = {}
-    distances: tuple[int, ...] = ()
-    cores: tuple[Core, ...] = ()
-
-
-class FileKernelNode(msgspec.Struct, frozen=True):
-    """A NUMA node as the kernel, not cAdvisor, lists it."""
-
-    id: int
-    cpus: CPUSet
-    memory: str = ""
-    hugepages: dict[str, int] | list[dict[str, int]] = {}
-    distances: tuple[int, ...] = ()
-
-
-class FileCache(msgspec.Struct, frozen=True):
-    """A cache shared by `cpus`."""
-
-    level: int
-    type: str
-    size: str
-    cpus: CPUSet
-
-
-class Machine(msgspec.Struct, frozen=True, rename="camel"):
-    """A machine. `num_cores` is cAdvisor's NumCores, which counts logical CPUs, not cores; like `num_sockets` and
-    `memory_capacity` it is left out where it follows from the nodes."""
-
-    nodes: tuple[FileNUMANode, ...]
-    num_cores: int = 0
-    num_sockets: int = 0
-    memory_capacity: int = 0
-    hugepages: dict[str, int] | list[dict[str, int]] = {}
-    name: str = ""
-    description: str = ""
-    source: str = ""
-    architecture: str = ""
-    offline: CPUSet = CPUSet()
-    isolated: CPUSet = CPUSet()
-    caches: tuple[FileCache, ...] = ()
-    core_types: tuple[CoreType, ...] = ()
-    max_frequencies: tuple[MaxFrequency, ...] = ()
-    nohz_full: CPUSet = CPUSet()
-    rcu_nocbs: CPUSet = CPUSet()
-    groups: tuple[CPUGroup, ...] = ()
-    kernel_nodes: tuple[FileKernelNode, ...] = ()
-    pci_devices: tuple[PCIDevice, ...] = ()
-    warnings: tuple[str, ...] = ()
-    assumptions: tuple[Assumption, ...] = ()
-    operating_system: str = "linux"
 
 
 class MachineSummary(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -36,6 +37,16 @@ class HugePages(msgspec.Struct, frozen=True, rename="camel"):
         return self.page_size_ki * 1024 * self.num_pages
 
 
+Size: TypeAlias = Annotated[int, msgspec.Meta(extra_json_schema={"type": "string"})]
+"""Bytes; a document has a quantity."""
+_COUNTS = {"type": "object", "additionalProperties": {"type": "integer"}}
+Pools: TypeAlias = Annotated[
+    tuple[HugePages, ...],
+    msgspec.Meta(extra_json_schema={"anyOf": [_COUNTS, {"type": "array", "items": _COUNTS}]}),
+]
+"""Pools of huge pages; a document has their numbers by page size, or a list where a size is there twice."""
+
+
 class Core(msgspec.Struct, frozen=True, rename="camel"):
     """A physical core as cAdvisor lists it: hardware socket and core id, its online threads in listing order, and the
     ids of the L3 (or higher) caches that are neither private nor shared by its whole NUMA node."""
@@ -51,8 +62,8 @@ class NUMANode(msgspec.Struct, frozen=True, rename="camel"):
     them (one per online node), None where sysfs has no file."""
 
     id: int
-    memory: int = 0
-    hugepages: tuple[HugePages, ...] = ()
+    memory: Size = 0
+    hugepages: Pools = ()
     distances: tuple[int, ...] | None = None
     cores: tuple[Core, ...] = ()
 
@@ -62,7 +73,7 @@ class Cache(msgspec.Struct, frozen=True, rename="camel"):
 
     level: int
     type: str
-    size: int
+    size: Size
     cpus: CPUSet
 
 
@@ -95,8 +106,8 @@ class KernelNode(msgspec.Struct, frozen=True, rename="camel"):
 
     id: int
     cpus: CPUSet
-    memory: int = 0
-    hugepages: tuple[HugePages, ...] = ()
+    memory: Size = 0
+    hugepages: Pools = ()
     distances: tuple[int, ...] | None = None
 
 
@@ -120,7 +131,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     """cAdvisor's NumCores: despite the name, logical CPUs."""
     num_sockets: int | None = None
     memory_capacity: int | None = None
-    hugepages: tuple[HugePages, ...] | None = None
+    hugepages: Pools | None = None
     """Huge pages of the whole machine, which a kubelet reports as capacity."""
     name: str = ""
     description: str = ""
