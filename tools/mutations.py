@@ -1,7 +1,7 @@
 """`python -m tools.mutations`: whether a test fails when one line of the deciding code is wrong.
 
 Each of `MUTATIONS` changes one line in a copy of `src`. The tests beside that code run first, those that name its
-module before the others, then all fast tests. A failure counts when the same test passes without the change.
+module before the others, then all fast unit tests. A failure counts when the same test passes without the change.
 Prints the failing test of each; exits 1 when more than `MOST_MISSED` were missed.
 """
 
@@ -25,6 +25,7 @@ SOURCE = Path("podslice")
 MOST_MISSED = 2
 PATIENCE = ("--timeout", "600")
 """A test that is stopped while it draws examples ends all of pytest: only one that hangs is."""
+UNIT = "not process and not conformance"
 BESIDE = {
     "node/cpu": ("node/cpu", "node", "node/resize"),
     "node/topology": ("node/topology", "node/plugins", "node/memory", "node/devices", "node/cpu"),
@@ -129,7 +130,7 @@ def find_failing_test(mutation: Mutation) -> str:
         target.write_text(mutate(mutation, target.read_text()))
         for tests, speed in ((near, "not slow"), (near, "slow"), (("tests",), "not slow")):
             unrelated: list[str] = []
-            while test := _first_failure(Path(folder, "src"), *tests, "-m", speed, *unrelated):
+            while test := _first_failure(Path(folder, "src"), *tests, "-m", f"{UNIT} and {speed}", *unrelated):
                 if not _first_failure(ROOT / "src", test):
                     return test
                 unrelated += ["--deselect", test]
