@@ -19,7 +19,7 @@ from podslice.agent.kubelet.podresources import container_resources
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.runtime.container_file import ContainerFiles, mixed_variables
 from podslice.agent.runtime.exposure import describe_pinning
-from podslice.agent.runtime.translate import claimed_pinning
+from podslice.agent.runtime.translate import pinning_in_environment
 from podslice.api.pod.spec import Pod
 from podslice.config.policy import MixedCPUs, PodslicePolicy
 from podslice.values.cpuset import format_bits, parse_bits
@@ -173,7 +173,7 @@ def test_a_state_that_is_gone(tmp_path: Path) -> None:
 
     async def test(world: Elastic) -> None:
         await world.run(mixed("a"))
-        claim = claimed_pinning(world.environment["a-c0"])
+        claim = pinning_in_environment(world.environment["a-c0"])
         assert claim is not None
         assert (claim.isolation, claim.owned, claim.cpus) == ("mixed", parse_bits("2-6"), parse_bits("0-31"))
 

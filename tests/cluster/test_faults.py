@@ -72,7 +72,7 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     quiet(bench)
     bench.delete_pod("static")
     again = filter_request(pod_object("again", "8"), [NODE])
-    assert "otherwise than expected" in bench.placing.filter(again).unresolvable[NODE]
+    assert "differently than predicted" in bench.placing.filter(again).unresolvable[NODE]
     bench.now += 59.0
     rooms = list[float]()
     bench.placing.events.room_freed.add(lambda: rooms.append(bench.now))

@@ -30,7 +30,7 @@ from podslice.fleet.scenario.fgd import (
     inflate,
     make_curve,
     run_one,
-    total_gpus,
+    total_milli_gpus,
     value_at,
 )
 from podslice.fleet.scheduler.columns import Columns
@@ -190,7 +190,7 @@ def test_fragmentation_of_worked_examples() -> None:
 def columns_of(tmp_path: Path) -> Columns:
     traces = FGDTraces(artifact(tmp_path / "a", nodes=4))
     fleet = traces.fleet()
-    assert total_gpus(fleet) == 32_000
+    assert total_milli_gpus(fleet) == 32_000
     return Columns(fleet, SHAPES)
 
 

@@ -148,7 +148,7 @@ def test_contradictions_are_reported(dump: Path, tmp_path: Path) -> None:
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert "76 pods on nodes, 10 pending" in result.output
     assert "Left out: pod default/app-0 is on gone, which is not a node of the dump" in result.output
-    assert "Left out: 2 pods in all are on nodes that are not in the dump" in result.output
+    assert "Left out: 2 pods in total are on nodes that are not in the dump" in result.output
     assert "Left out: pod default/app-3 cannot be read" in result.output
 
 

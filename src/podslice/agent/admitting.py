@@ -184,7 +184,7 @@ class Admitting:
 
     def _admit(self, pod: PodRecord, spec: Pod) -> None:
         uid = spec.metadata.uid
-        large = too_large(spec)
+        large = reason_too_large(spec)
         if large:
             raise RefusedError(
                 ReportedRefusal(
@@ -281,8 +281,8 @@ class Admitting:
         self.files.drop(unit)
 
     def change_machine(self, machine: Machine) -> tuple[MachineConsequence, ...]:
-        """Use another machine from now on, even where that cannot be written yet. Raises `StartError` for a machine on
-        which nothing can run."""
+        """Use another machine from now on, even if the state file cannot be written yet. Raises `StartError` for a
+        machine on which nothing can run."""
         found = () if self.store is None else self.store.node.change_machine(machine)
         self.machine = machine
         if found:
@@ -323,11 +323,11 @@ def refusal_of(decision: Decision) -> ReportedRefusal:
     return ReportedRefusal(decision.reason, decision.message, decision.why)
 
 
-def too_large(pod: Pod) -> str:
-    """Return why a pod is too large to decide about; empty for one that is not."""
+def reason_too_large(pod: Pod) -> str:
+    """Return why a pod is too large to decide about; an empty string for one that is not."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     if len(containers) > MOST_CONTAINERS:
-        return f"it has {len(containers)} containers, at most {MOST_CONTAINERS} are decided about"
+        return f"it has {len(containers)} containers, and the limit is {MOST_CONTAINERS}"
     listed = [one.resources for one in containers]
     listed += [pod.spec.resources] if pod.spec.resources is not None else []
     names: set[str] = set()
@@ -338,14 +338,14 @@ def too_large(pod: Pod) -> str:
             amounts += len(quantities)
             odd = next((name for name, amount in quantities.items() if _is_odd(amount)), None)
             if odd is not None:
-                return f"the amount of {odd[:80]} is not an amount of anything"
+                return f"its quantity of {odd[:80]} is beyond any machine"
     if len(names) > MOST_RESOURCES:
-        return f"it names {len(names)} resources, at most {MOST_RESOURCES} are decided about"
+        return f"it names {len(names)} resources, and the limit is {MOST_RESOURCES}"
     if amounts > MOST_AMOUNTS:
-        return f"it has {amounts} requests and limits, at most {MOST_AMOUNTS} are decided about"
+        return f"it has {amounts} requests and limits, and the limit is {MOST_AMOUNTS}"
     size = len(msgspec.json.encode(pod, enc_hook=str))
     if size > LARGEST_SPECIFICATION:
-        return f"what the managers read of it is {size} bytes, at most {LARGEST_SPECIFICATION} are decided about"
+        return f"its names and resources take {size} bytes, and the limit is {LARGEST_SPECIFICATION}"
     return ""
 
 

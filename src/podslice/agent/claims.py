@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podslice.agent.kubelet.sources import ANY_CONTAINER, unit_uid
 from podslice.agent.records import SandboxRecord
-from podslice.agent.runtime.translate import claimed_pinning
+from podslice.agent.runtime.translate import pinning_in_environment
 from podslice.node.cpu.state import Intent, PodCPUs
 from podslice.node.node import Node
 from podslice.service.proto import nri_pb2 as nri
@@ -40,7 +40,7 @@ def check_claims(
     follows = node.rules.policy.hotplug is not None
     for message in containers:
         sandbox = sandboxes.get(message.pod_sandbox_id)
-        claim = claimed_pinning(environment(message))
+        claim = pinning_in_environment(environment(message))
         if sandbox is None or message.state == nri.CONTAINER_STOPPED or claim is None:
             continue
         who = f"container {message.name} of pod {sandbox.identity}"

@@ -25,9 +25,9 @@ AT_ONCE = 4 << 20
 _PIECE = 64 << 10
 ObjectData: TypeAlias = "bytes | bytearray | msgspec.Raw"
 """An object as JSON."""
-_AGAIN = (0.05, 0.2, 0.6)
+_RETRY_DELAYS = (0.05, 0.2, 0.6)
 """Seconds before each retry of a call; together less than kube-scheduler waits for bind."""
-_BUSY = (429, 500, 502, 503, 504)
+_RETRYABLE = (429, 500, 502, 503, 504)
 _LONGEST_WAIT = 1
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 ROOM_ANNOTATION = "podslice.io/room"
@@ -161,20 +161,20 @@ class HTTPClusterApi:
         metadata = {"name": binding.name, "uid": binding.uid, "annotations": binding.annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self._insist("POST", path, msgspec.json.encode(body), kind="application/json")
+        await self._send_with_retry("POST", path, msgspec.json.encode(body), kind="application/json")
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Write `status.nominatedNodeName`, with the UID as precondition."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        await self._insist("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
+        await self._send_with_retry("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
 
     async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
         """Evict a pod, with the UID as precondition."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         options: dict[str, Any] = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
         metadata = {"name": name, "namespace": namespace}
-        # Not repeated by `_insist`: a 429 is the answer of a PodDisruptionBudget here, not of a busy server.
+        # Not repeated by `_send_with_retry`: a 429 is the answer of a PodDisruptionBudget here, not of a busy server.
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         await self._connection.send("POST", path, msgspec.json.encode(body))
 
@@ -182,7 +182,7 @@ class HTTPClusterApi:
         """Write `ROOM_ANNOTATION` through the status subresource, which needs no right to change specifications of
         nodes."""
         body = {"metadata": {"annotations": {ROOM_ANNOTATION: value}}}
-        await self._insist("PATCH", f"{NODES}/{node}/status", msgspec.json.encode(body), kind=STRATEGIC_MERGE)
+        await self._send_with_retry("PATCH", f"{NODES}/{node}/status", msgspec.json.encode(body), kind=STRATEGIC_MERGE)
 
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
@@ -192,17 +192,17 @@ class HTTPClusterApi:
         """Delete the NodeState of a node. Raises `AnswerError`."""
         await self._connection.send("DELETE", f"{NODE_STATES}/{node}", b"")
 
-    async def _insist(self, method: str, path: str, body: bytes, *, kind: str) -> None:
+    async def _send_with_retry(self, method: str, path: str, body: bytes, *, kind: str) -> None:
         """Send a request, and retry a few times where the server is busy or away for a moment. A 409 after a call with
         an unknown outcome may be that call's own success: then the `ApiError` of that call is raised."""
         unknown: ApiError | None = None
-        for wait in (*_AGAIN, None):
+        for wait in (*_RETRY_DELAYS, None):
             try:
                 return await self._connection.send(method, path, body, kind=kind)
             except AnswerError as error:
                 if error.code == 409 and unknown is not None:
                     raise unknown from None
-                if error.code not in _BUSY or wait is None:
+                if error.code not in _RETRYABLE or wait is None:
                     raise
                 # A 429 comes before any work; after another code the write may have been done.
                 if error.code != 429:

@@ -288,7 +288,7 @@ PROFILE_NAMES = (_WITHOUT, *(name for name in PROFILES if name.startswith(_KUBEL
 
 def profile_for(profile: str, kubernetes: str) -> str:
     """Return the profile of another release: `podslice` becomes `podslice-1.34`. Raises `InputError` for a release or
-    profile that is not known, and for a kubelet of another release."""
+    profile that is not known, and for a profile `kubelet-…` of another release."""
     release = parse_release(kubernetes)
     if profile == _WITHOUT:
         return profile if release is DEFAULT else f"{_WITHOUT}-{release}"

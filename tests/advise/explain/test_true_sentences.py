@@ -41,7 +41,7 @@ def test_the_narrowest_set_counts_reserved_cpus(tmp_path: Path) -> None:
     given = ("explain", files["pod"], "--from", files["machine"], "--config", files["config"])
     assert "default/w is Guaranteed and would be admitted." in podslice(*given).stdout
     said = podslice(*given, "--profile", "kubelet-1.36").stdout
-    assert "cpu would fit, but a smaller set has as much in all, reserved and taken included" in said
+    assert "cpu is free, but not preferred: counting what is reserved and in use, fewer NUMA nodes are enough" in said
     assert "on an empty machine" not in said
 
 
@@ -139,7 +139,7 @@ def test_a_tie_is_said(tmp_path: Path) -> None:
     said = podslice("explain", files["pod"], *given).stdout
     assert "NUMA nodes 0 and 1 are equal for best-effort, and the lowest number wins; how many example.com/gpu" in said
     rows = [line.split(maxsplit=4)[-1] for line in said.splitlines() if line[:2] in ("0 ", "1 ")]
-    against = "cpu, example.com/gpu: too little even when empty"
+    against = "cpu, example.com/gpu: too little even on an empty machine"
     assert rows == [f"chosen, though {against}", f"equal, {against}"]
 
 

@@ -33,7 +33,7 @@ class LowerBound(Protocol):
     is_monotonic: bool
 
     def minimum(self, state: State) -> tuple[int, int]:
-        """Return (container moves still needed at least, CPUs missing)."""
+        """Return the fewest container moves that can still be needed, and the CPUs missing."""
 
     def estimate(self, state: State) -> tuple[int, int]:
         """Estimate the same two numbers, nearer to the truth and not always a lower bound."""

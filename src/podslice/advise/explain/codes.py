@@ -19,7 +19,7 @@ ELIGIBILITY = {
 
 CANDIDATES = {
     "fits": "every resource prefers this set",
-    "wide": "it would do, but a smaller set has as much in all, reserved and taken included",
+    "wide": "has enough free, but is not preferred: counting what is reserved and in use, fewer NUMA nodes are enough",
     "wide-single": "more than one NUMA node, which single-numa-node never takes",
     "short": "too little is free",
     "small": "too little even when empty",

@@ -89,7 +89,7 @@ def _want(cell: Cell, policy: str, *, admitted: bool) -> Want:
     if cell.verdict == "fits":
         return Want(f"Needs {what}, {free} free: enough", False)
     if cell.verdict == "small":
-        return Want(f"Needs {what}, has only {_amount(cell.resource, cell.capacity)} in all", policy == _SINGLE)
+        return Want(f"Needs {what}, has only {_amount(cell.resource, cell.capacity)} in total", policy == _SINGLE)
     if cell.verdict == "short":
         missing = _amount(cell.resource, cell.need - cell.free)
         return Want(f"Needs {what}, {free} free: {missing} short", True)

@@ -13,8 +13,8 @@ from podslice.service.proto import nri_pb2 as nri
 
 
 class RequiredGuards(Protocol):
-    """Guards of a node. `failure`: why they did not work in the last pass. `required`: containers of the pods that they
-    concern are not created without them."""
+    """Guards of a node. `failure`: why they did not work in the last pass. `required`: no container of the pods
+    that they concern is created before the guards work."""
 
     failure: str
 

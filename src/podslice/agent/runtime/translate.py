@@ -72,8 +72,9 @@ def variables_of(message: nri.Container) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
 
 
-def claimed_pinning(variables: Mapping[str, str]) -> Pinning | None:
-    """Return the CPUs that a container's variables call its own or its pod's; None for a sharing container."""
+def pinning_in_environment(variables: Mapping[str, str]) -> Pinning | None:
+    """Return the CPUs that a container's environment variables name as its own or its pod's; None for a container on
+    the shared pool."""
     isolation, cpus = variables.get(ISOLATION_ENV, ""), parse_bits_or_empty(variables.get(CPUS_ENV, ""))
     own = parse_bits_or_empty(variables.get(EXCLUSIVE_ENV, "")) if isolation == "mixed" else 0
     return Pinning(cpus=cpus, isolation=isolation, own=own) if cpus and (own or isolation in _CLAIMS) else None
@@ -81,7 +82,7 @@ def claimed_pinning(variables: Mapping[str, str]) -> Pinning | None:
 
 def restored_pinning(message: nri.Container, variables: Mapping[str, str]) -> Pinning | None:
     """Return the pinning of a container that has own CPUs by its variables; None for a sharing one."""
-    claim = claimed_pinning(variables)
+    claim = pinning_in_environment(variables)
     if claim is None:
         return None
     # What the runtime applied counts: the variables are those of the creation, and a resize or move changed the set.

@@ -178,7 +178,9 @@ class Metrics:
         self.last_reconcile = self._gauge("podslice_reconcile_timestamp_seconds", "When the last reconcile pass ended.")
 
     def _of_resizes(self) -> None:
-        self.resizes = self._counter("podslice_resizes_not_applied", "Resizes of exclusive CPUs that were asked for.")
+        self.resizes = self._counter(
+            "podslice_resizes_not_applied", "Requested resizes of exclusive CPUs that the agent does not carry out."
+        )
         self.answered = self._counter(
             "podslice_resizes", "Resizes of exclusive CPUs, by what became of them.", "operation", "result"
         )

@@ -21,7 +21,7 @@ class CappedBudget(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The whole sentence, without a full stop."""
+        """Say how much the pod reserves and how much its containers can use, without a full stop."""
         unit = "CPU" if self.resource == "cpu" else "of memory"
         return (
             f"the pod reserves {self.budget} {unit}, and the {self.resource} limits of its containers add up to "
@@ -31,7 +31,7 @@ class CappedBudget(NamedTuple):
 
 def capped_budgets(pod: Pod, gates: Mapping[str, bool]) -> tuple[CappedBudget, ...]:
     """Return the resources of which a defaulted pod with pod-level resources reserves more than the limits of its
-    containers allow; nothing of a resource that some container has no limit of."""
+    containers allow. A resource is left out if some container has no limit for it."""
     resources = pod.spec.resources
     if resources is None or not gates["PodLevelResources"] or not is_pod_level_resources_set(pod):
         return ()

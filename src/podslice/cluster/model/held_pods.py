@@ -137,7 +137,7 @@ class HeldPods:
     def _hold_seconds(self, group: str) -> float:
         if not group:
             return self._limits.hold
-        return self._limits.undone if group in self._gangs.short else self._limits.group_hold
+        return self._limits.failed_group_hold if group in self._gangs.short else self._limits.group_hold
 
     def pinned_node(self, uid: str, names: Sequence[str]) -> str:
         """Return the node to which a filter is pinned: the only one that it names, or the one where the pod may be
@@ -191,7 +191,7 @@ class HeldPods:
         """Let the holds of a group expire soon, because a member found no node; not those of bound pods."""
         self._gangs.mark_short(group)
         for uid in self._gangs.held_members(group):
-            self._set_deadline(self.pods[uid], now + self._limits.undone)
+            self._set_deadline(self.pods[uid], now + self._limits.failed_group_hold)
 
     def release_short_groups(self, group: str) -> bool:
         """Drop the holds of groups that found no node for a member, because a pod of another group needs room. Returns

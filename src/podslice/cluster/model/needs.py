@@ -203,8 +203,9 @@ def few_memory(needs: PodNeeds) -> str:
     return f"less than {_size(needs.memory)} of memory free on NUMA nodes"
 
 
-def not_on_one(cpus: int, memory: int) -> str:
-    """Return the cause of too little of both on every NUMA node."""
+def short_on_every_numa_node(cpus: int, memory: int) -> str:
+    """Return the cause for a pod that needs exclusive CPUs, bytes of memory, or both, where no NUMA node has as much
+    free."""
     own = [f"{cpus} exclusive CPUs"] if cpus else []
     return f"no NUMA node has {' and '.join([*own, *([f'{_size(memory)} of memory'] if memory else [])])} free"
 

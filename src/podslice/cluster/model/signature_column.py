@@ -184,15 +184,15 @@ def _on_one_node(table: NodeTable, cpus: int, memory: int) -> tuple[Lacks, Cause
         return table.memory.take(rows, axis=1).max(axis=0) < memory
 
     if not memory:
-        return few_cpus, ((Cause(words.not_on_one(cpus, 0)), _all),)
+        return few_cpus, ((Cause(words.short_on_every_numa_node(cpus, 0)), _all),)
     if not cpus:
-        return few_memory, ((Cause(words.not_on_one(0, memory)), _all),)
+        return few_memory, ((Cause(words.short_on_every_numa_node(0, memory)), _all),)
     return (
         lambda rows: ~_fitting(table, cpus, memory, rows).any(axis=0),
         (
-            (Cause(words.not_on_one(cpus, 0)), few_cpus),
-            (Cause(words.not_on_one(0, memory)), few_memory),
-            (Cause(words.not_on_one(cpus, memory)), _all),
+            (Cause(words.short_on_every_numa_node(cpus, 0)), few_cpus),
+            (Cause(words.short_on_every_numa_node(0, memory)), few_memory),
+            (Cause(words.short_on_every_numa_node(cpus, memory)), _all),
         ),
     )
 

@@ -21,7 +21,7 @@ from podslice.cluster.model.holds import HeldNode
 from podslice.cluster.model.signature_column import FAR, NOT_CONFIRMED, OPEN, PROVEN, SHARED, UNKNOWN, SignatureColumn
 from podslice.replica.signature import Signature
 
-QUARANTINED = "answered such a pod otherwise than expected a moment ago"
+QUARANTINED = "decided a pod of this kind differently than predicted less than a minute ago"
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -32,7 +32,8 @@ class ModelLimits(NamedTuple):
     - `budget`: new decisions for one filter, after which it is content with the nodes that it has.
     - `memory`: bytes of remembered answers. `signatures`: kinds of pods that are known. `columns`: kinds of pods with a
       verdict on every node. `groups`: gangs that are known.
-    - `hold`, `group_hold`: until a hold expires; `undone`: the same once a member of the group found no node.
+    - `hold`, `group_hold`: until a hold of a pod, or of a member of a gang, expires. `failed_group_hold`: the same for
+      a gang of which a member found no node.
     - `quarantine`: until a node that did otherwise than expected gets such pods again.
     - `deleted`: until the hold of a bound pod ends that was deleted before its node reported it.
     - `eviction_hold`: until victims must have left. `evictions`: nodes that are searched for victims.
@@ -44,9 +45,9 @@ class ModelLimits(NamedTuple):
     signatures: int = 4096
     columns: int = 64
     groups: int = 4096
-    hold: float = 15.0
+    hold: float = 30.0
     group_hold: float = 310.0
-    undone: float = 0.5
+    failed_group_hold: float = 0.5
     quarantine: float = 60.0
     deleted: float = 30.0
     eviction_hold: float = 90.0

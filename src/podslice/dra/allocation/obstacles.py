@@ -138,7 +138,7 @@ def _capacity_problem(offered: OfferedDevice, form: DeviceSubRequest) -> str:
         if capacity is None:
             return f"has no capacity {name}"
         if amount.nano > capacity.value:
-            return f"has {amount_text(capacity.value)} {_short(name)} in all"
+            return f"has {amount_text(capacity.value)} {_short(name)} in total"
     return ""
 
 

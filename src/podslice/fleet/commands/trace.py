@@ -241,7 +241,7 @@ def _print(facts: TraceFacts) -> None:
 def _pod_lines(pods: PodListFacts) -> Iterator[str]:
     sums = pods.sums
     totals = f"{-(-sums.milli_cpus // 1000)} CPUs, {-(-sums.milli_gpus // 1000)} GPUs"
-    yield f"{pods.shapes} shapes ({pods.shapes_with_qos} with QoS); in all {totals}"
+    yield f"{pods.shapes} shapes ({pods.shapes_with_qos} with QoS); in total {totals}"
     yield f"whole CPUs: {pods.whole_cpus} pods; GPUs: {pods.with_gpus} pods, {pods.with_part_of_a_gpu} a part of one"
     for name, values in (("QoS", pods.qos), ("phases", pods.phases)):
         if values:

@@ -47,7 +47,7 @@ class Notes:
         self._now = 0
         self._integrals = [0, 0, 0, 0, 0, 0]
 
-    def pass_time(self, at: int) -> None:
+    def deliver_until(self, at: int) -> None:
         """Advance to `at`, and add the elapsed time to the integrals with everything as it is."""
         if at > self._now:
             # Integrals begin after the warm-up, so that a filling cluster does not count.
@@ -99,7 +99,7 @@ class Notes:
         """Return the result of the run, which ends here."""
         queue, options = self._queue, self._options
         horizon = max(self._now, options.until_ms)
-        self.pass_time(horizon)
+        self.deliver_until(horizon)
         # Pods that still loop have their attempts up to the horizon counted before the last sample.
         queue.finish(horizon)
         self.sample(horizon)

@@ -57,7 +57,7 @@ def run_cell(
         # Events at the very end still happen.
         if 0 <= options.until_ms < event.at:
             break
-        notes.pass_time(event.at)
+        notes.deliver_until(event.at)
         if event.kind is EventKind.END:
             queue.end(event.number)
         elif event.kind is EventKind.NODES:

@@ -80,7 +80,7 @@ def pods_of(objects: Iterable[Mapping[str, Any]], nodes: frozenset[str], since: 
         if one.length:
             found.append(one)
     if apart:
-        more = [f"{len(apart)} pods in all are on nodes that are not in the dump"] if len(apart) > 1 else []
+        more = [f"{len(apart)} pods in total are on nodes that are not in the dump"] if len(apart) > 1 else []
         problems = [apart[0], *more, *problems]
     found.sort(key=lambda one: (one.arrival, not one.node, one.since))
     return DumpedPods(tuple(found), tuple(problems))

@@ -167,7 +167,7 @@ class FGDTraces:
             return sorted(opened.pods(), key=lambda pod: pod.name)
 
 
-def total_gpus(fleet: Fleet) -> int:
+def total_milli_gpus(fleet: Fleet) -> int:
     """Return the milli-GPUs of all nodes."""
     return sum(1000 * fleet.classes[node.kind].gpus for node in fleet.nodes)
 
@@ -219,7 +219,7 @@ def run_one(folder: Path, run: FGDRun) -> Curve:
 
     traces = FGDTraces(folder)
     fleet = traces.fleet()
-    gpus = total_gpus(fleet)
+    gpus = total_milli_gpus(fleet)
     workload, usual = inflate(traces.pods(run.workload), run.seed, gpus)
     options = CellOptions(
         policy=run.policy,

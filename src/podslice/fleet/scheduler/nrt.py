@@ -58,8 +58,8 @@ class NRTView:
         self.seen, self.coming = seen, coming
         self.numbers[:] = [state.number for state in seen]
 
-    def pass_time(self, now: int) -> None:
-        """Let all states arrive that are due."""
+    def deliver_until(self, now: int) -> None:
+        """Deliver the delayed states that are due at `now`."""
         # In order of time: every state is recorded with the same delay.
         while self.coming and self.coming[0][0] <= now:
             _, node, state = self.coming.popleft()

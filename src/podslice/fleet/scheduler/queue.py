@@ -204,7 +204,7 @@ class PodQueue:
         if self.options.filter == "exact":
             return self.scheduler.best_admitting(shape, self._admits, self.live.columns.state)
         if self.nrt is not None:
-            self.nrt.pass_time(self.clock.now.at)
+            self.nrt.deliver_until(self.clock.now.at)
             return self.scheduler.best_admitting(shape, self.nrt.passes, self.nrt.numbers)
         return self.scheduler.best_nodes(shape)
 

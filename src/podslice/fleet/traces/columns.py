@@ -213,7 +213,8 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 
 def factor(meaning: str, column: Column) -> Decimal:
-    """Return the factor from the column's unit to ours."""
+    """Return the factor from the unit of a column to millicores, bytes, milliseconds or pieces. `meaning`: what the
+    column holds, a key of the trace's format."""
     return UNITS[_DIMENSION[meaning]][column.unit or _DEFAULT_UNIT[_DIMENSION[meaning]]]
 
 

@@ -84,7 +84,8 @@ class KernelFiles:
         return fields if complete else []
 
     def kernel_threads(self) -> Iterator[str | None]:
-        """Yield the affinity paths of kernel threads that may be moved; None for each other process."""
+        """Yield the affinity paths of kernel threads that may be moved, and None for each other process, so that a
+        caller can pause between two."""
         for name in self._processes():
             fields = self._fields(name)
             flags = int(fields[_FLAGS]) if fields else 0

@@ -272,7 +272,7 @@ def with_classes(state: CPUState, data: bytes) -> CPUState:
 
 
 def with_memos(state: CPUState, data: bytes) -> CPUState:
-    """Return the state with the plugins' notes on owners of CPUs; without any where the file is damaged."""
+    """Return the state with the memos that plugins keep about owners of CPUs; without any if the file is damaged."""
     try:
         named = decode(data).plugins
     except CheckpointError:

@@ -30,7 +30,7 @@ class ResizePicker:
         self._packer = Packer(
             topology,
             quirks,
-            spread=options.distribute_cpus_across_cores,
+            across_cores=options.distribute_cpus_across_cores,
             uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
         )
         # Where a cache is a whole NUMA node, looking for caches finds nothing that NUMA nodes do not.

@@ -489,7 +489,7 @@ class DeviceManager:
         return {resource: frozenset(self.state.pools[resource].names(devices)) for resource, devices in left.items()}
 
     def holds_devices(self, uid: str) -> bool:
-        """Whether the pod has records, with which it passes the general predicates (memory-device 2.14)."""
+        """Whether the pod has records of devices. Such a pod passes the general predicates (memory-device 2.14)."""
         return uid in self.state.records
 
     def count_in_use(self) -> dict[str, int]:

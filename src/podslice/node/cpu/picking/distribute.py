@@ -37,9 +37,11 @@ class Distributor:
         self._packer = packer
         self._group = group
 
-    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None, *, spread: int = 0) -> Pick:
-        """Pick `count` CPUs, on `spread` nodes or more where that many have room; `search_budget` bounds the search for
-        the best combination of nodes.
+    def take(
+        self, available: Bits, count: int, search_budget: SearchBudget | None = None, *, node_count: int = 0
+    ) -> Pick:
+        """Pick `count` CPUs, on `node_count` nodes or more where that many have room. `search_budget` bounds the search
+        for the best combination of nodes.
 
         Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
         """
@@ -54,9 +56,9 @@ class Distributor:
         search_budget = search_budget_over(work.topology.numa_mask, search_budget)
         before = search_budget.left
         search = Combinations(work, Distribution(count, self._group), self._packer.quirks, search_budget)
-        if 1 < len(search.free) <= spread and (cpus := self._fill(available, count, search)):
+        if 1 < len(search.free) <= node_count and (cpus := self._fill(available, count, search)):
             return Pick(cpus)
-        choice = self._choose(search, count, spread)
+        choice = self._choose(search, count, node_count)
         if choice is None:
             return Pick(self._packer.take(available, count), not search_budget.has_ended_since(before))
         self._hand_out(work, choice, search)
@@ -75,9 +77,9 @@ class Distributor:
             left -= share
         return 0 if work.need else work.result
 
-    def _choose(self, search: Combinations, count: int, spread: int) -> Choice | None:
-        """Return the best combination of the fewest nodes that can hold the request, `spread` or more where these can;
-        None if there is none."""
+    def _choose(self, search: Combinations, count: int, node_count: int) -> Choice | None:
+        """Return the best combination of the fewest nodes that can hold the request, or of `node_count` and more where
+        these can; None if there is none."""
         topology, group = self._packer.topology, self._group
         # Upstream rounds up at every step; the first size to try must be the same.
         machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
@@ -85,7 +87,7 @@ class Distributor:
         groups = (count - 1) // group + 1
         fewest = (groups - 1) // groups_per_node + 1
         most = min(groups, len(search.free))
-        start = max(fewest, min(spread, most))
+        start = max(fewest, min(node_count, most))
         for size in (*range(start, most + 1), *range(fewest, start)):
             if sum(search.fullest[:size]) >= count and (choice := search.best(size)) is not None:
                 return choice

@@ -21,8 +21,9 @@ _NOT_ENOUGH = RefusalKind(
 
 
 class Packer:
-    """Packs CPUs on one machine: whole NUMA nodes and sockets, with `uncore` whole caches, unless `spread` whole cores,
-    then single CPUs (cpu-topology 4.6). `odd_parts`: a part of a cache may end within a core, where upstream picks it.
+    """Packs CPUs on one machine: whole NUMA nodes and sockets, with `uncore` whole caches, whole cores unless
+    `across_cores`, then single CPUs (cpu-topology 4.6). `odd_parts`: a part of a cache may end within a core, where
+    upstream picks it.
     """
 
     def __init__(
@@ -30,13 +31,13 @@ class Packer:
         topology: CPUTopology,
         quirks: Quirks,
         *,
-        spread: bool = False,
+        across_cores: bool = False,
         uncore: bool = False,
         odd_parts: bool = True,
     ) -> None:
         self.topology = topology
         self.quirks = quirks
-        self.spread = spread
+        self.across_cores = across_cores
         self.uncore = uncore
         self.odd_parts = odd_parts
         # The level order of upstream: NUMA nodes before sockets, unless a socket holds several (cpu-topology 4.2).
@@ -71,7 +72,7 @@ class Packer:
             work.take_uncore_caches()
             if work.need < 1:
                 return work.result
-        if not self.spread:
+        if not self.across_cores:
             if self.even_cores:
                 work.take_whole_even_cores()
             else:
@@ -291,7 +292,7 @@ class Accumulator:
 
     def take_single_cpus(self) -> None:
         """Take what is still needed CPU by CPU: core after core, or spread, socket after socket."""
-        if self.packer.spread:
+        if self.packer.across_cores:
             # Upstream's option `distribute-cpus-across-cores` takes the lowest ids of a socket, which need not be on
             # other cores.
             if self.packer.quirks.cores_spread_by_id:

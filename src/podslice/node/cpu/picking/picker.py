@@ -78,7 +78,7 @@ class Picker:
         return Packer(
             self.topology,
             self._quirks,
-            spread=options.distribute_cpus_across_cores,
+            across_cores=options.distribute_cpus_across_cores,
             uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
             odd_parts=self._release.uncore_takes_odd_numbers,
         )
@@ -89,10 +89,12 @@ class Picker:
             return None
         return Distributor(self._packer, self.topology.cpus_per_core if self._options.full_pcpus_only else 1)
 
-    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None, *, spread: int = 0) -> Pick:
+    def take(
+        self, available: Bits, count: int, search_budget: SearchBudget | None = None, *, node_count: int = 0
+    ) -> Pick:
         """Pick `count` of the `available` CPUs; with `align-by-socket` on as few sockets as possible, with
-        `distribute-cpus-across-numa` on `spread` NUMA nodes where they have room."""
-        pick = self._take(available, count, search_budget, spread)
+        `distribute-cpus-across-numa` on `node_count` NUMA nodes where they have room."""
+        pick = self._take(available, count, search_budget, node_count)
         if not self._fewest_sockets:
             return pick
         sockets = fewest_sockets(self.topology, available, count)
@@ -100,7 +102,7 @@ class Picker:
             return pick
         # Packing may use more sockets than needed: pick again within the fewest, if whole cores allow it.
         try:
-            fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget, spread)
+            fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget, node_count)
         except AdmissionError:
             return pick
         return Pick(fewer.cpus, pick.proven and fewer.proven)
@@ -121,11 +123,11 @@ class Picker:
         if self.uneven:
             places = (near & idle, near & ~idle, available & idle & ~near, available & ~idle & ~near)
             return Pick(self.take_cores(places if idle else (near, available & ~near), count))
-        spread = 0 if affinity is None or self._quirks.distribution_shrinks_affinity else affinity.bit_count()
+        node_count = 0 if affinity is None or self._quirks.distribution_shrinks_affinity else affinity.bit_count()
         if affinity is None:
             pick = self.take(available, count, search_budget)
         else:
-            pick = self.take(near, min(near.bit_count(), count), search_budget, spread=spread)
+            pick = self.take(near, min(near.bit_count(), count), search_budget, node_count=node_count)
             # The rest comes from anywhere: an affinity of best-effort is a preference (cpu-topology 6.3).
             missing = count - pick.cpus.bit_count()
             if missing:
@@ -186,9 +188,9 @@ class Picker:
             near = whole_objects(self.topology.sockets, near)
         return near & available
 
-    def _take(self, available: Bits, count: int, search_budget: SearchBudget | None, spread: int) -> Pick:
+    def _take(self, available: Bits, count: int, search_budget: SearchBudget | None, node_count: int) -> Pick:
         if self._distributor is not None:
-            return self._distributor.take(available, count, search_budget, spread=spread)
+            return self._distributor.take(available, count, search_budget, node_count=node_count)
         return Pick(self._packer.take(available, count))
 
 
