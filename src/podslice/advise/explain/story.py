@@ -148,7 +148,10 @@ def cell_text(cell: Cell) -> str:
     if cell.verdict == "small":
         return f"{cell.resource} needs {need}, has only {amount_text(cell.resource, cell.capacity)} when empty"
     if cell.verdict == "wide":
-        return f"{cell.resource} is free, but not preferred: counting what is reserved and in use, fewer NUMA nodes are enough"
+        return (
+            f"{cell.resource} is free, but not preferred: "
+            "counting what is reserved and in use, fewer NUMA nodes are enough"
+        )
     if cell.verdict == "group":
         return f"{cell.resource} is tied to another group of NUMA nodes"
     if cell.verdict == "joint":
