@@ -20,7 +20,7 @@ from podslice import PodsliceError
 from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import pod_from_annotation, pod_from_container
 from podslice.agent.runtime.protobuf_pods import known_from, pod_message
-from podslice.agent.runtime.translate import applied_pinning, claimed_pinning, limits_of, variables_of
+from podslice.agent.runtime.translate import applied_pinning, limits_of, pinning_in_environment, variables_of
 from podslice.agent.runtime.ttrpc import (
     FrameDecoder,
     MessageDecoder,
@@ -136,7 +136,7 @@ def _created(request: nri_pb2.CreateContainerRequest) -> None:
         applied_pinning,
         limits_of,
         check_container,
-        lambda container: claimed_pinning(variables_of(container)),
+        lambda container: pinning_in_environment(variables_of(container)),
     ):
         with contextlib.suppress(InputError):
             read(request.container)
