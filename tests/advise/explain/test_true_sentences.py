@@ -139,7 +139,7 @@ def test_a_tie_is_said(tmp_path: Path) -> None:
     said = podslice("explain", files["pod"], *given).stdout
     assert "NUMA nodes 0 and 1 are equal for best-effort, and the lowest number wins; how many example.com/gpu" in said
     rows = [line.split(maxsplit=4)[-1] for line in said.splitlines() if line[:2] in ("0 ", "1 ")]
-    against = "cpu, example.com/gpu: too little even on an empty machine"
+    against = "cpu, example.com/gpu: too little even when empty"
     assert rows == [f"chosen, though {against}", f"equal, {against}"]
 
 
