@@ -153,7 +153,7 @@ def test_numbers_that_take_long_are_refused(tmp_path: Path, amount: str) -> None
 
     async def test(world: World) -> None:
         world.source.add(make_pod("odd", ("app", "1"), memory=amount))
-        with pytest.raises(RPCError, match=r"PodTooLarge: .*the amount of memory is not an amount"):
+        with pytest.raises(RPCError, match=r"PodTooLarge: .*its quantity of memory is beyond"):
             await world.fake.create_container(await world.fake.run_pod("odd"), "app")
         for number, fine in enumerate(("1e9", "1E", "1500m", "123456789012345678", "0.5Gi", "1e-3", "0." + "1" * 100)):
             await world.run(make_pod(f"p{number}", ("app", "100m"), memory=fine))
