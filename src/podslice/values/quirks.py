@@ -308,6 +308,11 @@ def profile_of_release(profile: str, kubernetes: str) -> str:
     return profile_for(_WITHOUT, kubernetes) if kind == _WITHOUT else f"{kind}-{parse_release(kubernetes)}"
 
 
+def is_without_defects(profile: str) -> bool:
+    """Whether a profile has no defects."""
+    return PROFILES[profile] == PODSLICE
+
+
 def profile_of_a_kubelet(profile: str) -> str:
     """Return the profile of the same release with the defects of its kubelet."""
     return f"{_KUBELET}-{PROFILE_RELEASES[profile]}"

@@ -31,7 +31,7 @@ from podslice.node.view import NodeView
 from podslice.replica.events import PlanOutcome
 from podslice.service.trust import AuthorityFile
 from podslice.values.cpuset import bits_of
-from podslice.values.quirks import PODSLICE, PROFILES
+from podslice.values.quirks import is_without_defects
 from podslice.values.reasons import is_out_of
 from podslice.values.series import Labels, Series, labels_text, series
 
@@ -150,7 +150,7 @@ class Metrics:
         )
         self.admission: Histogram | None = None
         self.pod_pinning_errors: Counter | None = None
-        if PROFILES[profile] == PODSLICE:
+        if is_without_defects(profile):
             self._of_the_kep()
         self.rejections = self._counter("kubelet_admission_rejections", "Pods refused, by reason.", "reason")
         self.rejected = self._counter("podslice_pods_rejected", "Refused pods that were marked Failed.")

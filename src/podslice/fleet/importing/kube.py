@@ -35,6 +35,7 @@ from podslice.scheduling.taints import Taint
 from podslice.values.errors import InputError
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quantity import Quantity, QuantityError
+from podslice.values.releases.table import nearest_release
 
 _GPU_MODEL = "nvidia.com/gpu.product"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -61,8 +62,9 @@ class ClusterNode(NamedTuple):
 NO_FOLDERS = ClusterFolders()
 
 
-def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[ClusterNode]:
-    """Return the nodes of a cluster. Raises `InputError`."""
+def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS, *, by_release: bool = False) -> list[ClusterNode]:
+    """Return the nodes of a cluster; `by_release`: kubelets of several releases are of several classes. Raises
+    `InputError`."""
     topology = read_objects(folders.topology, "NodeResourceTopology") if folders.topology else []
     zones = {name_of(one): one for one in topology}
     classes: dict[bytes, NodeClass] = {}
@@ -73,6 +75,8 @@ def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[Clu
             raise InputError("a node has no name", source=str(nodes))
         one = _NodeReader(data, name, str(nodes), zones.get(name), folders)
         made = one.make_class()
+        if not by_release:
+            made = made._replace(reported="")
         key = canonical_json([_class_key(made)])
         if key not in classes:
             same = sum(known.name.startswith(made.name) for known in classes.values())
@@ -89,7 +93,9 @@ def _class_key(found: NodeClass) -> list[object]:
     machine = found.machines[AS_WRITTEN]
     nodes = [(node.id, node.memory, [core.threads for core in node.cores]) for node in machine.nodes]
     allocatable = dict(found.allocatable or {})
-    return [nodes, found.gpus, found.gpu_model, str(found.devices), dict(found.fields), allocatable, found.source]
+    release = nearest_release(found.reported)
+    facts = [nodes, found.gpus, found.gpu_model, str(found.devices), dict(found.fields), allocatable, found.source]
+    return [*facts, str(release)] if release else facts
 
 
 class _NodeReader:
@@ -145,6 +151,7 @@ class _NodeReader:
             # Later sources are nearer to the kubelet: objects of the API, its state files, its configz.
             {**self._described.fields, **fields_of_state(self._files), **self._configuration},
             allocatable,
+            reported=str(part(status, "nodeInfo").get("kubeletVersion") or ""),
         )
 
     def start(self) -> KnownStart:

@@ -13,9 +13,10 @@ from podslice.fleet.importing.kube_reduce import Names, reduce_object
 from podslice.fleet.importing.kube_snapshots import make_node, snapshot_files
 from podslice.values.errors import PodsliceError
 from podslice.values.quantity import plural
+from podslice.values.quirks import PROFILE_RELEASES, is_without_defects
+from podslice.values.releases.table import DEFAULT
 
 POLICY = "policy.yaml"
-_PROFILE = "podslice"
 
 
 class AgentFiles(NamedTuple):
@@ -54,8 +55,12 @@ def collect_files(dump: Dump, names: Names) -> AgentFiles:
             )
             continue
         files |= snapshot_files(one, names)
-        if one.profile != _PROFILE:
+        if not is_without_defects(one.profile):
             problems.append(f"node {one.node}: its agent decides by profile {one.profile}: set profile in the scenario")
+        elif PROFILE_RELEASES[one.profile] is not DEFAULT:
+            release = PROFILE_RELEASES[one.profile]
+            remedy = "kubernetes: auto in kubelets has each node of its own release"
+            problems.append(f"node {one.node}: its agent decides as Kubernetes {release}: {remedy}")
     policy, lines = _policy(dump, names)
     return AgentFiles(files, policy, (*problems, *lines, *_missing_pods(dump, names)))
 

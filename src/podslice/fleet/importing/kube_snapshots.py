@@ -31,6 +31,7 @@ from podslice.replica.events import Stamped, WholeState
 from podslice.replica.nodestate import read_node_state
 from podslice.replica.state_message import PoolMessage, build_state
 from podslice.values.errors import InputError, PodsliceError
+from podslice.values.quirks import PROFILE_RELEASES
 
 LIVE_NODE, NODE_STATE = "LiveNode", "NodeState"
 SNAPSHOTS = (LIVE_NODE, NODE_STATE)
@@ -45,6 +46,7 @@ class AgentSnapshot(NamedTuple):
     - `policy`: of its PodslicePolicy, as plain data.
     - `pods`: objects. Without a state there are no files and no pods.
     - `problems`: a line each.
+    - `kubelet`: the version of the kubelet beside the agent, empty where it is not known.
     """
 
     node: str
@@ -56,6 +58,7 @@ class AgentSnapshot(NamedTuple):
     profile: str
     pods: tuple[dict[str, Any], ...]
     problems: tuple[str, ...] = ()
+    kubelet: str = ""
 
 
 def read_snapshot(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
@@ -86,7 +89,8 @@ def _read_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
         raise error.at(source=str(path)) from None
     lines = (f"node {name}: its agent reported no state: {problem}",) if problem else ()
     empty = policy == msgspec.to_builtins(NO_POLICY)
-    return AgentSnapshot(name, machine, fields, files, devices, {} if empty else policy, profile, pods, lines)
+    kept, kubelet = {} if empty else policy, str(data.get("kubelet") or "")
+    return AgentSnapshot(name, machine, fields, files, devices, kept, profile, pods, lines, kubelet)
 
 
 def _pod(
@@ -215,8 +219,10 @@ def make_node(snapshot: AgentSnapshot) -> dict[str, Any]:
     `PodsliceError` for a configuration with which no node starts."""
     config = config_from_fields(snapshot.fields).config
     devices = inventory_from_data({"devices": [*snapshot.devices]})
-    resources = Node(snapshot.machine, config, devices=devices).kubelet.node_resources()
-    status = {field: _amounts(getattr(resources, field)) for field in ("capacity", "allocatable")}
+    profile = snapshot.profile or "podslice"
+    resources = Node(snapshot.machine, config, profile=profile, devices=devices).kubelet.node_resources()
+    status: dict[str, Any] = {field: _amounts(getattr(resources, field)) for field in ("capacity", "allocatable")}
+    status["nodeInfo"] = {"kubeletVersion": snapshot.kubelet or f"v{PROFILE_RELEASES[profile]}"}
     return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": snapshot.node}, "status": status}
 
 

@@ -53,7 +53,7 @@ class InitialFleet(NamedTuple):
 
 
 def place_initial_pods(
-    fleet: Fleet, starts: Mapping[int, KnownStart], pods: Mapping[str, Sequence[Pod]], *, profile: str, same: bool
+    fleet: Fleet, starts: Mapping[int, KnownStart], pods: Mapping[str, Sequence[Pod]], *, same: bool
 ) -> InitialFleet:
     """Return the nodes with their pods, where the placement is known. `starts`: by node number; `pods`: by node name;
     `same` as of `place_on_node`."""
@@ -64,9 +64,7 @@ def place_initial_pods(
         own = pods.get(node.name, ())
         if not own:
             continue
-        found = place_on_node(
-            fleet.classes[node.kind], node.name, starts.get(number, NOTHING_KNOWN), own, profile=profile, same=same
-        )
+        found = place_on_node(fleet.classes[node.kind], node.name, starts.get(number, NOTHING_KNOWN), own, same=same)
         how: Start | Literal["again"] = "again" if isinstance(found, str) else found.how
         counts[how] = counts.get(how, 0) + 1
         if isinstance(found, str):
@@ -78,7 +76,7 @@ def place_initial_pods(
 
 
 def place_on_node(
-    kind: FleetClass, name: str, start: KnownStart, pods: Sequence[Pod], *, profile: str, same: bool
+    kind: FleetClass, name: str, start: KnownStart, pods: Sequence[Pod], *, same: bool
 ) -> InitialNode | str:
     """Return the node with these pods, or in a line why they must be admitted again ("" where nothing is known).
 
@@ -87,12 +85,12 @@ def place_on_node(
     why = ""
     if start.files:
         try:
-            node = _node(kind, start.files, profile)
+            node = _node(kind, start.files)
             return _finish(node, kind, name, pods, "exact", same=same)
         except PodsliceError as error:
             why = f"node {name}: its state files do not fit: {error}"
     if start.zones and pods:
-        node = _node(kind, {}, profile)
+        node = _node(kind, {})
         # The kubelet has started without files; the placement becomes its state.
         placed = place_in_zones(node.rules, node.state, start.zones, pods)
         if placed is None:
@@ -102,9 +100,9 @@ def place_on_node(
     return why
 
 
-def _node(kind: FleetClass, files: Mapping[str, bytes], profile: str) -> Node:
+def _node(kind: FleetClass, files: Mapping[str, bytes]) -> Node:
     rules = kind.rules
-    return Node(rules.machine, rules.config, profile=profile, devices=rules.inventory, files=files, policy=rules.policy)
+    return Node.like(rules, config=rules.config, quirks=rules.quirks, release=rules.release, files=files)
 
 
 def _finish(node: Node, kind: FleetClass, name: str, pods: Sequence[Pod], how: Start, *, same: bool) -> InitialNode:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ from podslice.fleet.scenario.cluster import (
     gpu_offer,
     kubelet_config,
     kubelet_policy,
+    kubelet_profile,
     read_cluster,
     start_fleet,
 )
@@ -40,6 +41,7 @@ from podslice.fleet.scenario.scenario import (
 from podslice.fleet.scenario.strict import milliseconds
 from podslice.fleet.traces.pods import Kubelets, build_workload, columns_of, read_manifests_of, read_pods, span
 from podslice.fleet.traces.trace_load import Capacity
+from podslice.node.rules import NodeRules
 from podslice.values.errors import InputError, raise_all
 from podslice.values.quirks import PROFILES
 
@@ -123,6 +125,7 @@ class Study:
                 kubelet_config(self.scenario, self.inputs, name, found)
             for found in self.cluster.classes:
                 kubelet_policy(self.scenario, self.inputs, name, found)
+                kubelet_profile(self.scenario, name, found)
         raise_all(self._pattern_problems())
 
     def _pattern_problems(self) -> Iterator[InputError]:
@@ -162,7 +165,7 @@ class Study:
     @property
     def id(self) -> str:
         """SHA-256 of the scenario and of all its input files."""
-        data = {"scenario": msgspec.to_builtins(self.scenario), "inputs": self.inputs.digests()}
+        data = {"scenario": _without_new_fields(self.scenario), "inputs": self.inputs.digests()}
         return hashlib.sha256(canonical_json(data)).hexdigest()
 
     @property
@@ -246,9 +249,7 @@ class Study:
         place = (cell.alternative, cell.configuration)
         if self._initial is None or self._initial[0] != place:
             same = self.scenario.kubelets[cell.kubelet] == KubeletEntry() and cell.alternative == AS_WRITTEN
-            found = place_initial_pods(
-                self.start(cell), self.cluster.starts, self._pods_on_nodes(), profile=self.scenario.profile, same=same
-            )
+            found = place_initial_pods(self.start(cell), self.cluster.starts, self._pods_on_nodes(), same=same)
             self._initial = place, found
         return self._initial[1]
 
@@ -281,7 +282,7 @@ class Study:
             kubelet=kubelet,
             alternative=cell.alternative,
             gpus=self.gpus,
-            profile=self.scenario.profile,
+            profiles=[kubelet_profile(self.scenario, kubelet, one) for one in found],
         )
 
     @property
@@ -314,7 +315,7 @@ class Study:
             self.inputs,
             transform=self.scenario.transforms[cell.transform],
             seed=cell.seed,
-            kubelets=Kubelets(fleet.classes[0].rules.gates, PROFILES[self.scenario.profile]),
+            kubelets=Kubelets(_newest(fleet).gates, PROFILES[self.scenario.profile]),
             capacity=capacity,
             nodes=fleet.nodes,
         )
@@ -374,6 +375,21 @@ class Study:
                     new = classes * (1 + restarts.index(event.kubelet)) + kind if event.kubelet else -1
                     found.append(NodeEvent(at, what, tuple(members), new))  # type: ignore[arg-type]  # one of the four
         return iter(sorted(found, key=lambda event: event.at_ms))
+
+
+def _newest(fleet: Fleet) -> NodeRules:
+    """Return the rules of the first class of the newest release: the API server is at least as new as its kubelets."""
+    return max((one.rules for one in fleet.classes), key=lambda rules: rules.release.minor)
+
+
+def _without_new_fields(scenario: FleetScenario) -> dict[str, Any]:
+    """Return a scenario as plain data; fields that older versions did not have are left out where they are empty, so
+    that its id stays."""
+    plain: dict[str, Any] = msgspec.to_builtins(scenario)
+    for entry in (*plain["machines"].values(), *plain["kubelets"].values()):
+        if not entry["kubernetes"]:
+            del entry["kubernetes"]
+    return plain
 
 
 def event_patterns(event: ScenarioEvent) -> Iterator[tuple[str, str]]:

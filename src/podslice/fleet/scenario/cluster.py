@@ -19,8 +19,8 @@ from podslice.fleet.importing.kube import ClusterFolders, ClusterNode, cluster_n
 from podslice.fleet.importing.kube_start import KnownStart
 from podslice.fleet.scenario.inputs import Inputs
 from podslice.fleet.scenario.machines import Assumptions, NodeClass, class_from_entry, class_from_shape, spread_devices
-from podslice.fleet.scenario.scenario import FleetScenario, NodesEntry, Replicas
-from podslice.fleet.scenario.strict import quantity
+from podslice.fleet.scenario.scenario import AUTO, FleetScenario, NodesEntry, Replicas
+from podslice.fleet.scenario.strict import quantity, release_name
 from podslice.fleet.traces.columns import Column
 from podslice.fleet.traces.pods import columns_of
 from podslice.fleet.traces.trace import TraceNode, open_trace
@@ -28,7 +28,7 @@ from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node
 from podslice.scheduling.predicates import amounts
 from podslice.values.errors import InputError, PodsliceError, StartError
-from podslice.values.quirks import PROFILES
+from podslice.values.quirks import PROFILE_RELEASES, PROFILES, profile_of_release
 
 _MOST_NODES = 1_000_000
 
@@ -58,10 +58,11 @@ def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
     nodes: list[FleetNode] = []
     starts: dict[int, KnownStart] = {}
     written = {name: class_from_entry(name, entry, inputs) for name, entry in scenario.machines.items()}
+    by_release = any(entry.kubernetes == AUTO for entry in scenario.kubelets.values())
     names: set[str] = set()
     for index, entry in enumerate(scenario.nodes):
         where = f"nodes[{index}]"
-        for node, found, start in _nodes_of_entry(entry, written, inputs, where):
+        for node, found, start in _nodes_of_entry(entry, written, inputs, where, by_release=by_release):
             if node.name in names:
                 raise InputError(f"two nodes are called {node.name}", path=where, remedy="give other names")
             names.add(node.name)
@@ -77,16 +78,17 @@ def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
 
 
 def _nodes_of_entry(
-    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str, *, by_release: bool
 ) -> Iterator[ClusterNode]:
     """Yield the nodes of one entry with their classes; the numbers of the classes are not set yet."""
-    if entry.kubernetes:
-        yield from cluster_nodes(
-            inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), _folders(entry, inputs, where)
-        )
+    if entry.is_live:
+        path = inputs.path(str(entry.kubernetes), where=f"{where}.kubernetes")
+        yield from cluster_nodes(path, _folders(entry, inputs, where), by_release=by_release)
         return
-    for name, found in _nodes_with_class(entry, written, inputs, where):
-        yield ClusterNode(FleetNode(name, 0, entry.labels, entry.taints), found)
+    release = release_name(entry.kubernetes, f"{where}.kubernetes")
+    for name, found in _nodes_with_class(entry, written, inputs, where, release):
+        kind = found._replace(name=f"{found.name}-{release}", kubernetes=release) if release else found
+        yield ClusterNode(FleetNode(name, 0, entry.labels, entry.taints), kind)
 
 
 def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:
@@ -102,13 +104,14 @@ def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:
 
 
 def _nodes_with_class(
-    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str, release: str
 ) -> Iterator[tuple[str, NodeClass]]:
-    """Yield names and classes of the nodes of a class, or of a trace."""
+    """Yield names and classes of the nodes of a class, or of a trace; `release` becomes part of names."""
     if entry.count:
+        called = f"{entry.of}-{release}" if release else entry.of
         for number in range(entry.count):
             try:
-                name = entry.name.format(i=number, **{"class": entry.of})
+                name = entry.name.format(i=number, **{"class": called})
             except (KeyError, IndexError, ValueError):
                 problem, remedy = f"{entry.name!r} is not a pattern", 'write "{class}-{i:04}"'
                 raise InputError(problem, path=f"{where}.name", remedy=remedy) from None
@@ -194,6 +197,17 @@ def kubelet_policy(scenario: FleetScenario, inputs: Inputs, name: str, found: No
     return policy
 
 
+def kubelet_profile(scenario: FleetScenario, name: str, found: NodeClass) -> str:
+    """Return the profile of a kubelet of the scenario on nodes of a class: that of the scenario, for the release that
+    the configuration names, or else the nodes. Raises `InputError`."""
+    where, named = f"kubelets.{name}.kubernetes", scenario.kubelets[name].kubernetes
+    release = (found.reported or found.kubernetes) if named == AUTO else str(named) or found.kubernetes
+    try:
+        return profile_of_release(scenario.profile, release) if release else scenario.profile
+    except InputError as error:
+        raise error.at(path=where) from None
+
+
 def start_fleet(
     cluster: NamedNodes,
     configs: Mapping[int, KubeletConfig],
@@ -202,12 +216,12 @@ def start_fleet(
     kubelet: str,
     alternative: str,
     gpus: GPUOffer,
-    profile: str,
+    profiles: Sequence[str],
 ) -> Fleet:
-    """Start a kubelet for each class; `configs` and `policies` by class. Raises `ClassStartError`."""
-    common = {"kubelet": kubelet, "alternative": alternative, "profile": profile}
+    """Start a kubelet for each class; `configs`, `policies` and `profiles` by class. Raises `ClassStartError`."""
+    common = {"kubelet": kubelet, "alternative": alternative}
     classes = tuple(
-        _start_class(found, configs[number], policies[number], gpus=gpus, **common)
+        _start_class(found, configs[number], policies[number], gpus=gpus, profile=profiles[number], **common)
         for number, found in enumerate(cluster.classes)
     )
     return Fleet(classes, cluster.nodes)
@@ -228,7 +242,7 @@ def _start_class(
     devices = found.devices
     if devices is None:
         devices = spread_devices(machine, gpus.resource, found.gpus, gpus.replicas)
-    problems = validate(config)
+    problems = validate(config, PROFILE_RELEASES[profile])
     if problems:
         raise ClassStartError(kubelet, found.name, str(problems[0]))
     try:

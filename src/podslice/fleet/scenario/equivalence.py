@@ -12,8 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.fleet.scenario.cells import FleetCell, Study
+from podslice.fleet.scenario.cluster import kubelet_profile
 from podslice.fleet.scenario.inputs import canonical_json
 from podslice.fleet.scenario.scenario import FleetScenario
+from podslice.values.quirks import is_without_defects
 
 
 def group_equivalent(study: Study, cells: Iterable[FleetCell]) -> dict[str, tuple[FleetCell, ...]]:
@@ -41,7 +43,8 @@ def _settings_key(study: Study, cell: FleetCell, *, scoped: bool) -> bytes:
     # configuration of such a cluster is a class of its own.
     ran_with = cell.configuration if study.cluster.starts else ""
     plain = [[kind, msgspec.to_builtins(one, str_keys=True)] for kind, one in sorted(configs.items())]
-    return canonical_json([ran_with, entry.policy, sorted(entry.policy_by_class.items()), plain])
+    profiles = [kubelet_profile(study.scenario, cell.kubelet, one) for one in study.cluster.classes]
+    return canonical_json([ran_with, entry.policy, sorted(entry.policy_by_class.items()), plain, profiles])
 
 
 def _may_depend_on_scope(scenario: FleetScenario, cell: FleetCell) -> bool:
@@ -52,7 +55,7 @@ def _may_depend_on_scope(scenario: FleetScenario, cell: FleetCell) -> bool:
     if transform.reading is not None:
         readings.append(transform.reading)
     return (
-        scenario.profile != "podslice"
+        not is_without_defects(scenario.profile)
         or scenario.schedulers[cell.scheduler].filter == "kube-nrt"
         or bool(entry.policy or entry.policy_by_class)
         or transform.sidecars is not None

@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.fleet.scenario.inputs import Inputs
 from podslice.fleet.scenario.scenario import AS_WRITTEN, MachineClass
-from podslice.fleet.scenario.strict import convert, quantity
+from podslice.fleet.scenario.strict import convert, quantity, release_name
 from podslice.fleet.traces.trace import TraceNode
 from podslice.fleet.traces.trace_facts import memory_text
 from podslice.host.machine_files import load_described, parse_described
@@ -34,6 +34,8 @@ class NodeClass(NamedTuple):
     - `machines`: by alternative, `AS_WRITTEN` among them.
     - `assumed`: what was assumed and why, empty where nothing was.
     - `fields`: of the kubelet's configuration, which come with nodes of a live cluster.
+    - `kubernetes`: the release of its kubelets, empty for that of the profile; `reported`: the version that the Node
+      objects of a live cluster state.
     """
 
     name: str
@@ -45,6 +47,8 @@ class NodeClass(NamedTuple):
     devices: DeviceInventory | None = None
     fields: Mapping[str, object] = {}
     allocatable: Mapping[str, int] | None = None
+    kubernetes: str = ""
+    reported: str = ""
 
     def machine(self, alternative: str) -> Machine:
         """Return the machine of an alternative; the one as written where this class has no such alternative."""
@@ -109,7 +113,9 @@ def class_from_entry(name: str, entry: MachineClass, inputs: Inputs) -> NodeClas
     # Its numbers of CPUs may be assumed of a machine that is written down, too.
     lines = [one for one in machines[AS_WRITTEN].assumptions if memory is None or one.about != "memory"]
     source: Source = "assumed" if why else "captured"
-    return NodeClass(name, machines, entry.gpus, entry.gpu_model, source, why or "; ".join(map(str, lines)))
+    assumed = why or "; ".join(map(str, lines))
+    release = release_name(entry.kubernetes, f"machines.{name}.kubernetes")
+    return NodeClass(name, machines, entry.gpus, entry.gpu_model, source, assumed, kubernetes=release)
 
 
 def _machine(text: str, inputs: Inputs, where: str) -> Machine:

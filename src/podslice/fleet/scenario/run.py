@@ -15,7 +15,7 @@ import msgspec
 
 from podslice.config.kubelet import KubeletConfig
 from podslice.fleet.scenario.cells import FleetCell, Study
-from podslice.fleet.scenario.cluster import ClassStartError
+from podslice.fleet.scenario.cluster import ClassStartError, kubelet_profile
 from podslice.fleet.scenario.scenario import FleetScenario
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
@@ -26,6 +26,7 @@ from podslice.fleet.workers.progress import ProgressListener
 from podslice.reading.yaml import dump
 from podslice.values.errors import InputError
 from podslice.values.quantity import plural
+from podslice.values.quirks import PROFILE_RELEASES
 from podslice.version import running_version
 
 # Limits of the inputs sent to remote workers and copied into a run, in bytes.
@@ -135,7 +136,22 @@ def assumptions(study: Study) -> tuple[str, ...]:
     names = {"captured": "captured or written down", "nrt": "from NodeResourceTopology", "assumed": "assumed"}
     first = ", ".join(f"{names[source]} for {count} nodes" for source, count in sorted(by_source.items()))
     reasons = (f"{count} nodes: {reason}" for reason, count in by_reason.items())
-    return (f"machines: {first}", *reasons, *time_scale_notes(study), *initial_pod_notes(study))
+    lines = (f"machines: {first}", *reasons, *release_notes(study, counts))
+    return (*lines, *time_scale_notes(study), *initial_pod_notes(study))
+
+
+def release_notes(study: Study, counts: Mapping[int, int]) -> Iterator[str]:
+    """Yield a line for each configuration whose kubelets are of several releases, or of one that is named. `counts`:
+    nodes by class."""
+    base = PROFILE_RELEASES[study.scenario.profile]
+    for name in study.scenario.kubelets:
+        by_release: dict[int, int] = {}
+        for number, found in enumerate(study.cluster.classes):
+            minor = PROFILE_RELEASES[kubelet_profile(study.scenario, name, found)].minor
+            by_release[minor] = by_release.get(minor, 0) + counts.get(number, 0)
+        if by_release.keys() != {base.minor}:
+            said = ", ".join(f"1.{minor} for {plural(count, 'node')}" for minor, count in sorted(by_release.items()))
+            yield f"Kubernetes, kubelet {name}: {said}"
 
 
 def time_scale_notes(study: Study) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from podslice.scheduling.selectors import LabelSelector
 from podslice.scheduling.taints import Taint
 
 AS_WRITTEN = "as-written"
+AUTO = "auto"
+"""The release that the Node objects of a live cluster state."""
 
 
 class _Strict(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -31,6 +33,7 @@ class MachineClass(_Strict, frozen=True, kw_only=True):
     - `memory`: of the whole machine, instead of the machine's own.
     - `gpus`: of one `gpu_model`, spread evenly over the NUMA nodes.
     - `alternatives`: other machines by name, for the matrix.
+    - `kubernetes`: the release of its kubelets, such as "1.34"; empty: that of the profile.
     """
 
     machine: str = msgspec.field(name="from")
@@ -38,6 +41,7 @@ class MachineClass(_Strict, frozen=True, kw_only=True):
     gpus: int = 0
     gpu_model: str = ""
     alternatives: dict[str, str] = {}
+    kubernetes: str | float = ""
 
 
 class ScenarioTaint(Taint, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,9 +56,10 @@ class NodesEntry(_Strict, frozen=True, kw_only=True):
 
     - `csv`: a trace, whose machines are looked up by shape in the table of assumptions `classes`; `memory`: of each
       node where the trace has none.
-    - `count`: so many nodes of class `of`.
-    - `kubernetes`: a live cluster, with `topology` from NodeResourceTopology objects, and folders with the
-      `configurations` of kubelets, captured `machines` and `states`, a file or a folder for each node.
+    - `count`: so many nodes of class `of`. `kubernetes` beside `csv` or `count`: the release of their kubelets, instead
+      of the class's; nodes of class `big` with 1.34 are of class `big-1.34`.
+    - `kubernetes` alone: a file of a live cluster, with `topology` from NodeResourceTopology objects, and folders with
+      the `configurations` of kubelets, captured `machines` and `states`, a file or a folder for each node.
     """
 
     csv: str = ""
@@ -66,11 +71,16 @@ class NodesEntry(_Strict, frozen=True, kw_only=True):
     name: str = "{class}-{i:04}"
     labels: dict[str, str] = {}
     taints: tuple[ScenarioTaint, ...] = ()
-    kubernetes: str = ""
+    kubernetes: str | float = ""
     topology: str = ""
     configurations: str = ""
     machines: str = ""
     states: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the nodes are those of a live cluster, which `kubernetes` names."""
+        return bool(self.kubernetes) and not self.csv and not self.count
 
 
 class Replicas(_Strict, frozen=True, kw_only=True):
@@ -210,7 +220,8 @@ class KubeletEntry(_Strict, frozen=True, kw_only=True):
 
     `policy` is the file of a PodslicePolicy, `policy_by_class` that of another one for some classes; the last matching
     pattern wins. `recommend`: every policy, scope and set of options that `whatif --recommend` tries, instead of one
-    configuration.
+    configuration. `kubernetes`: the release of all kubelets with this configuration, instead of the nodes'; `auto`: the
+    one that the Node objects of a live cluster state.
     """
 
     file: str = ""
@@ -219,6 +230,7 @@ class KubeletEntry(_Strict, frozen=True, kw_only=True):
     policy: str = ""
     policy_by_class: dict[str, str] = {}
     recommend: bool = False
+    kubernetes: str | float = ""
 
 
 class SchedulerEntry(_Strict, frozen=True, kw_only=True):
@@ -315,7 +327,7 @@ class FleetScenario(_Strict, frozen=True, kw_only=True):
     node_events: tuple[ScenarioEvent, ...] = ()
     sample: Sample = Sample()
     warmup: Number = 0
-    profile: Literal["podslice", "kubelet-1.36"] = "podslice"
+    profile: str = "podslice"
     metrics: tuple[Literal["allocation", "stranded", "fragmentation", "refusals", "alignment"], ...] = (
         "allocation",
         "stranded",

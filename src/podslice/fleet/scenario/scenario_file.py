@@ -79,9 +79,9 @@ def _entry_problems(scenario: FleetScenario) -> list[InputError]:
     found = []
     for index, node in enumerate(scenario.nodes):
         path = f"nodes[{index}]"
-        if sum(map(bool, (node.csv, node.count, node.kubernetes))) != 1:
+        if sum(map(bool, (node.csv, node.count, node.is_live))) != 1:
             found.append(InputError("needs exactly one of csv, count and kubernetes", path=path))
-        elif not node.kubernetes and node.of != "by-shape" and node.of not in scenario.machines:
+        elif not node.is_live and node.of != "by-shape" and node.of not in scenario.machines:
             remedy = f"one of {', '.join(('by-shape', *scenario.machines))}"
             found.append(InputError(f"{node.of!r} is not a class of machines", path=f"{path}.class", remedy=remedy))
         elif node.count and node.of == "by-shape":

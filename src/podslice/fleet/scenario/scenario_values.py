@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from podslice.fleet.scenario.scenario import (
+    AUTO,
     FleetScenario,
     Lifetime,
     Reading,
@@ -14,9 +15,10 @@ from podslice.fleet.scenario.scenario import (
     SyntheticShape,
     WorkloadEntry,
 )
-from podslice.fleet.scenario.strict import Number, milliseconds, quantity
+from podslice.fleet.scenario.strict import Number, milliseconds, quantity, release_name
 from podslice.fleet.traces.synthetic import LONGEST_LOG, gap_of_rate
 from podslice.values.errors import InputError
+from podslice.values.quirks import PROFILE_NAMES
 
 _MOST_SIDECARS = 100
 
@@ -32,6 +34,7 @@ def value_problems(scenario: FleetScenario) -> Iterator[InputError]:
         yield from _check_least(f"nodes[{index}].count", node.count, 0)
     for name, machine in scenario.machines.items():
         yield from _check_least(f"machines.{name}.gpus", machine.gpus, 0)
+    yield from _release_problems(scenario)
     for index, work in enumerate(scenario.workload):
         yield from _workload_problems(work, f"workload[{index}]")
     yield from _scheduler_problems(scenario)
@@ -53,6 +56,24 @@ def value_problems(scenario: FleetScenario) -> Iterator[InputError]:
     for index, event in enumerate(scenario.node_events):
         yield from _check_parsed(milliseconds, f"nodeEvents[{index}].at", event.at)
     yield from _sample_problems(scenario)
+
+
+def _release_problems(scenario: FleetScenario) -> Iterator[InputError]:
+    for name, machine in scenario.machines.items():
+        yield from _check_parsed(release_name, f"machines.{name}.kubernetes", machine.kubernetes)
+    for index, node in enumerate(scenario.nodes):
+        if not node.is_live:
+            yield from _check_parsed(release_name, f"nodes[{index}].kubernetes", node.kubernetes)
+    for name, kubelet in scenario.kubelets.items():
+        if kubelet.kubernetes != AUTO:
+            yield from _check_parsed(release_name, f"kubelets.{name}.kubernetes", kubelet.kubernetes)
+        elif not any(node.is_live for node in scenario.nodes):
+            remedy = "nodes: - kubernetes: nodes.json, or name a release"
+            yield InputError("auto needs nodes of a live cluster", path=f"kubelets.{name}.kubernetes", remedy=remedy)
+    if scenario.profile not in PROFILE_NAMES:
+        yield InputError(
+            f"{scenario.profile!r} is no profile", path="profile", remedy=f"one of {', '.join(PROFILE_NAMES)}"
+        )
 
 
 def _sample_problems(scenario: FleetScenario) -> Iterator[InputError]:

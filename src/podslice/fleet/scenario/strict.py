@@ -12,6 +12,7 @@ from podslice.values.duration import DurationError, parse_duration
 from podslice.values.errors import InputError, did_you_mean
 from podslice.values.fields import known_fields
 from podslice.values.quantity import Quantity, QuantityError
+from podslice.values.releases.table import parse_release
 
 T = TypeVar("T")
 Number = str | int | float
@@ -49,6 +50,15 @@ def to_plain(data: Any) -> Any:
     if isinstance(data, float):
         return float(data)
     return data
+
+
+def release_name(value: str | float, path: str) -> str:
+    """Return the name of a release such as 1.34, empty for an empty one. Raises `InputError` for one that is not
+    known."""
+    try:
+        return str(parse_release(str(value))) if value else ""
+    except InputError as error:
+        raise error.at(path=path) from None
 
 
 def milliseconds(value: Number, path: str) -> int:
