@@ -50,7 +50,8 @@ def _needs() -> Iterator[tuple[str, set[str]]]:
     """Yield each module of the package with the distributions that may hold what it imports."""
     known = packages_distributions()
     for path in sorted(SOURCE.rglob("*.py")):
-        if path.name.endswith("_pb2.py"):
+        # pytest itself loads its plugin.
+        if path.name.endswith("_pb2.py") or path.name == "pytest_plugin.py":
             continue
         for match in _IMPORT.finditer(path.read_text(encoding="utf-8")):
             top = match[match.lastindex or 0]

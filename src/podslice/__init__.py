@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from podslice.config.reservation import NodeResources
     from podslice.evidence.said import KubeletStatus
     from podslice.host.boot import Boot
+    from podslice.host.device_files import load_devices
     from podslice.host.discover import discover_host
     from podslice.host.machine_files import load_machine
     from podslice.host.state.store import NodeStore, StateWriteError
@@ -365,6 +366,7 @@ __all__ = [
     "holding_of",
     "inspect",
     "lint",
+    "load_devices",
     "load_gallery",
     "load_kubelet_config",
     "load_machine",
@@ -551,6 +553,7 @@ _ON_USE = {
     "gallery_names": "podslice.machine.gallery",
     "inspect": "podslice.advise.advice",
     "lint": "podslice.advise.advice",
+    "load_devices": "podslice.host.device_files",
     "load_gallery": "podslice.machine.gallery",
     "load_kubelet_config": "podslice.config.kubelet_file",
     "load_machine": "podslice.host.machine_files",

@@ -17,7 +17,7 @@ from podslice.config.carriers.layer import API_VERSION, KIND, ConfigDocument
 from podslice.config.decode import decode
 from podslice.config.kubelet import IgnoredField, KubeletConfig
 from podslice.config.schema import field_names
-from podslice.reading.files import read_text
+from podslice.reading.files import PathOrText, is_text, read_text
 from podslice.reading.yaml import load_documents
 from podslice.values.decoding import abbreviate
 from podslice.values.errors import MOST_HINTS, InputError, raise_all
@@ -45,16 +45,17 @@ class LoadedConfig(NamedTuple):
         return (*taken, *(f"assumed: {line}" for line in self.assumed))
 
 
-def load_kubelet_config(path: str) -> LoadedConfig:
-    """Read a KubeletConfiguration from a file, also one that carries it (docs/config.md). Raises `InputError`; unknown
-    fields are warnings."""
+def load_kubelet_config(source: PathOrText) -> LoadedConfig:
+    """Read a KubeletConfiguration from a file or the text of one, also one that carries it (docs/config.md). Raises
+    `InputError`; unknown fields are warnings."""
     # Imported here: fields that are at hand need no reader of a platform.
     from podslice.config.carriers.recognize import read_document
 
+    text = str(source) if is_text(source) else read_text(str(source))
     try:
-        return load_document(read_document(read_text(path)))
+        return load_document(read_document(text))
     except InputError as error:
-        raise error.at(source=path) from None
+        raise error.at(source="the text" if is_text(source) else str(source)) from None
 
 
 def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:

@@ -16,13 +16,16 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from podslice.values.assumption import Assumption
 from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
+from podslice.values.document import with_header
 from podslice.values.errors import PodsliceError
+from podslice.values.quantity import plural
+from podslice.values.shown import Shown, show
 
 
 class HugePages(msgspec.Struct, frozen=True, rename="camel"):
@@ -119,7 +122,7 @@ class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
     interfaces: tuple[str, ...] = ()
 
 
-class Machine(msgspec.Struct, frozen=True, rename="camel"):
+class Machine(Shown, msgspec.Struct, frozen=True, rename="camel"):
     """A machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
 
     Fields from `name` to `assumptions` never change a decision. `groups` and `kernel_nodes` describe the hardware where
@@ -156,6 +159,19 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     """What its description does not say."""
     operating_system: str = "linux"
     """As in a Node's nodeInfo; it decides about pod-level resources and resizes."""
+
+    def __repr__(self) -> str:
+        name, nodes = self.name or "machine", plural(len(self.nodes), "NUMA node")
+        return f"<Machine {name}: {plural(self.cpu_count, 'CPU')}, {nodes}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the machine as a document of kind Machine, which `load_machine` reads."""
+        from podslice.machine.readers.form import to_data  # imports this module
+
+        return with_header("Machine", to_data(self))
+
+    def _repr_svg_(self) -> str | None:
+        return show(self, "svg_of")
 
     @property
     def cpu_count(self) -> int:

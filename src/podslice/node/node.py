@@ -53,10 +53,12 @@ from podslice.values.cpuset import CPUSet, format_bits
 from podslice.values.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
 from podslice.values.gates import join_errors, with_pod_level
 from podslice.values.go.gojson import CheckpointError
+from podslice.values.quantity import plural
 from podslice.values.quirks import PODSLICE, PROFILE_RELEASES, PROFILES, Quirks, profile_for
 from podslice.values.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.values.releases.release import Release
 from podslice.values.series import Series
+from podslice.values.shown import show
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
 
@@ -189,7 +191,14 @@ class Node:
         self._kubelet: Kubelet | None = None
 
     def __repr__(self) -> str:
-        return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
+        name, free = self.machine.name or "machine", len(self.assignable_cpus)
+        return f"<Node {name}: {plural(len(self.pods), 'pod')}, {free} of {plural(self.machine.cpu_count, 'CPU')} free>"
+
+    def __reduce__(self) -> tuple[object, tuple[NodeRules, NodeState]]:
+        return Node.of, (self.rules, self.state)
+
+    def _repr_svg_(self) -> str | None:
+        return show(self, "svg_of")
 
     @property
     def kubelet(self) -> Kubelet:
@@ -597,6 +606,7 @@ class Node:
             error=error,
             during_init=self._during_init(pod, container, holds),
             affinities=self._affinities(pod.uid, container.name) if kubelet.manager.context.parts else {},
+            device_nodes=CPUSet.from_bits(kubelet.manager.device.nodes_of(holds.devices)),
         )
 
     def _affinities(self, uid: str, container: str) -> dict[str, CPUSet]:
@@ -627,7 +637,7 @@ def _check_kind(value: object, kind: type, path: str, remedy: str) -> None:
 
 def check_pod(pod: Pod) -> None:
     """Raise `InputError` for a value that is not a `Pod`, such as a `LoadedPod`."""
-    _check_kind(pod, Pod, "pod", "pod_from_dict(data) makes one")
+    _check_kind(pod, Pod, "pod", "Pod.load(…) makes one; that of a LoadedPod is its .pod")
 
 
 def with_default_uid(pod: Pod) -> Pod:

@@ -9,15 +9,23 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from pathlib import Path
 from typing import BinaryIO
 
 from podslice.values.errors import InputError
 
 MAX_TEXT_BYTES = 48 << 20
 """Longest text that is read. The pods of a cluster of thousands are about 30 MiB."""
+PathOrText = str | Path
+"""What functions for programs take: the path of a file, or the text that would be in it."""
 _CHUNK = 1 << 20
 _read: BinaryIO | None = None
 """The standard input that was read already."""
+
+
+def is_text(source: PathOrText) -> bool:
+    """Whether `source` is a text rather than the path of a file: it has several lines, or begins as JSON does."""
+    return isinstance(source, str) and ("\n" in source.strip() or source.lstrip()[:1] in ("{", "["))
 
 
 def read_text(path: str) -> str:

@@ -11,7 +11,7 @@ from podslice import load_gallery, load_kubelet_config, load_pods
 from podslice.advise.whatif.compare import Outcome, Scenario, evaluate
 from podslice.advise.whatif.objective import PREFERENCES, rank
 from podslice.advise.whatif.variants import recommended_variants
-from podslice.cli.options.node_files import load_devices
+from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.options.node_files import load_devices
+from podslice.host.device_files import load_devices
 from podslice.host.machine_files import load_described, load_machine, parse_described
 from podslice.machine.listings.nvidia_topo import from_nvidia_topo
 from podslice.machine.model import cpu_topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,7 @@ from podslice.node.pod_remarks import budget_remarks
 from podslice.node.shared_pool import describe_pool, idle_notes
 from podslice.node.view import NodeView
 from podslice.values.errors import Refusal, UpstreamDefectError
+from podslice.values.shown import Shown, plain_data
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 256
@@ -39,7 +40,7 @@ NOT_SEARCHED = "Changes that would make it fit were not searched for."
 _GIVEN_UP = "The search for changes that make it fit was stopped: it takes too long."
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class Explanation(Shown, msgspec.Struct, frozen=True):
     """The answer for one pod. `story` are sentences; `fixes`, best first, all admit the pod when applied. `unsearched`
     is the reason why there are none, or not all, though some change might help; empty where all were searched. `said`
     is the pod's status as the kubelet wrote it, None without one. `causes` are what keeps a refused pod out; `why` are
@@ -52,6 +53,17 @@ class Explanation(msgspec.Struct, frozen=True):
     said: KubeletStatus | None = None
     causes: Causes = Causes()
     why: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        trace = self.trace
+        verdict = "admitted" if trace.admitted else f"refused, {trace.code}, fixes: {len(self.fixes)}"
+        return f"<Explanation {trace.namespace}/{trace.name}: {verdict}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as `podslice explain -o json` prints it."""
+        from podslice.advise.explain.documents import pod_document  # imports this module
+
+        return plain_data(pod_document(self))
 
 
 def _idle_sentences(view: NodeView) -> Iterator[str]:

@@ -100,6 +100,20 @@ def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: 
 
 def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
     explanation, picture, contradiction = answer
+    drawing = section(
+        "With this pod (changed CPUs are framed)" if explanation.trace.admitted else "What is in its way",
+        # The reason stands above already.
+        picture._replace(distances=(), refusals=()),
+        prefix,
+    )
+    problem = h.p(".problem")[contradiction_line(contradiction)] if contradiction is not None else None
+    return explanation_article(explanation, problem=problem, drawing=drawing)
+
+
+def explanation_article(
+    explanation: Explanation, *, problem: h.Element | None = None, drawing: h.Element | None = None
+) -> h.Element:
+    """Return verdict, reasons, fixes, story and table of one pod, with what contradicts them and a drawing."""
     trace, said = explanation.trace, explanation.said
     first, *story = explanation.story
     # Of a refused pod the last sentence is the reason: it stands at the top, the way there below the fixes.
@@ -107,16 +121,11 @@ def _answer(answer: ShownExplanation, *, prefix: str) -> h.Element:
     verdict = "would be admitted" if trace.admitted else f"would be refused: {trace.reason}"
     return h.article[
         h.h2[f"{trace.namespace}/{trace.name} ", h.span(".yes" if trace.admitted else ".no")[verdict]],
-        h.p(".problem")[contradiction_line(contradiction)] if contradiction is not None else None,
+        problem,
         (h.p[sentence] for sentence in (*explanation.why, *ending)),
         h.p[f"The kubelet said (status in the file): {said}"] if said is not None else None,
         _fixes(explanation),
-        section(
-            "With this pod (changed CPUs are framed)" if trace.admitted else "What is in its way",
-            # The reason stands above already.
-            picture._replace(distances=(), refusals=()),
-            prefix,
-        ),
+        drawing,
         h.details[h.summary["The story"], h.ul[(h.li[sentence.strip()] for sentence in story)]],
         _table(trace.steps[-1]),
     ]

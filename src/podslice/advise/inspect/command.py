@@ -16,7 +16,7 @@ from podslice.cli.options.bundle import without_bundle
 from podslice.cli.options.config import ConfigSource, config_options
 from podslice.cli.options.machine import Sources, machine_choice, resolve_node
 from podslice.cli.options.node import devices_option, policy_option, set_option
-from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.node_files import load_config_and_gates, load_policy
 from podslice.cli.options.pods import strict_option
 from podslice.cli.options.release import profile_option
 from podslice.cli.options.unusable_state import start_or_explain
@@ -41,6 +41,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import PodslicePolicy
 from podslice.config.release_fields import fields_in
 from podslice.evidence.provenance import Origin, Provenance, provenance_of
+from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node.node import Node
@@ -135,7 +136,9 @@ def inspect(
     config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
     chosen = described.machine if described is not None else None
     # A file of devices replaces those that the machine's object lists.
-    devices = load_devices(devices_path) or (described.devices if described is not None else None)
+    devices = described.devices if described is not None else None
+    if devices_path:
+        devices = load_devices(devices_path) or devices
     if devices_path is not None and chosen is None:
         raise InputError("no machine to put these devices on", path="--devices", remedy="name one with --machine")
     policy = load_policy(policy_path, profile)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.evidence.provenance import Provenance
+from podslice.values.shown import Shown
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class Placement(msgspec.Struct, frozen=True, rename="camel"):
     events: tuple[str, ...] = ()
 
 
-class Page(msgspec.Struct, frozen=True, rename="camel"):
+class Page(Shown, msgspec.Struct, frozen=True, rename="camel"):
     """Everything about one pod. `errors` are the API server's, `refusals` those of LimitRange objects; `remarks` hold
     differences between v1.36.2 and the profile, refusals of the node, and events that the kubelet posts. `quota` says
     which containers a CPU quota throttles, and why; empty without CPU limits."""

@@ -21,7 +21,7 @@ from podslice.cli.completion import complete_rule
 from podslice.cli.options.config import ConfigSource, config_options, read_source
 from podslice.cli.options.machine import Sources, machine_options, resolve_named_node
 from podslice.cli.options.node import contradictions, policy_option, set_option
-from podslice.cli.options.node_files import load_config, load_devices, load_policy
+from podslice.cli.options.node_files import load_config, load_policy
 from podslice.cli.options.release import profile_option
 from podslice.cli.output import emit, legend_option, print_data, print_error, print_warnings, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, provenance_text
@@ -30,6 +30,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.config.kubelet_file import LoadedConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.evidence.provenance import Provenance, provenance_of
+from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -151,7 +152,7 @@ def lint(
     if not files and config_path is None:
         raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
     rules = choose(_split(select), _split(ignore))
-    devices = load_devices(devices_path)
+    devices = load_devices(devices_path) if devices_path else None
     policy = None if policy_path is None else load_policy(policy_path, profile)
     described = resolve_named_node(machine, sysfs, source)
     provenance = provenance_of(profile)

@@ -11,6 +11,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from podslice.values.shown import Shown
+
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (INFO, WARNING, ERROR)
 """Severities in rising order."""
@@ -67,7 +69,7 @@ class ObjectReference(msgspec.Struct, frozen=True):
         return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
 
 
-class Finding(msgspec.Struct, frozen=True, rename="camel"):
+class Finding(Shown, msgspec.Struct, frozen=True, rename="camel"):
     """One finding. `path` is the field within the object's document, `message` the reason with its numbers, `fix` the
     change to make. `line` and `column` count from 1 and are 0 where the place in the text is not known."""
 

@@ -18,13 +18,14 @@ from podslice.advise.reserve.usage import load_usage
 from podslice.cli.options.config import ConfigSource, config_options
 from podslice.cli.options.machine import Sources, machine_options, resolve_node
 from podslice.cli.options.node import contradictions, devices_option, policy_option, set_option
-from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.node_files import load_config_and_gates, load_policy
 from podslice.cli.options.release import profile_option
 from podslice.cli.output import emit, legend_option, print_warnings, prose_width, quiet_option
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance, stating
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import ReservationRules
 from podslice.evidence.provenance import HERE, provenance_of
+from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node_objects.described import DescribedNode
@@ -126,7 +127,11 @@ def reserve(
         housekeeping=housekeeping_per_node or rules.housekeeping_per_node,
         found=_load_found(measured_path, summary_paths),
     )
-    inventory = load_devices(devices_path) or node.devices or _discover_devices(node, machine, sysfs, source)
+    inventory = (
+        (load_devices(devices_path) if devices_path else None)
+        or node.devices
+        or _discover_devices(node, machine, sysfs, source)
+    )
     with stating(f"assumed: {line}" for line in provenance.assumptions):
         advice = _advice(node.machine, config, inventory, request, profile)
     advice = msgspec.structs.replace(advice, provenance=provenance)

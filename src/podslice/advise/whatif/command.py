@@ -25,7 +25,7 @@ from podslice.cli.options.bundle import bundle_option
 from podslice.cli.options.config import find_source
 from podslice.cli.options.machine import Sources, complete_machine, load_named_machine, resolve_node
 from podslice.cli.options.node import predicates_option, resize_option
-from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.node_files import load_config_and_gates, load_policy
 from podslice.cli.options.pods import read_pods, unknown_devices
 from podslice.cli.options.release import profile_option
 from podslice.cli.options.running import Running, read_agent_pods, read_running, running_options
@@ -35,6 +35,7 @@ from podslice.cli.progress import progress
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
 from podslice.evidence.provenance import CountedPods, Origin, Provenance, provenance_of
 from podslice.evidence.state_check import StateFacts
+from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
@@ -332,7 +333,7 @@ def _scenarios(
     profile: str,
 ) -> tuple[list[Scenario], tuple[Provenance, ...], tuple[str, ...]]:
     """Return every machine with every configuration, what each of them rests on, and warnings."""
-    devices = load_devices(devices_path)
+    devices = load_devices(devices_path) if devices_path else None
     scenarios, provenance, warnings = list[Scenario](), list[Provenance](), list[str]()
     contents = read_contents(there.files)
     for name, given_node, origin in nodes:

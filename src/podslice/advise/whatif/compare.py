@@ -31,6 +31,7 @@ from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits
 from podslice.values.errors import StartError, UpstreamDefectError
 from podslice.values.quirks import PROFILE_RELEASES
+from podslice.values.shown import Shown
 
 replace = msgspec.structs.replace
 
@@ -117,7 +118,7 @@ class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
     free: int
 
 
-class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+class Outcome(Shown, msgspec.Struct, frozen=True, rename="camel"):
     """The result of a scenario for the pods.
 
     `problem` is the reason why a kubelet would not start; then nothing else counts. `unplaced_pods` are admitted and

@@ -8,7 +8,7 @@ file are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from podslice.api.manifests.builtin import REMEDY
@@ -18,6 +18,7 @@ from podslice.api.manifests.ownership import drop_owned, drop_repeated
 from podslice.api.manifests.pipeline import Pipeline, ReadOptions
 from podslice.api.manifests.report import describe_doubles, describe_hooks, describe_idle, describe_notes
 from podslice.api.manifests.texts import Text, may_be_object, read_manifest_text, read_texts
+from podslice.reading.files import PathOrText, is_text
 from podslice.values.errors import InputError
 
 
@@ -31,14 +32,15 @@ class Manifests(NamedTuple):
 
 
 def load_pods(
-    path: str,
+    source: PathOrText | Mapping[str, Any],
     *,
     replicas: bool = False,
     validate: bool = True,
     strict: bool = False,
     none_is_fine: bool = False,
 ) -> list[LoadedPod]:
-    """Return all pods of a file (`-`: standard input), in order; objects without pods are skipped.
+    """Return all pods of a file or a folder (`-`: standard input), of the text of a file, or of an object as plain
+    data, in order; objects without pods are skipped.
 
     - `replicas`: expand a workload into as many pods as it requests
     - `validate`: refuse pods that the API server would refuse
@@ -48,7 +50,12 @@ def load_pods(
     Pods get a name and UID where they have none. Raises `InputError`, also for a file without any pod; it prints one
     line for each error in the file.
     """
-    return load_manifests([path], ReadOptions(replicas, validate, strict, none_is_fine)).pods
+    options = ReadOptions(replicas, validate, strict, none_is_fine)
+    if isinstance(source, Mapping):
+        return read_manifests([Text([dict(source)], "the object")], options).pods
+    if is_text(source):
+        return read_text_manifests(str(source), "the text", options).pods
+    return load_manifests([str(source)], options).pods
 
 
 def load_pods_text(

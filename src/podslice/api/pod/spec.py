@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from podslice.reading.files import PathOrText
 from podslice.values.decoding import MAP_KEY, abbreviate, decoding_problem
 from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quantity import Quantity, QuantityError
@@ -166,6 +167,22 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
     spec: PodSpec
     metadata: ObjectMeta = ObjectMeta()
     status: PodStatus = PodStatus()
+
+    @classmethod
+    def load(cls, source: PathOrText | Mapping[str, Any], *, validate: bool = True) -> Pod:
+        """Return the pod of a file, of the text of a file, or of an object as plain data, with a name and a UID. An
+        object with a pod template, such as a Deployment, counts as one pod.
+
+        `validate`: refuse a pod that the API server would refuse. Raises `InputError`, also for more than one pod.
+        """
+        from podslice.api.manifests.manifest import load_pods  # imports this module
+
+        first, *others = load_pods(source, validate=validate)
+        if others:
+            raise InputError(
+                f"holds {len(others) + 1} pods", source=first.source, remedy="load_pods(…) returns all of them"
+            )
+        return first.pod
 
 
 def is_restartable_init(container: Container) -> bool:

@@ -15,7 +15,7 @@ from podslice.cli.completion import complete_setting
 from podslice.cli.cross_check import check_files, check_started, labels_of, read_contents, with_memory_of_files
 from podslice.cli.options.config import ConfigSource, config_options
 from podslice.cli.options.machine import Sources, machine_options, resolve_node
-from podslice.cli.options.node_files import load_config_and_gates, load_devices, load_policy
+from podslice.cli.options.node_files import load_config_and_gates, load_policy
 from podslice.cli.options.release import profile_option
 from podslice.cli.options.running import read_running
 from podslice.cli.options.unusable_state import GivenState, describe_missing_options, start_or_explain
@@ -24,6 +24,7 @@ from podslice.cli.provenance import assumptions, configuration_origin, machine_o
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.provenance import CountedPods, Provenance, provenance_of
 from podslice.evidence.state_check import StateFacts
+from podslice.host.device_files import load_devices
 from podslice.node.checkpoints.names import CPU_STATE_FILE
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
@@ -121,7 +122,7 @@ def start_node(
     )
     config = loaded.config
     warnings = (*contradictions(config, described), *warnings)
-    devices = load_devices(devices_path) or described.devices
+    devices = (load_devices(devices_path) if devices_path else None) or described.devices
     policy = load_policy(policy_path, profile)
     unnamed = describe_missing_options(
         configured=bool(config_path or overrides), machine=any(x is not None for x in (machine, sysfs, source))

@@ -9,7 +9,6 @@ from podslice.cli.options.config import ConfigSource, read_source
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.release_fields import fields_in, ignored_fields
 from podslice.config.without_effect import settings_without_effect
-from podslice.machine.devices import DeviceInventory
 from podslice.values.errors import InputError, raise_all
 from podslice.values.gate_table import gate_warnings
 from podslice.values.gates import gates_of
@@ -91,24 +90,6 @@ def _override(data: dict[str, Any], field: str, value: str) -> None:
     if known is not None and not isinstance(known, dict):
         raise InputError(f"{name} is not a map", path=f"--set {field}", remedy=f"--set {name}=VALUE")
     data[name] = {**(known or {}), key: given}
-
-
-def load_devices(path: str | None) -> DeviceInventory | None:
-    """Load the devices of a node from a file. Raises `InputError`."""
-    if path is None:
-        return None
-    from podslice.machine.devices import inventory_from_data
-    from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
-    from podslice.reading.files import read_text
-    from podslice.reading.yaml import load_documents
-
-    text = read_text(path)
-    if is_nvidia_topo(text):
-        return from_nvidia_topo(text, path)
-    documents = load_documents(text, path)
-    if not documents:
-        raise InputError("holds no devices", source=path, remedy="docs/devices.md shows the form")
-    return inventory_from_data(documents[0], source=path)
 
 
 def load_policy(path: str | None, profile: str) -> PodslicePolicy:

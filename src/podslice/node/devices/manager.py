@@ -19,7 +19,7 @@ from podslice.node.devices.records import DeviceContent, DeviceStateEncoder, Hel
 from podslice.node.devices.state import DeviceState
 from podslice.node.topology.hint import Hint, SplitHint
 from podslice.node.topology.hintset import ProviderHints, ResourceHints
-from podslice.values.cpuset import Bits
+from podslice.values.cpuset import Bits, bits_of
 from podslice.values.errors import AdmissionError, RefusalKind, UpstreamDefectError
 from podslice.values.tables import keep_pods
 
@@ -478,6 +478,15 @@ class DeviceManager:
             }
             for uid, named in self.state.records.items()
         }
+
+    def nodes_of(self, devices: Mapping[str, Iterable[str]]) -> Bits:
+        """Return the NUMA nodes of devices, which are given by resource; none of those without topology."""
+        return bits_of(
+            node
+            for resource, names in devices.items()
+            for node in self.state.pools[resource].by_node(names)
+            if node >= 0
+        )
 
     def free_ids(self) -> dict[str, frozenset[str]]:
         """Return the ids of the healthy devices that are not in use, by resource."""
