@@ -114,7 +114,11 @@ def _properties() -> Schema:
         "kubectlRights": _BOOL,
         "cluster": _cluster(),
         "dra": _object(
-            enabled=_BOOL, accounting=_BOOL, order={"enum": ["numaNode", "mostFree", "leastFree"]}, deviceClass=_BOOL
+            enabled=_BOOL,
+            accounting=_BOOL,
+            numaList=_BOOL,
+            order={"enum": ["numaNode", "mostFree", "leastFree"]},
+            deviceClass=_BOOL,
         ),
         "priorityClassName": _TEXT,
         "podLabels": _TEXTS,

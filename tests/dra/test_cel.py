@@ -15,7 +15,14 @@ from podslice.dra.objects import SliceDevice
 def gpu() -> OfferedDevice:
     data = {
         "name": "d",
-        "attributes": {"numa": {"int": 1}, "v": {"version": "1.2.3-rc.1"}, "other.io/s": {"string": "x"}},
+        "attributes": {
+            "numa": {"int": 1},
+            "v": {"version": "1.2.3-rc.1"},
+            "other.io/s": {"string": "x"},
+            "near": {"ints": [1, 0]},
+            "names": {"strings": ["x", "y"]},
+            "vs": {"versions": ["1.2.3"]},
+        },
         "capacity": {"cpu": {"value": "8"}, "memory": {"value": "1500m"}},
     }
     return make_device("gpu.io", "p", from_dict(data, SliceDevice))
@@ -40,6 +47,11 @@ def gpu() -> OfferedDevice:
         ('device.capacity["gpu.io"].cpu.add(quantity("1Ki")).sub(24).asInteger() == 1008', True),
         ('device.capacity["gpu.io"].memory.isInteger() || isQuantity("1x") || isSemver("1")', False),
         ('device.capacity["gpu.io"].memory.asApproximateFloat() == 1.5', True),
+        ('device.attributes["gpu.io"].near.includes(0) && 1 in device.attributes["gpu.io"].near', True),
+        ('device.attributes["gpu.io"].near.includes(2)', False),
+        ('device.attributes["gpu.io"].numa.includes(1)', True),
+        ('device.attributes["gpu.io"].names.includes("y") && !device.attributes["other.io"].s.includes("y")', True),
+        ('device.attributes["gpu.io"].vs[0] == semver("1.2.3")', True),
     ],
 )
 def test_expressions(gpu: OfferedDevice, expression: str, holds: bool) -> None:

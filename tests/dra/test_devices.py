@@ -73,6 +73,19 @@ def test_every_machine(name: str, whole_cores: bool) -> None:
     assert granted(slices, cpu=str(most + 1)) is None
 
 
+def test_the_list_form_of_the_numa_node() -> None:
+    """KEP-6072: a NUMA node, then the nearest others of its socket; the older names stay single values."""
+    machine = load_gallery("epyc-9654-nps4")
+    (one,) = machine_slices(machine, "n", ClaimableAmounts(numa_list=True))
+    assert [*slice_errors(from_dict(one, ResourceSlice))] == []
+    lists = {device["name"]: device["attributes"] for device in one["spec"]["devices"]}
+    assert lists["podslice-numa-1"][NUMA_NODE] == {"ints": [1, 0, 2, 3]}
+    assert lists["podslice-numa-6"][NUMA_NODE] == {"ints": [6, 4, 5, 7]}
+    assert lists["podslice-numa-6"]["dra.net/numaNode"] == {"int": 6}
+    (alone,) = machine_slices(load_gallery("xeon-6338-2s"), "n", ClaimableAmounts(numa_list=True))
+    assert [one["attributes"][NUMA_NODE] for one in alone["spec"]["devices"]] == [{"ints": [0]}, {"ints": [1]}]
+
+
 @pytest.mark.parametrize("devices", ["perCPU", "partitions"])
 @pytest.mark.parametrize("name", gallery_names())
 @pytest.mark.slow

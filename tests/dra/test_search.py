@@ -81,6 +81,28 @@ def test_backtracking_for_a_common_attribute() -> None:
     assert found(slices, claim(request("r", count=3), constraints=same)) is None
 
 
+def near(name: str, *numas: int) -> Json:
+    """A device with the list form of its NUMA node."""
+    return {"name": name, "attributes": {NUMA: {"ints": list(numas)}}}
+
+
+def test_lists_match_by_a_value_that_all_have() -> None:
+    """KEP-5491: a list is a set, one value a set of it. What two devices share must be what the third has."""
+    same = ({"matchAttribute": NUMA},)
+    slices = [slice_of(near("a", 0, 1), near("b", 1, 2), near("c", 2, 0), device("d", 1))]
+    two, three = claim(request("r", count=2), constraints=same), claim(request("r", count=3), constraints=same)
+    assert found(slices, two) == [["a", "b"]]
+    assert found(slices, three) == [["a", "b", "d"]]
+    assert found([slice_of(near("a", 0, 1), near("b", 1, 2), near("c", 2, 0))], three) is None
+
+
+def test_distinct_lists_share_no_value() -> None:
+    """Devices of several requests differ in every value."""
+    distinct = ({"distinctAttribute": NUMA},)
+    slices = [slice_of(near("a", 0, 1), near("b", 1, 2), device("c", 1), near("d", 2, 3))]
+    assert found(slices, claim(request("r"), request("s"), constraints=distinct)) == [["a", "d"]]
+
+
 def test_distinct_attribute_looks_at_the_last_device_of_a_request() -> None:
     """As v1.36.2 has it: of a request with several devices only the last one's value counts for the next request."""
     slices = [slice_of(device("a", 0), device("b", 1), device("c", 0))]

@@ -136,8 +136,9 @@ class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     `plugins` and `plugins_registry`: the kubelet's folders for plugins and their registration, `kubelet_state` its list
     of claims. `cdi`: where the runtime looks for CDI files that are made while it runs. `accounting`: the scheduler
     counts claims with the requests of pods (gate DRANodeAllocatableResources of API server, scheduler and kubelets).
-    `order`: which NUMA node kube-scheduler takes first for claims that do not say: the lowest, or that with the most or
-    the fewest CPUs left; each claim is then a writing of the slice.
+    `numa_list`: devices have the standard attribute of their NUMA node as a list of near ones (KEP-6072), for clusters
+    with the gate DRAListTypeAttributes. `order`: which NUMA node kube-scheduler takes first for claims that do not say:
+    the lowest, or that with the most or the fewest CPUs left; each claim is then a writing of the slice.
     """
 
     plugins: str = "/var/lib/kubelet/plugins"
@@ -145,6 +146,7 @@ class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     kubelet_state: str = "/var/lib/kubelet/dra_manager_state"
     cdi: str = "/var/run/cdi"
     accounting: bool = False
+    numa_list: bool = False
     order: NUMAOrder = "numaNode"
 
 

@@ -20,10 +20,28 @@ Json = dict[str, Any]
 _NUMA_NAMES = (NUMA_NODE, "dra.net/numaNode", "dra.cpu/numaNodeID")
 
 
-def device_attributes(machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits]) -> Json:
+def device_attributes(
+    machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits], *, numa_list: bool = False
+) -> Json:
     """Return the attributes of a device in these NUMA nodes with these CPUs, 0 for one of memory only. An attribute
-    that differs within the device is left out."""
-    return dict(_iter_attributes(machine, numa_nodes, cpus, classes))
+    that differs within the device is left out. `numa_list`: the standard attribute of the NUMA node is a list
+    (`near_numa_nodes`)."""
+    found = dict(_iter_attributes(machine, numa_nodes, cpus, classes))
+    if numa_list and NUMA_NODE in found:
+        found[NUMA_NODE] = {"ints": near_numa_nodes(machine, min(numa_nodes))}
+    return found
+
+
+def near_numa_nodes(machine: Machine, numa: int) -> list[int]:
+    """Return a NUMA node and, behind it, the others of its socket that are nearest by the machine's distances: the list
+    form of the standard attribute `numaNode` (KEP-6072, in Kubernetes 1.37, with the gate DRAListTypeAttributes)."""
+    ids = [node.id for node in machine.nodes]
+    sockets = {node.id: {core.socket for core in node.cores} for node in machine.nodes}
+    own = next(node for node in machine.nodes if node.id == numa)
+    distances = dict(zip(ids, own.distances or (), strict=False))
+    beside = {one: distances[one] for one in distances if one != numa and sockets[one] & sockets[numa]}
+    least = min(beside.values(), default=0)
+    return [numa, *(one for one in sorted(beside) if beside[one] == least)]
 
 
 def _iter_attributes(

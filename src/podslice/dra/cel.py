@@ -8,6 +8,7 @@ Kubernetes adds to it.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -84,8 +85,8 @@ class CELSelectors:
             capacity[text[1:-1]] = {}
         for name, (kind, value) in offered.attributes.items():
             domain, _, key = name.rpartition("/")
-            semver = self._language.version(value) if kind == "version" else value
-            attributes.setdefault(domain, {})[key] = semver
+            read = self._language.version if kind == "version" else _as_it_is
+            attributes.setdefault(domain, {})[key] = [*map(read, value)] if isinstance(value, tuple) else read(value)
         for name, amount in offered.capacity.items():
             domain, _, key = name.rpartition("/")
             capacity.setdefault(domain, {})[key] = self._language.amount(amount.value)
@@ -95,6 +96,10 @@ class CELSelectors:
             "capacity": capacity,
             "allowMultipleAllocations": offered.shared,
         }
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 class _Language(NamedTuple):
@@ -158,6 +163,10 @@ def _language() -> _Language:
     add("isSemver", [text], truth, lambda one: _SEMVER.match(one) is not None, member=False)
     for place, name in enumerate(("major", "minor", "patch")):
         add(name, [semver_type], whole, lambda one, place=place: _precedence(one.text)[0][place])
+    # KEP-5491: whether a value, or a list of them, has this one.
+    for kind in (whole, truth, text, semver_type):
+        add("includes", [kind, kind], truth, operator.eq)
+        add("includes", [cel.Type.List(kind), kind], truth, operator.contains)
     env = cel.NewEnv(
         pool,
         variables={"device": cel.Type.Map(text, cel.Type.DYN)},

@@ -33,6 +33,7 @@ class ClaimableAmounts(NamedTuple):
     - `whole_cores`: claims take cores with all their threads, of which all must be among `cpus`
     - `classes`: the CPUs of each CPU class of the policy
     - `devices`: what one device stands for
+    - `numa_list`: the standard attribute `numaNode` is a list of near NUMA nodes (KEP-6072)
     - `first`: NUMA nodes that are offered before others, in this order; a scheduler takes the first device that serves
     """
 
@@ -42,6 +43,7 @@ class ClaimableAmounts(NamedTuple):
     classes: Mapping[str, Bits] = _NO_CLASSES
     devices: ClaimDevices = "perNUMANode"
     first: tuple[int, ...] = ()
+    numa_list: bool = False
 
 
 EVERYTHING = ClaimableAmounts()
@@ -107,13 +109,17 @@ class _Offering:
 
     def _shared_device(self, name: str, part: ClaimPart, capacity: Json) -> OfferedPart:
         """Return a device that serves many claims; one that requests nothing of a capacity gets nothing of it."""
-        published = device_attributes(self._machine, {part.id}, part.cpus, self._amounts.classes)
+        published = self._describe({part.id}, part.cpus)
         named = {"name": device_name(name), "allowMultipleAllocations": True}
         return OfferedPart({**named, "attributes": published, "capacity": capacity}, part)
 
     def _attributes(self, cpus: Bits) -> Json:
         numa_nodes = set(ids_of(self._topology.numa_nodes_of(cpus)))
-        return device_attributes(self._machine, numa_nodes, cpus, self._amounts.classes)
+        return self._describe(numa_nodes, cpus)
+
+    def _describe(self, numa_nodes: set[int], cpus: Bits) -> Json:
+        amounts = self._amounts
+        return device_attributes(self._machine, numa_nodes, cpus, amounts.classes, numa_list=amounts.numa_list)
 
     def _cpu_capacity(self, numa: NUMANode, cpus: Bits) -> Iterator[tuple[str, Json]]:
         step = max((len(core.threads) for core in numa.cores), default=1) if self._amounts.whole_cores else 1

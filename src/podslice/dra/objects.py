@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,11 @@ from podslice.values.quantity import Quantity
 EXACT_COUNT, ALL = "ExactCount", "All"
 
 
+Scalar: TypeAlias = int | bool | str
+TypedValue: TypeAlias = tuple[str, Scalar | tuple[Scalar, ...]]
+"""The type of an attribute, and its value or values."""
+
+
 class DeviceAttribute(msgspec.Struct, frozen=True):
     """A value of one type; exactly one field is set."""
 
@@ -22,15 +27,24 @@ class DeviceAttribute(msgspec.Struct, frozen=True):
     truth: bool | None = msgspec.field(default=None, name="bool")
     text: str | None = msgspec.field(default=None, name="string")
     version: str | None = None
+    wholes: tuple[int, ...] | None = msgspec.field(default=None, name="ints")
+    truths: tuple[bool, ...] | None = msgspec.field(default=None, name="bools")
+    texts: tuple[str, ...] | None = msgspec.field(default=None, name="strings")
+    versions: tuple[str, ...] | None = None
 
     @property
-    def typed_value(self) -> tuple[str, int | bool | str]:
-        """Type and value, equal for attributes that match."""
-        if self.whole is not None:
-            return "int", self.whole
-        if self.truth is not None:
-            return "bool", self.truth
-        return ("string", self.text) if self.text is not None else ("version", self.version or "")
+    def typed_values(self) -> list[TypedValue]:
+        """Type and value of each of its forms that is given; a valid attribute has one."""
+        forms: tuple[tuple[str, Scalar | tuple[Scalar, ...] | None], ...] = (
+            ("int", self.whole), ("bool", self.truth), ("string", self.text), ("version", self.version),
+            ("int", self.wholes), ("bool", self.truths), ("string", self.texts), ("version", self.versions),
+        )  # fmt: skip
+        return [(kind, value) for kind, value in forms if value is not None and value != ()]
+
+    @property
+    def typed_value(self) -> TypedValue:
+        """Type and value; a tuple for a list (KEP-5491)."""
+        return next(iter(self.typed_values), ("version", ""))
 
 
 class ValidRange(msgspec.Struct, frozen=True):

@@ -63,8 +63,7 @@ def _device_errors(path: str, device: SliceDevice) -> Iterator[FieldError]:
         yield invalid(path, len(device.attributes) + len(device.capacity), detail)
     for name, attribute in device.attributes.items():
         yield from _name_errors(f"{path}.attributes", name)
-        values = (attribute.whole, attribute.truth, attribute.text, attribute.version)
-        if sum(value is not None for value in values) != 1:
+        if len(attribute.typed_values) != 1:
             yield invalid(f"{path}.attributes[{name}]", name, "exactly one value must be specified")
     for name, capacity in device.capacity.items():
         yield from _name_errors(f"{path}.capacity", name)

@@ -47,6 +47,9 @@ _CLAIM_DEVICES = ("perNUMANode", "perCPU", "partitions")
     type=click.Choice(_CLAIM_DEVICES),
     help="With -o slices: what one device comprises (default: perNUMANode).",
 )
+@click.option(
+    "--numa-list", is_flag=True, help="With -o slices: the attribute numaNode lists near NUMA nodes too (KEP-6072)."
+)
 @click.option("--node-name", metavar="NAME", help="With -o slices: the node's name (default: the machine's).")
 @click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
 def topology(
@@ -62,6 +65,7 @@ def topology(
     whole_cores: bool,
     claim_devices: ClaimDevices | None,
     node_name: str | None,
+    numa_list: bool,
     list_gallery: bool,
 ) -> None:
     """Show a machine as the kubelet sees it: this one, a captured one, a ready-made one, or a described one.
@@ -100,10 +104,12 @@ def topology(
     elif output == "slices":
         found = resolve_node(machine, sysfs, source).machine
         name = found.name or "node" if node_name is None else _node_name(node_name)
-        _show_slices(found, name, claim_cpus, whole_cores=whole_cores, devices=claim_devices or "perNUMANode")
+        devices = claim_devices or "perNUMANode"
+        _show_slices(found, name, claim_cpus, whole_cores=whole_cores, devices=devices, numa_list=numa_list)
     # Options of slices without -o slices would be ignored in silence.
-    elif whole_cores or any(one is not None for one in (claim_cpus, claim_devices, node_name)):
+    elif whole_cores or numa_list or any(one is not None for one in (claim_cpus, claim_devices, node_name)):
         given = {"--claim-cpus": claim_cpus, "--claim-devices": claim_devices, "--whole-cores": whole_cores or None}
+        given["--numa-list"] = numa_list or None
         option = next((name for name, value in given.items() if value is not None), "--node-name")
         raise InputError("is about the slices of a node", path=option, remedy="add -o slices")
     else:
@@ -182,7 +188,7 @@ def _node_name(text: str) -> str:
 
 
 def _show_slices(
-    machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool, devices: ClaimDevices
+    machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool, devices: ClaimDevices, numa_list: bool
 ) -> None:
     """Print the ResourceSlices of the machine. Raises `InputError`."""
     from podslice.dra.devices import ClaimableAmounts
@@ -196,7 +202,8 @@ def _show_slices(
     there = CPUSet(one for numa in machine.nodes for core in numa.cores for one in core.threads)
     if cpus is not None and cpus - there:
         raise InputError(f"the machine has no CPUs {cpus - there}", path="--claim-cpus", remedy=f"it has {there}")
-    slices = machine_slices(machine, node, ClaimableAmounts(cpus, whole_cores=whole_cores, devices=devices))
+    amounts = ClaimableAmounts(cpus, whole_cores=whole_cores, devices=devices, numa_list=numa_list)
+    slices = machine_slices(machine, node, amounts)
     print_data({"apiVersion": "v1", "kind": "List", "items": slices}, "yaml")
 
 

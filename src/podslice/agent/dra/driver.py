@@ -41,7 +41,7 @@ class ClaimsServer(ClaimStatusServer, SliceServer, Protocol):
     async def kubelet_version(self, node: str) -> str: ...
 
 
-def claimable_amounts(node: Node, order: NUMAOrder = "numaNode") -> ClaimableAmounts | None:
+def claimable_amounts(node: Node, order: NUMAOrder = "numaNode", *, numa_list: bool = False) -> ClaimableAmounts | None:
     """Return the CPUs and memory of this node for claims, None where its policy has none for them."""
     view, claims = node.view, node.rules.policy.claims
     if claims is None or view.cpu_classes is None:
@@ -49,7 +49,8 @@ def claimable_amounts(node: Node, order: NUMAOrder = "numaNode") -> ClaimableAmo
     classes = view.cpu_classes
     cpus, memory = CPUSet.from_bits(classes.claimable), claim_memory(claims)
     first = numa_order(view, classes.claimable, order)
-    return ClaimableAmounts(cpus, memory, view.cpu_options.full_pcpus_only, classes.kinds, claims.devices, first)
+    whole_cores = view.cpu_options.full_pcpus_only
+    return ClaimableAmounts(cpus, memory, whole_cores, classes.kinds, claims.devices, first, numa_list)
 
 
 def numa_order(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[int, ...]:
@@ -63,9 +64,11 @@ def numa_order(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[int, 
     return tuple(sorted(free, key=lambda numa: (not free[numa], sign * free[numa], numa)))
 
 
-def build_slices(node: Node, name: str, order: NUMAOrder = "numaNode") -> list[dict[str, Any]]:
+def build_slices(
+    node: Node, name: str, order: NUMAOrder = "numaNode", *, numa_list: bool = False
+) -> list[dict[str, Any]]:
     """Return the specs of the slices that this node should have, without generation."""
-    amounts = claimable_amounts(node, order)
+    amounts = claimable_amounts(node, order, numa_list=numa_list)
     specs = [] if amounts is None else [one["spec"] for one in machine_slices(node.view.machine, name, amounts)]
     return [{**spec, "pool": {k: v for k, v in spec["pool"].items() if k != "generation"}} for spec in specs]
 
@@ -150,7 +153,7 @@ class Driver:
         known, classes, order = self._offer, node.view.cpu_classes, self.settings.order
         first = () if classes is None else numa_order(node.view, classes.claimable, order)
         if known is None or (known.node, known.rules, known.first) != (node, node.rules, first):
-            slices = build_slices(node, self._node, order)
+            slices = build_slices(node, self._node, order, numa_list=self.settings.numa_list)
             names = [device["name"] for spec in slices for device in spec.get("devices", ())]
             self._offer = known = _Offer(node, node.rules, first, slices, names)
         return known

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from podslice.dra.objects import DeviceTaint, OfferedCapacity, ResourceSlice, ResourceSliceSpec, SliceDevice
+from podslice.dra.objects import (
+    DeviceTaint,
+    OfferedCapacity,
+    ResourceSlice,
+    ResourceSliceSpec,
+    SliceDevice,
+    TypedValue,
+)
 from podslice.scheduling.selectors import Labels
 from podslice.values.quantity import Quantity
 
@@ -51,7 +58,7 @@ class OfferedDevice(NamedTuple):
 
     id: DeviceID
     device: SliceDevice
-    attributes: Mapping[str, tuple[str, int | bool | str]]
+    attributes: Mapping[str, TypedValue]
     capacity: Mapping[str, ConsumableCapacity]
     counters: tuple[tuple[str, Amounts], ...]
     taints: tuple[DeviceTaint, ...]

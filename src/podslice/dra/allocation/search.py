@@ -10,7 +10,7 @@ from podslice.dra.allocation.equivalence import AbleDevice, EquivalenceKey, Equi
 from podslice.dra.allocation.pools import OfferedDevice, Pool
 from podslice.dra.allocation.selectors import SelectorCache, SelectorError
 from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, can_serve, consumption_of
-from podslice.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
+from podslice.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest, TypedValue
 from podslice.scheduling.taints import Tolerations
 from podslice.values.errors import PodsliceError
 
@@ -61,7 +61,7 @@ class AbandonedError(PodsliceError):
 
 
 class _Constraint:
-    """State of one constraint: the attribute values of the devices taken so far.
+    """State of one constraint: the attribute values of the devices taken so far, and those that they have in common.
 
     Of a request with several devices v1.36.2 keeps the value of the last one only, and none after that one was taken
     back or refused by a later constraint: `distinctAttribute` guarantees less than it promises (docs/dra.md).
@@ -70,25 +70,32 @@ class _Constraint:
     def __init__(self, rule: DeviceConstraint) -> None:
         self.rule = rule
         self._name = rule.match_attribute or rule.distinct_attribute or ""
-        self._common: list[tuple[str, int | bool | str]] = []
-        self._distinct: dict[str, tuple[str, int | bool | str]] = {}
+        self._common: list[frozenset[object]] = []
+        self._distinct: dict[str, frozenset[object]] = {}
 
     def admits(self, offered: OfferedDevice) -> bool:
         value = offered.attributes.get(self._name)
         if value is None:
             return False
+        values = _values(value)
         if self.rule.match_attribute is not None:
-            return not self._common or self._common[0] == value
-        return value not in self._distinct.values()
+            return not self._common or not self._common[-1].isdisjoint(values)
+        return all(values.isdisjoint(others) for others in self._distinct.values())
 
     def add(self, grant: DeviceGrant) -> None:
-        value = grant.offered.attributes[self._name]
-        self._common.append(value)
-        self._distinct[grant.request] = value
+        values = _values(grant.offered.attributes[self._name])
+        self._common.append(values & self._common[-1] if self._common else values)
+        self._distinct[grant.request] = values
 
     def remove(self, grant: DeviceGrant) -> None:
         self._common.pop()
         self._distinct.pop(grant.request, None)
+
+
+def _values(value: TypedValue) -> frozenset[object]:
+    """Return the values of an attribute with their type: a list is a set, and one value is a set of it (KEP-5491)."""
+    kind, own = value
+    return frozenset((kind, one) for one in (own if isinstance(own, tuple) else (own,)))
 
 
 class _Taken(NamedTuple):
