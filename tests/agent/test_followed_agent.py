@@ -71,10 +71,10 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert "observed" not in agent.loops
         used = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
         cluster = with_service(agent, used)
-        journal, authority = agent.owner.admitting.journal, make_authority(cluster)
-        for name, loop in cluster_loops(
-            cluster, journal, agent.configured.api, NODE, agent.reporter.trouble, authority
-        ):
+        journal, reporter = agent.owner.admitting.journal, agent.reporter
+        given = (cluster, journal, agent.configured.api, NODE, reporter.trouble, make_authority(cluster),
+                 reporter.stream_began)  # fmt: skip
+        for name, loop in cluster_loops(*given):
             agent.supervisor.start(name, loop)
         await until(lambda: journals.is_fresh(NODE))
         node = agent.owner.node

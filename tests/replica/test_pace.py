@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cluster.journal import journals
+from podslice.cluster.journal import listener
 from podslice.cluster.journal.pace import LONGEST, SHORTEST, STALE_SECONDS, BeatPace
 from podslice.replica.stream_messages import OPTIONS, Pace, decode_down, encode_message
 from podslice.values.errors import InputError
@@ -120,7 +120,7 @@ def test_a_connection_that_is_gone_shows_whatever_the_pace(
 ) -> None:
     """Its pings are not answered, long before the agent would count as silent; with a tenth of the seconds."""
     monkeypatch.setattr(
-        journals, "_OPTIONS", tuple((name, value // 10 if name.endswith("_ms") else value) for name, value in OPTIONS)
+        listener, "_OPTIONS", tuple((name, value // 10 if name.endswith("_ms") else value) for name, value in OPTIONS)
     )
 
     async def test(service: Service) -> None:

@@ -401,13 +401,13 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
 def test_a_large_message_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large state delays no other work while it is decoded; a small one is decoded at once."""
     readers: list[int] = []
-    decoded = module._decode
+    decoded = module.decode_message
 
     def reading(data: bytes, common: SharedValues | None = None) -> Up:
         readers.append(threading.get_ident())
         return decoded(data, common)
 
-    monkeypatch.setattr(module, "_decode", reading)
+    monkeypatch.setattr(module, "decode_message", reading)
     journals = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
     data = encode_message(Beat(1, 2, "a", "b"))
     large = data + b" " * module.LARGE_MESSAGE

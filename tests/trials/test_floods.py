@@ -280,7 +280,7 @@ def test_floods_of_the_service(tmp_path: Path, flood: Flood | None) -> None:
         await until(lambda: descriptors() <= before + 1)
         await answers()
         # The service forgets a stranger a moment after it has answered.
-        await until(lambda: journals._strangers == {})
+        await until(lambda: journals._admission._strangers == {})
         assert journals.nodes == {}
         assert len(lines) <= 20
         await journals.close()

@@ -17,10 +17,12 @@ from podslice.node.decision import Decision, ResizeDecision
 from podslice.node.holding import holding_of
 from podslice.node.node import Node
 from podslice.node.state import NodeState
+from podslice.replica.compatibility import DECISIONS
 from podslice.replica.events import PlanOutcome
 from podslice.replica.journal import Journal
 from podslice.replica.planned_admission import admit_as_planned
 from podslice.replica.stream_messages import PlanGiven
+from podslice.version import UNPACKAGED
 
 _MOST_PLANS = 1024
 
@@ -80,7 +82,11 @@ class NodeJournal:
         # Followers compare epochs, so a clock that was set back must not repeat one.
         self._epoch = max(self._now(), self._epoch + 1)
         self._node = node
-        self.journal = Journal(node.rules, node.state, epoch=self._epoch, version=self.version, observed=self._observed)
+        self.journal = Journal(
+            node.rules, node.state, epoch=self._epoch, version=self.version, observed=self._observed,
+            # What a tree that is not installed decides is not known.
+            decisions=0 if self.version == UNPACKAGED else DECISIONS,
+        )  # fmt: skip
         self._announce()
 
     def follow(self, node: Node) -> None:

@@ -340,6 +340,7 @@ def cluster_loops(
     node_name: str,
     trouble: Trouble,
     authority: AuthorityFile | None,
+    began: Callable[[str, str, int], object],
 ) -> Iterator[tuple[str, Loop]]:
     """Yield the loops that send the journal to the cluster's services, and keep the node's NodeState object."""
     if cluster is None or not journal.version:
@@ -354,6 +355,7 @@ def cluster_loops(
             authority=authority,
             server_name=cluster.server_name or name,
             trouble=trouble,
+            began=began,
         )
 
     if authority is not None:

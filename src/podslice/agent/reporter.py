@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from podslice.agent.journal import NodeJournal
+from podslice.replica.compatibility import OLDEST_PROTOCOL, PROTOCOL
 from podslice.replica.events import Stamped, WholeState
 from podslice.replica.stream_messages import (
     METHOD,
@@ -27,6 +28,7 @@ from podslice.replica.stream_messages import (
     PlanGiven,
     PlanWithdrawn,
     Up,
+    Welcome,
     decode_down,
     encode_message,
 )
@@ -136,7 +138,7 @@ async def _addresses(host: str, port: int) -> list[str]:
 class JournalStream:
     """The stream to one replica, at `target`. `token_file` and `authority`, None for the
     system's, are read at each connection. `trouble` gets
-    the reason for each failed connection."""
+    the reason for each failed connection, `began` target, the service's version and the protocol of each stream."""
 
     def __init__(
         self,
@@ -148,9 +150,11 @@ class JournalStream:
         authority: AuthorityFile | None,
         server_name: str = "",
         trouble: Callable[[str, str], None],
+        began: Callable[[str, str, int], object] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.target = target
+        self._began = began
         self._journal = journal
         self._node = node
         self._token_file = token_file
@@ -204,7 +208,7 @@ class JournalStream:
         return (("authorization", f"Bearer {token}"),), grpc.ssl_channel_credentials(authority)
 
     async def _converse(self, call: Any, back_off: BackOff) -> None:
-        await call.write(Hello(self._node, self._journal.version))
+        await call.write(Hello(self._node, self._journal.version, PROTOCOL))
         progress = ReplicaProgress(self._journal)
         reading = asyncio.ensure_future(self._listen(call, progress, back_off))
         try:
@@ -235,9 +239,20 @@ class JournalStream:
 
     async def _listen(self, call: Any, progress: ReplicaProgress, back_off: BackOff) -> None:
         async for message in call:
+            if self.target not in self._journal.streams:
+                # A service without `Welcome` speaks the first protocol.
+                self._greet(message if isinstance(message, Welcome) else Welcome("", 1))
             back_off.reset()
             self._journal.streams.add(self.target)
             self._take(message, progress)
+
+    def _greet(self, welcome: Welcome) -> None:
+        """Take the service's first words. Raises `ApiError` for one whose protocol this agent does not speak."""
+        if welcome.protocol < OLDEST_PROTOCOL:
+            who = f"the service ({welcome.version or 'older'}) speaks protocol {welcome.protocol}"
+            raise ApiError(f"{who}, this agent {OLDEST_PROTOCOL} or newer")
+        if self._began is not None:
+            self._began(self.target, welcome.version, min(welcome.protocol, PROTOCOL))
 
     def _take(self, message: Down, progress: ReplicaProgress) -> None:
         if isinstance(message, Ask):

@@ -172,7 +172,7 @@ def wire(
     loops = _loops_of(parts, (configured, refusals, driver))
     loops |= {"watchdog": feed_watchdog, "healing": partial(heal, owner.admitting, link.close)}
     followed, authority = journal if observed is None else observed.journal, make_authority(settings.cluster)
-    loops |= dict(cluster_loops(settings.cluster, followed, api, name, trouble, authority))
+    loops |= dict(cluster_loops(settings.cluster, followed, api, name, trouble, authority, reporter.stream_began))
     loops |= dict(topology_loops(settings, owner, journal, writable, name, trouble))
 
     _subscribe(events, updates, watch, devices, refusals, configured.api_source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from itertools import product
+from typing import get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -15,7 +16,7 @@ from podslice.cluster.nominate.nominator import Nominator
 from podslice.cluster.nominate.requeuer import Requeuer
 from podslice.cluster.placements import NodeReport, Placements
 from podslice.replica.events import Stamped
-from podslice.replica.replica import ApplyResult
+from podslice.replica.replica import ApplyResult, Outcome
 from podslice.service.clusterobjects import ScheduledPod
 
 _PLACING = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -69,7 +70,7 @@ class ClusterMetrics:
             self.evictions.labels(fate)
         for kind, result in product(WRITES, ("done", "refused", "failed")):
             self.writes.labels(kind, result)
-        for outcome in ("equal", "adopted", "mismatch", "gap", "doubled", "otherEpoch", "otherVersion"):
+        for outcome in get_args(Outcome):
             self.events.labels(outcome)
         self._verbs = {verb: self.calls.labels(verb) for verb in ("filter", "prioritize", "preempt", "bind")}
 

@@ -240,7 +240,9 @@ class Placements:
         state = replica.state if replica.proven else None
         if state is None or replica.rules is None:
             return
-        policy: PlanPolicy = "observe" if replica.observed else self._policy
+        # Who decides for itself, or by a neighbouring version, is predicted, not promised anything.
+        predicted = replica.observed or replica.relation == "neighbour"
+        policy: PlanPolicy = "observe" if predicted else self._policy
         self.model.add_node(name, replica.rules, state, policy=policy)
         for pod in self.pods.coming(name):
             self._expect(pod)

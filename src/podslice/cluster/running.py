@@ -164,7 +164,10 @@ async def _run(options: ClusterOptions, checked: CheckedOptions, log: LogLines, 
 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
-    journals = Journals(Rulebook(), known_versions(options), caller=callers.find_node, trouble=journal_trouble, log=log)
+    journals = Journals(
+        Rulebook(), known_versions(options), caller=callers.find_node, trouble=journal_trouble, log=log,
+        version=running_version(),
+    )  # fmt: skip
     service = wire(
         api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals, log=log,
         certificate=checked.certificate, metrics=metrics,

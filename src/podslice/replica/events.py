@@ -29,13 +29,15 @@ something else (`differs`). Or it was to use the plan: it did (`honoured`), or c
 
 class WholeState(msgspec.Struct, frozen=True, rename="camel", tag="State"):
     """The whole state, with the version of the core and the setup that the node decides by. `observed`: the node's
-    kubelet decides by itself, and the agent only reports what it did."""
+    kubelet decides by itself, and the agent only reports what it did. `decisions`: the number of the core's decisions
+    (`replica.compatibility`), 0 for unknown."""
 
     version: str
     setup: Setup
     state: StateMessage
     why: Why = "started"
     observed: bool = False
+    decisions: int = 0
 
 
 class PodAdmitted(msgspec.Struct, frozen=True, rename="camel", tag="Admitted"):

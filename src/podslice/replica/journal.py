@@ -38,8 +38,8 @@ from podslice.replica.state_message import pool_message, state_message, strip_po
 
 
 class Journal:
-    """The events of one epoch of one node; `sequence` and `digest` are the latest event's. `observed` as in
-    `WholeState`."""
+    """The events of one epoch of one node; `sequence` and `digest` are the latest event's. `observed` and
+    `decisions` as in `WholeState`."""
 
     def __init__(
         self,
@@ -49,11 +49,13 @@ class Journal:
         epoch: int,
         version: str,
         observed: bool = False,
+        decisions: int = 0,
         kept: int = 4096,
     ) -> None:
         self.epoch = epoch
         self.version = version
         self.observed = observed
+        self.decisions = decisions
         self.sequence = 0
         self._first = self._rules = rules
         self._setup = setup_of(rules)
@@ -145,7 +147,7 @@ class Journal:
         return self._stamp(self._whole_state("asked"))
 
     def _whole_state(self, why: Why) -> WholeState:
-        return WholeState(self.version, self._setup, state_message(self._state), why, self.observed)
+        return WholeState(self.version, self._setup, state_message(self._state), why, self.observed, self.decisions)
 
     def events_after(self, epoch: int, sequence: int) -> tuple[Stamped, ...]:
         """Return the events after one that a reader has. The whole state where they are not remembered any more, or

@@ -25,6 +25,7 @@ from podslice.node.holding import Digest, Digester, holding_of
 from podslice.node.node import Node
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
+from podslice.replica.compatibility import Relation, find_relation
 from podslice.replica.events import (
     DevicesChanged,
     NodeEvent,
@@ -43,9 +44,12 @@ from podslice.replica.state_packing import PackedState
 from podslice.replica.uids import is_among, unpack_uids
 from podslice.values.errors import InputError, PodsliceError
 
-Outcome: TypeAlias = Literal["equal", "adopted", "mismatch", "gap", "doubled", "otherEpoch", "otherVersion"]
+Outcome: TypeAlias = Literal[
+    "equal", "adopted", "mismatch", "otherDecision", "gap", "doubled", "otherEpoch", "otherVersion"
+]  # fmt: skip
 """`equal`: the replica computed the node's digests. `adopted`: it took over the node's state. `mismatch`: it computed
-other digests, or a whole state does not have the digests that it claims. `gap`: events before this one are missing.
+other digests, or a whole state does not have the digests that it claims. `otherDecision`: the same for an event of a
+node of a neighbouring version, which may decide otherwise. `gap`: events before this one are missing.
 `doubled`: this event was applied before. `otherEpoch`: the agent has started again and its state has not come yet.
 `otherVersion`: the node runs a core that may decide otherwise."""
 
@@ -73,7 +77,7 @@ class Replica:
     `sequence` is the latest event that was applied, `latest` the latest that is known of."""
 
     __slots__ = ("_digester", "_digests", "_disputed", "_packed", "_rulebook", "_state", "_versions", "_wants_state",
-                 "epoch", "latest", "observed", "rules", "sequence", "version")  # fmt: skip
+                 "decisions", "epoch", "latest", "observed", "rules", "sequence", "version")  # fmt: skip
 
     def __init__(self, rulebook: Rulebook, versions: Container[str]) -> None:
         self._rulebook = rulebook
@@ -91,6 +95,7 @@ class Replica:
         self.sequence = -1
         self.latest = -1
         self.version = ""
+        self.decisions = 0
         self.observed = False
         """Whether the node's kubelet decides by itself; see `WholeState`."""
 
@@ -151,8 +156,13 @@ class Replica:
 
     @property
     def compatible(self) -> bool:
-        """Whether the node's core is of a version that decides as this one does."""
-        return self.version in self._versions
+        """Whether the node's core is of a version that decides as this one does, or nearly so."""
+        return self.relation != "other"
+
+    @property
+    def relation(self) -> Relation:
+        """How the node's core decides, as far as its version says."""
+        return find_relation(self.version, self.decisions, self._versions)
 
     @property
     def proven(self) -> bool:
@@ -215,7 +225,7 @@ class Replica:
 
     def _dispute(self, stamped: Stamped, mine: NodeState, why: str) -> ApplyResult:
         self._disputed, self._wants_state = mine, True
-        return ApplyResult("mismatch", mine, None, why)
+        return ApplyResult("mismatch" if self.relation == "same" else "otherDecision", mine, None, why)
 
     # Whole states
 
@@ -226,7 +236,8 @@ class Replica:
         same = stamped.epoch == self.epoch
         # Within an epoch later events may be known of already; another epoch counts anew.
         self.latest = max(self.latest, stamped.sequence) if same else stamped.sequence
-        self.epoch, self.sequence, self.version = stamped.epoch, stamped.sequence, event.version
+        self.epoch, self.sequence = stamped.epoch, stamped.sequence
+        self.version, self.decisions = event.version, event.decisions
         # From here on the old state is gone, whatever comes of the new one.
         mine, self._disputed = self._disputed, None
         self.rules = None

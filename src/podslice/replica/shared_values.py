@@ -93,6 +93,7 @@ class _RawWholeState(msgspec.Struct, frozen=True, rename="camel", tag="State"):
     state: msgspec.Raw
     why: Why = "started"
     observed: bool = False
+    decisions: int = 0
 
 
 class _RawStamped(msgspec.Struct, frozen=True, rename="camel", tag="Event", tag_field="kind"):
@@ -153,7 +154,7 @@ class SharedValues:
         # The bytes that came are packed as they are; only where they hold a mark is the state encoded anew.
         data = bytes(whole.state)
         at_rest = pack_state(data, _uids(state)) if is_text(data) else self.pack(state)
-        return ReadWholeState(whole.version, setup, state, whole.why, observed=whole.observed, packed=at_rest)
+        return ReadWholeState(whole.version, setup, state, whole.why, whole.observed, whole.decisions, packed=at_rest)
 
     def setup(self, raw: msgspec.Raw) -> Setup:
         """Decode a setup; equal bytes give the same object. Raises `InputError`."""

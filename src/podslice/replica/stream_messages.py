@@ -1,7 +1,8 @@
 """The messages between a node's agent and the cluster's service, and the gRPC method that carries them.
 
-Up: `Hello` first, then every event (`Stamped`), and `Beat` while there is none. Down: `Ask` for the events after one
-(first, and whenever some are missing), `Pace` for the interval of beats, and plans for pods that are on their way.
+Up: `Hello` first, then every event (`Stamped`), and `Beat` while there is none. Down: `Welcome` first, `Ask` for the
+events after one (next, and whenever some are missing), `Pace` for the interval of beats, and plans for pods that are on
+their way. Fields that a reader does not know are passed over, those of setups and states are not: they decide.
 """
 
 from __future__ import annotations
@@ -32,10 +33,19 @@ MOST_DOWN = 1 << 20
 
 
 class Hello(msgspec.Struct, frozen=True, rename="camel", tag="Hello", tag_field="kind"):
-    """The first message of an agent: the node it claims to be on, and the version of its core."""
+    """The first message of an agent: the node it claims to be on, the version of its core, and the newest protocol that
+    it speaks."""
 
     node: str
     version: str
+    protocol: int = 1
+
+
+class Welcome(msgspec.Struct, frozen=True, rename="camel", tag="Welcome", tag_field="kind"):
+    """The answer to an agent of protocol 2 or newer: the service's version, and the newest protocol that it speaks."""
+
+    version: str
+    protocol: int
 
 
 class Beat(msgspec.Struct, frozen=True, rename="camel", tag="Beat", tag_field="kind"):
@@ -79,7 +89,7 @@ class PlanWithdrawn(msgspec.Struct, frozen=True, rename="camel", tag="Withdrawn"
 
 
 Up: TypeAlias = Hello | Beat | Stamped
-Down: TypeAlias = Ask | Pace | PlanGiven | PlanWithdrawn
+Down: TypeAlias = Welcome | Ask | Pace | PlanGiven | PlanWithdrawn
 
 
 def encode_message(message: Up | Down) -> bytes:

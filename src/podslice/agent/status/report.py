@@ -282,6 +282,10 @@ class AgentReporter:
         """Report that a loop of the agent has failed and is started again."""
         self.trouble("loop", f"{name} is started again: {why}")
 
+    def stream_began(self, target: str, version: str, protocol: int) -> None:
+        """Report that a cluster's service follows, of this version, empty for an old one."""
+        self.log.info("stream began", service=target, version=version, protocol=protocol)
+
     def policy_read(self, text: str) -> None:
         """Report what has changed in the policy, or that nothing has."""
         self.log.info("policy", text=text)

@@ -20,7 +20,7 @@ MOST_WAITING = 1024
 class NodeEntry:
     """A node: its replica, the stream that feeds it, and the time of its latest message (`last_message`)."""
 
-    __slots__ = ("agrees", "last_message", "lines", "replica", "size", "stream", "stream_lines")
+    __slots__ = ("agrees", "last_message", "lines", "replica", "size", "stream", "stream_lines", "unreadable")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -32,6 +32,8 @@ class NodeEntry:
         self.last_message = NEVER
         self.agrees = False
         """Whether the latest event or beat had the replica's digests."""
+        self.unreadable = False
+        """Whether the agent, of another version, has sent what this program cannot read."""
 
 
 class ReadMessage(NamedTuple):
@@ -45,7 +47,8 @@ class ReadMessage(NamedTuple):
 class NodeStream:
     """The queue of messages to one agent. Where it is full the oldest message is dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str = "", version: str = "") -> None:
+        self.node, self.version = node, version
         self.pace = SHORTEST
         """Seconds between beats, as sent to the agent or as it begins by itself."""
         self._waiting: deque[Down] = deque(maxlen=MOST_WAITING)

@@ -15,7 +15,6 @@ processed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,14 +22,15 @@ from typing import Any, TypeVar
 
 import grpc
 
-from podslice.cluster.journal.callers import CallerError
+from podslice.cluster.journal.admission import StreamAdmission, decode_message
 from podslice.cluster.journal.entries import NEVER, NodeEntry, NodeStream, ReadMessage
-from podslice.cluster.journal.listener import HELLO_SECONDS, MOST_STRANGERS, listen
+from podslice.cluster.journal.listener import listen
 from podslice.cluster.journal.pace import BeatPace
 from podslice.cluster.journal.replica_size import ReplicaSize
 from podslice.cluster.journal.sources import JournalEvents, Unproven
 from podslice.cluster.log_lines import Log, NoLog
 from podslice.node.holding import Digest
+from podslice.replica.compatibility import PROTOCOL
 from podslice.replica.differences import differences
 from podslice.replica.events import Stamped, WholeState
 from podslice.replica.replica import ApplyResult, Replica
@@ -39,21 +39,17 @@ from podslice.replica.shared_values import SharedValues
 from podslice.replica.stream_messages import (
     Ask,
     Beat,
-    Hello,
     Pace,
     PlanGiven,
     PlanWithdrawn,
-    Up,
-    decode_up,
+    Welcome,
 )
 from podslice.service.pacing import LineLimit
-from podslice.values.errors import InputError, PodsliceError
+from podslice.values.errors import InputError
 
 T = TypeVar("T")
-REVIEW_SECONDS = 300.0
-"""Seconds between reviews of a stream's token, which may have been revoked, or its pod be gone."""
-_ASK_SECONDS = 1.0
-"""Seconds before a state that did not help is requested again."""
+_ASK_SECONDS, _ASK_AGAIN_SECONDS = 1.0, 60.0
+"""Seconds before a state that did not help is requested again; before one that could not be read."""
 _REST = 4.0
 """After a message that took time its stream rests for this multiple of it, so that no node delays the others."""
 LARGE_MESSAGE = 4 << 10
@@ -63,7 +59,7 @@ events."""
 
 class Journals:
     """The replicas of all known nodes by name, and the gRPC server that feeds them. `caller` returns the node of a
-    token, and raises `PodsliceError` for an unknown one."""
+    token, and raises `PodsliceError` for an unknown one. `version` is the service's own, for agents."""
 
     def __init__(
         self,
@@ -73,20 +69,18 @@ class Journals:
         caller: Callable[[str], Awaitable[str]],
         trouble: Callable[[str, str], None],
         log: Log | None = None,
+        version: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._log = log or NoLog()
+        self._log, self._version = log or NoLog(), version
         self.nodes: dict[str, NodeEntry] = {}
         self.events = JournalEvents()
         self._rulebook = rulebook
         self._thread_rulebook = Rulebook(other=rulebook)
         """The thread's own rulebook, because shared values have no lock."""
         self._thread = ThreadPoolExecutor(1, "journals")
-        self._strangers: dict[str, int] = {}
-        """Number of streams by address that have not identified themselves."""
-        self._stranger_lines = LineLimit()
         self._versions = versions
-        self._caller = caller
+        self._admission = StreamAdmission(caller, trouble=trouble, version=version, clock=clock)
         self._trouble = trouble
         self._clock = clock
         self._server: Any = None
@@ -106,7 +100,8 @@ class Journals:
         if entry is None or entry.stream is None:
             return "noStream"
         if not entry.agrees or not entry.replica.proven:
-            return "otherVersion" if entry.replica.version and not entry.replica.compatible else "outOfStep"
+            foreign = entry.unreadable or (entry.replica.version and not entry.replica.compatible)
+            return "otherVersion" if foreign else "outOfStep"
         now = self._clock()
         return "" if now - entry.last_message <= self.pace.patience(now) else "silent"
 
@@ -190,24 +185,27 @@ class Journals:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self, requests: Any, context: Any) -> None:
-        token = _bearer(context)
-        node, hello = await self._identify(token, context)
+        node, hello = await self._admission.identify(context)
         entry = self._entry(node)
         if entry.stream is not None:
             entry.stream.replaced.set()
         # The newer stream wins: the old one may be of an agent that is gone.
-        stream = entry.stream = NodeStream()
+        stream = entry.stream = NodeStream(node, hello.version)
         self._count_streams(1)
         tasks = [
             asyncio.ensure_future(one)
             for one in (
                 stream.replaced.wait(),
-                self._review(token, node),
+                self._admission.review(context, node),
                 self._read(node, entry, stream, context),
                 self._write(stream, context),
             )
         ]
-        self._log_stream(entry, "stream began", node=node, peer=context.peer(), version=hello.version[:80])
+        protocol, version = min(PROTOCOL, hello.protocol), hello.version[:80]
+        self._log_stream(entry, "stream began", node=node, peer=context.peer(), version=version, protocol=protocol)
+        entry.unreadable = False
+        if protocol > 1:
+            stream.put(Welcome(self._version, PROTOCOL))
         cause = "the connection is gone"
         self.events.stream_changed(node)
         wanted = entry.replica.missing
@@ -226,30 +224,6 @@ class Journals:
                 entry.stream, entry.agrees = None, False
                 self.events.stream_changed(node)
 
-    async def _identify(self, token: str, context: Any) -> tuple[str, Hello]:
-        """Return the node of a new stream, and what its agent says first; refuse the stream of anyone else."""
-        peer = _host(context)
-        if self._strangers.get(peer, 0) >= MOST_STRANGERS:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of this address say not who they are"
-            )
-        self._strangers[peer] = self._strangers.get(peer, 0) + 1
-        code, problem = grpc.StatusCode.UNAUTHENTICATED, ""
-        try:
-            node = await self._caller(token)
-            return node, await self._read_hello(node, context)
-        except CallerError as error:
-            problem = str(error)
-        except PodsliceError as error:
-            code, problem = grpc.StatusCode.UNAVAILABLE, str(error)[:500]
-        finally:
-            self._strangers[peer] -= 1
-            if not self._strangers[peer]:
-                del self._strangers[peer]
-        self._log_stranger(context, problem)
-        await context.abort(code, problem)
-        raise AssertionError("abort raises")
-
     def _log_stream(self, entry: NodeEntry, event: str, **fields: object) -> None:
         """Log that a stream came or went, within a limit for its node."""
         entry.stream_lines = entry.stream_lines or LineLimit()
@@ -257,36 +231,17 @@ class Journals:
         if left_out is not None:
             self._log.info(event, **fields, **({"leftOut": left_out} if left_out else {}))
 
-    def _log_stranger(self, context: Any, problem: str) -> None:
-        """Log a refused stream, within a limit: anyone who reaches the port can cause refusals."""
-        left_out = self._stranger_lines.add(self._clock())
-        if left_out is not None:
-            more = f" ({left_out} lines like this were left out before)" if left_out else ""
-            self._trouble("agent", f"{context.peer()}: {problem}{more}")
-
     def _count_streams(self, more: int) -> None:
         self._streams += more
         self.pace.follow(self._streams, self._clock())
-
-    async def _read_hello(self, node: str, context: Any) -> Hello:
-        """Read the first message of a stream. Raises `CallerError` for an agent that claims another node."""
-        try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                message = _decode(await context.read())
-        except TimeoutError:
-            raise CallerError("says nothing") from None
-        if not isinstance(message, Hello):
-            raise CallerError("does not say who it is")
-        if message.node != node:
-            raise CallerError(f"is the agent of {node}, and speaks for {message.node[:253]!r}")
-        return message
 
     async def _read(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> None:
         """Apply an agent's messages until the stream ends. Raises `InputError`."""
         asked = NEVER
         while (took := await self._take(node, entry, stream, context)) is not None:
             wanted = entry.replica.missing
-            if wanted is not None and self._clock() - asked > _ASK_SECONDS:
+            pause = _ASK_AGAIN_SECONDS if entry.unreadable else _ASK_SECONDS
+            if wanted is not None and self._clock() - asked > pause:
                 asked = self._clock()
                 stream.put(Ask(*wanted))
             await asyncio.sleep(_REST * took)
@@ -299,7 +254,13 @@ class Journals:
         if data is grpc.aio.EOF:
             return None
         entry.last_message = began = self._clock()
-        message, ready, took = await self._message(data)
+        try:
+            message, ready, took = await self._message(data)
+        except InputError as error:
+            if not self._is_foreign(entry, stream):
+                raise
+            self._pass_over(node, entry, error)
+            return self._clock() - began
         if took:
             # The thread took time: meanwhile the node may have left, or opened another stream.
             if self.nodes.get(node) is not entry or entry.stream is not stream:
@@ -316,16 +277,27 @@ class Journals:
             raise InputError("says again who it is", path="message")
         return self._clock() - began
 
+    def _is_foreign(self, entry: NodeEntry, stream: NodeStream) -> bool:
+        """Whether the agent is of another version: what it says may be more than this program can read."""
+        return stream.version not in self._versions and self.nodes.get(stream.node) is entry
+
+    def _pass_over(self, node: str, entry: NodeEntry, error: InputError) -> None:
+        """Pass over a message of an agent of another version; its node stays unproven until it can be read."""
+        entry.agrees = False
+        if not entry.unreadable:
+            entry.unreadable = True
+            self._trouble("otherVersion", f"{node}: cannot be read: {error}")
+
     async def _message(self, data: Any) -> ReadMessage:
         """Decode a message, a large one in the thread. Raises `InputError`."""
         if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
-            return ReadMessage(_decode(data, self._rulebook.common))
+            return ReadMessage(decode_message(data, self._rulebook.common))
         return await self._run_in_thread(lambda: self._decode_and_prepare(data))
 
     def _decode_and_prepare(self, data: bytes) -> ReadMessage:
         """Decode a message and prepare its whole state; runs in the thread. Raises `InputError`."""
         began = time.perf_counter()
-        message = _decode(data, self._thread_rulebook.common)
+        message = decode_message(data, self._thread_rulebook.common)
         event = message.event if isinstance(message, Stamped) else None
         ready = self._thread_rulebook.prepare(event) if isinstance(event, WholeState) else None
         # Never 0, which stands for a message that was decoded on the loop.
@@ -335,6 +307,8 @@ class Journals:
         self, node: str, entry: NodeEntry, stamped: Stamped, size: int, ready: PreparedState | str | None = None
     ) -> ApplyResult:
         applied = entry.replica.apply(stamped, ready)
+        if isinstance(stamped.event, WholeState):
+            entry.unreadable = False
         if size:
             entry.size = entry.size or ReplicaSize()
         if entry.size is not None and not entry.size.add(stamped.event, size):
@@ -347,7 +321,7 @@ class Journals:
     def _log_mismatch(self, node: str, entry: NodeEntry, applied: ApplyResult) -> None:
         """Log a mismatch, and the differences between both states once both are known."""
         lines: Iterable[str] = ()
-        if applied.outcome == "mismatch":
+        if applied.outcome in ("mismatch", "otherDecision"):
             lines = (applied.why,)
         elif applied.mine is not None and applied.theirs is not None:
             lines = differences(applied.mine, applied.theirs)
@@ -357,7 +331,9 @@ class Journals:
             left_out = entry.lines.add(self._clock())
             if left_out is not None:
                 more = f" ({left_out} lines of this node were left out before)" if left_out else ""
-                self._trouble("mismatch", f"{node}: {line}{more}")
+                self._trouble(
+                    "mismatch" if entry.replica.relation == "same" else "otherDecision", f"{node}: {line}{more}"
+                )
 
     def _compare(self, entry: NodeEntry, beat: Beat) -> None:
         """Compare a beat with the replica: events may be missing, or digests differ."""
@@ -368,22 +344,6 @@ class Journals:
         while True:
             await context.write(await stream.take())
 
-    async def _review(self, token: str, node: str) -> None:
-        """Review a stream's token again and again. Raises `ConnectionError` once it is not this node's any more."""
-        while True:
-            await asyncio.sleep(REVIEW_SECONDS)
-            # Errors of the API server end no stream: only its verdict does.
-            with contextlib.suppress(PodsliceError):
-                if await self._is_valid(token, node):
-                    continue
-                raise _token_error()
-
-    async def _is_valid(self, token: str, node: str) -> bool:
-        try:
-            return await self._caller(token) == node
-        except CallerError:
-            return False
-
 
 def _end_cause(tasks: list[asyncio.Future[Any] | None]) -> str:
     """Return why a stream ended, by those of its tasks that are done."""
@@ -392,26 +352,3 @@ def _end_cause(tasks: list[asyncio.Future[Any] | None]) -> str:
         if error is not None:
             return f"{type(error).__name__}: {str(error)[:300]}"
     return "a newer stream of this node" if tasks[0] is not None else "the agent ended it"
-
-
-def _token_error() -> Exception:
-    return ConnectionError("its token does not count any more")
-
-
-def _decode(data: Any, common: SharedValues | None = None) -> Up:
-    """Decode a message. Raises `InputError`."""
-    if not isinstance(data, bytes):
-        raise InputError("ended before it began", path="message")
-    return decode_up(data, common)
-
-
-def _host(context: Any) -> str:
-    """Return the address of a peer such as `ipv4:10.0.0.1:4711`, without its port."""
-    return str(context.peer()).rpartition(":")[0]
-
-
-def _bearer(context: Any) -> str:
-    for name, value in context.invocation_metadata() or ():
-        if name == "authorization" and isinstance(value, str) and value.startswith("Bearer "):
-            return value.removeprefix("Bearer ")
-    return ""

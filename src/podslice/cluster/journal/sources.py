@@ -12,7 +12,9 @@ from podslice.service.listeners import Listeners
 
 Unproven: TypeAlias = Literal["", "noStream", "silent", "otherVersion", "outOfStep"]
 """Why a node is not proven, empty for a proven one. `noStream`: its agent has no stream. `silent`: it says nothing.
-`otherVersion`: it may decide otherwise than this program. `outOfStep`: digests differ, or events are missing."""
+`otherVersion`: it may
+decide otherwise than this program, or says what this program cannot read. `outOfStep`: digests differ, or events are
+missing."""
 
 
 class JournalEvents:
