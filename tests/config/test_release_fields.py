@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet import KubeletConfig, fields_in, ignored_fields, unknown_fields
 from podslice.config.kubelet_file import config_from_fields
-from podslice.config.release_fields import fields_in, ignored_fields, unknown_fields
 from podslice.config.schema import later_fields
 from podslice.config.validation import validate
 from podslice.machine.readers.synthetic import from_synthetic

@@ -26,7 +26,6 @@ from podslice.cli.output import (
 )
 from podslice.cli.provenance import print_provenance
 from podslice.dra.commands.options import ClaimAnswers, allocate_claims, claim_options
-from podslice.draw.command import picture_form, write_picture
 from podslice.evidence.contradiction import Contradiction
 from podslice.evidence.kubelet_differs import kubelet_differs
 from podslice.evidence.provenance import provenance_lines
@@ -101,7 +100,10 @@ def admit(
     # Claims may be allocated without any pod.
     if not files and claims is None:
         raise click.UsageError("Missing argument 'FILE...'.")
-    form = picture_form(None, out)
+    if out is not None:
+        from podslice.draw.command import picture_form, write_picture
+
+        form = picture_form(None, out)
     asked = read_pods(files, **options)
     node, _, warnings, provenance, *_ = start_node(asked=asked.pods, **options)
     before = None if out is None else picture_of(node.view)

@@ -14,7 +14,7 @@ MEMORY_OF_FILES = "memory of the NUMA nodes from memory_manager_state"
 
 if TYPE_CHECKING:
     from podslice.api.pod.spec import Pod
-    from podslice.evidence.state_check import StateFacts
+    from podslice.evidence.contradiction import StateFacts
     from podslice.node.checkpoints.content import Content
     from podslice.node.decision import Decision
     from podslice.node.node import Node
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 def read_contents(files: Mapping[str, bytes]) -> dict[str, Content]:
     """Read the state files that can be read; what is wrong with the others is said where they are used."""
+    if not files:
+        return {}
     from podslice.node.checkpoints.content import read_content
     from podslice.values.go.gojson import CheckpointError
 
@@ -41,23 +43,23 @@ def labels_of(pods: Iterable[Pod]) -> dict[str, str]:
 
 def check_files(facts: StateFacts, elsewhere: Iterable[Pod]) -> tuple[Contradiction, ...]:
     """Return where state files contradict the machine, the configuration or the list of pods."""
+    if not facts.contents:
+        return ()
     from podslice.evidence.memory_check import check_memory
     from podslice.evidence.pod_resources_check import check_pod_resources
     from podslice.evidence.pods_check import check_elsewhere
     from podslice.evidence.state_check import check_state
 
-    if not facts.contents:
-        return ()
     amounts = check_memory(facts.contents, facts.machine, measured=facts.measured)
     return (*check_pod_resources(facts), *check_state(facts), *amounts, *check_elsewhere(facts.contents, elsewhere))
 
 
 def with_memory_of_files(described: DescribedNode, contents: Mapping[str, Content]) -> DescribedNode:
     """Return the node with the memory by the Memory Manager's file, where the description has it rounded or assumed."""
-    from podslice.evidence.memory_check import take_memory
-
     if described.measured or not contents:
         return described
+    from podslice.evidence.memory_check import take_memory
+
     capacity = None if described.reported is None else described.reported.capacity.get("memory")
     machine = take_memory(
         described.machine,
@@ -77,8 +79,6 @@ def check_started(
 ) -> Iterator[Contradiction]:
     """Yield what contradicts a node after it has started. `listed` are the running pods of a list, `refused` those that
     the node does not take; the Node object is compared only with a configuration that is given for it."""
-    from podslice.evidence.pods_check import check_owners
-
     if described.reported is not None:
         reserved = {} if facts.changed else node.view.reservation
         yield from check_reported(described.reported, reserved, str(node.view.release))
@@ -86,4 +86,6 @@ def check_started(
         text = f"{one.namespace}/{one.name} runs, but this node refuses it with {one.reason}: {AGREEMENT}"
         yield Contradiction("runs-but-refused", "pods", text, REMEDY, (one.uid,))
     if facts.contents:
+        from podslice.evidence.pods_check import check_owners
+
         yield from check_owners(facts.contents, map(node.view.admission, listed))

@@ -9,7 +9,9 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
 
 import msgspec
 
+from podslice.config.schema import later_fields
 from podslice.values.errors import InputError
+from podslice.values.releases.release import Release
 
 
 class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
@@ -173,3 +175,42 @@ _DEFAULT_FOR_EMPTY = (
 )  # fmt: skip
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(KubeletConfig)}
 _NO_TIME = ("0", "0s", "0ms", "0m", "0h")
+
+
+# Fields that a release does not have: a kubelet ignores them, and warns in its log
+
+
+def fields_in(config: KubeletConfig, release: Release) -> KubeletConfig:
+    """Return the configuration as a kubelet of a release reads it: without the fields that this release does not
+    have."""
+    late = unknown_fields(config, release)
+    if not late:
+        return config
+    others = {name: value for name, value in config.other_fields.items() if name not in late}
+    defaults = {
+        field.name: field.default for field in msgspec.structs.fields(KubeletConfig) if field.encode_name in late
+    }
+    return msgspec.structs.replace(config, other_fields=others, **defaults)
+
+
+def unknown_fields(config: KubeletConfig, release: Release) -> dict[str, int]:
+    """Return the fields that are set and that a release does not have, with the minor version that brings each."""
+    late = {name: minor for name, minor in later_fields().items() if minor > release.minor}
+    own = {field.encode_name: (field.name, field.default) for field in msgspec.structs.fields(KubeletConfig)}
+    return {
+        name: minor
+        for name, minor in late.items()
+        if name in config.other_fields or (name in own and getattr(config, own[name][0]) != own[name][1])
+    }
+
+
+def ignored_fields(config: KubeletConfig, release: Release) -> tuple[IgnoredField, ...]:
+    """Return the fields that a kubelet of a release ignores because a later release brings them."""
+    return tuple(
+        IgnoredField(
+            name,
+            problem=f"is ignored: Kubernetes 1.{minor} is the first to have it, not {release}",
+            remedy=f"remove it, or set it with Kubernetes 1.{minor}",
+        )
+        for name, minor in unknown_fields(config, release).items()
+    )

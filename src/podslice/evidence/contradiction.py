@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from podslice.config.kubelet import KubeletConfig
+    from podslice.evidence.pod_resources import PodResources
+    from podslice.machine.devices import DeviceInventory
+    from podslice.machine.model import Machine
+    from podslice.node.checkpoints.content import Content
 
 About = Literal["machine", "memory", "configuration", "state", "devices", "pods", "release"]
 Code = Literal[
@@ -53,3 +60,26 @@ def doubt_node(found: Iterable[Contradiction]) -> Contradiction | None:
 def doubt_machine(found: Iterable[Contradiction]) -> Contradiction | None:
     """Return the first contradiction that leaves it open whether the machine, or its memory, is the node's."""
     return next((one for one in found if one.about in ("machine", "memory")), None)
+
+
+class StateFacts(NamedTuple):
+    """State files by name, and the node that is given for them. `measured`: the machine was read from a node's own
+    system, so that the files and not the machine are in doubt. `changed`: options changed the configuration, so owners
+    may have been placed under another one. `devices` are those that are given, None for none, `labels` the names of
+    pods by UID, `answers` those of the kubelet's PodResources API, None where it was not asked."""
+
+    contents: Mapping[str, Content]
+    machine: Machine
+    measured: bool
+    config: KubeletConfig
+    changed: bool = False
+    devices: DeviceInventory | None = None
+    labels: Mapping[str, str] = {}
+    answers: PodResources | None = None
+
+    @property
+    def about(self) -> About:
+        return "state" if self.measured else "machine"
+
+    def label(self, uid: str) -> str:
+        return self.labels.get(uid, uid)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.evidence.contradiction import Contradiction
+from podslice.evidence.contradiction import Contradiction, StateFacts
 from podslice.evidence.pod_resources import PodResources
-from podslice.evidence.state_check import StateFacts
 from podslice.node.checkpoints.names import CPU_STATE_FILE
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint

@@ -7,12 +7,10 @@ about free CPUs would then be about another machine. The files know better: thei
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
-from podslice.config.kubelet import KubeletConfig
-from podslice.evidence.contradiction import About, Contradiction
+from podslice.evidence.contradiction import Contradiction, StateFacts
 from podslice.evidence.memory_check import NODES_OF_STATE, find_memory_file, memory_totals
 from podslice.evidence.numbering import Numbering, one_line, other_numberings, with_nodes
 from podslice.evidence.owners import (
@@ -24,10 +22,7 @@ from podslice.evidence.owners import (
     placement_rules,
     read_owners,
 )
-from podslice.evidence.pod_resources import PodResources
-from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import CPUTopology, Machine, TopologyError
-from podslice.node.checkpoints.content import Content
 from podslice.node.checkpoints.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
@@ -37,29 +32,6 @@ replace = msgspec.structs.replace
 _MOST_NAMED = 3
 _MOST_NODES = 64
 _LISTING = "What `lscpu -e` prints on the node (--from) says how its CPUs are numbered"
-
-
-class StateFacts(NamedTuple):
-    """State files by name, and the node that is given for them. `measured`: the machine was read from a node's own
-    system, so that the files and not the machine are in doubt. `changed`: options changed the configuration, so owners
-    may have been placed under another one. `devices` are those that are given, None for none, `labels` the names of
-    pods by UID, `answers` those of the kubelet's PodResources API, None where it was not asked."""
-
-    contents: Mapping[str, Content]
-    machine: Machine
-    measured: bool
-    config: KubeletConfig
-    changed: bool = False
-    devices: DeviceInventory | None = None
-    labels: Mapping[str, str] = {}
-    answers: PodResources | None = None
-
-    @property
-    def about(self) -> About:
-        return "state" if self.measured else "machine"
-
-    def label(self, uid: str) -> str:
-        return self.labels.get(uid, uid)
 
 
 def check_state(facts: StateFacts) -> tuple[Contradiction, ...]:

@@ -15,23 +15,13 @@ from typing import Any, Literal, get_args
 import msgspec
 import yaml
 
-from podslice.host.discover import discover_snapshot
 from podslice.machine.build import ReadMachine
 from podslice.machine.gallery import gallery_names, load_gallery, similar_names
-from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
-from podslice.machine.listings.reading import read_listing
-from podslice.machine.listings.ticket import split_ticket
 from podslice.machine.model import Machine
 from podslice.machine.readers.form import from_data, to_data
-from podslice.machine.readers.hwloc_xml import read_hwloc_xml
-from podslice.machine.readers.machineinfo import from_machineinfo, to_machineinfo
-from podslice.machine.readers.synthetic import read_synthetic
 from podslice.machine.readers.synthetic_text import looks_synthetic
-from podslice.machine.readers.synthetic_writing import to_synthetic
-from podslice.node_objects.describe_text import check_description, is_node_description, parse_node_description
 from podslice.node_objects.described import DescribedNode
 from podslice.node_objects.evidence import DeviceEvidence, Evidence, NodeEvidence, combine_evidence
-from podslice.node_objects.read_object import describes_node, read_described_node
 from podslice.reading.files import MAX_TEXT_BYTES, read_stream, read_text
 from podslice.reading.yaml import Dumper, load_documents
 from podslice.values.assumption import Assumption
@@ -102,6 +92,8 @@ def parse_described(text: str, format: Format = "auto", source: str = "") -> Des
 def parse_evidence(text: str, format: Format = "auto", source: str = "") -> list[Evidence]:
     """Return the facts about a node in one text, one for each command that printed a part of it. Raises
     `InputError`."""
+    from podslice.machine.listings.ticket import split_ticket
+
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     parts = split_ticket(text, source) if format == "auto" else []
     if len(parts) < 2:
@@ -111,6 +103,14 @@ def parse_evidence(text: str, format: Format = "auto", source: str = "") -> list
 
 
 def _parse_one(text: str, format: Format, source: str) -> Evidence:
+    # Readers are loaded with the first text: a ready-made machine needs none of them.
+    from podslice.machine.listings.nvidia_topo import from_nvidia_topo, is_nvidia_topo
+    from podslice.machine.listings.reading import read_listing
+    from podslice.machine.readers.hwloc_xml import read_hwloc_xml
+    from podslice.machine.readers.synthetic import read_synthetic
+    from podslice.node_objects.describe_text import check_description, is_node_description, parse_node_description
+    from podslice.node_objects.read_object import describes_node, read_described_node
+
     title = source or "the text"
     if format == "auto":
         if is_nvidia_topo(text):
@@ -163,6 +163,8 @@ def _from_documents(data: Any, kind: Format, source: str) -> Machine:
     if kind == "machineinfo" or (isinstance(data, dict) and "topology" in data):
         if not isinstance(data, dict):
             raise InputError("is not a mapping", source=source, remedy="give cAdvisor's MachineInfo as JSON")
+        from podslice.machine.readers.machineinfo import from_machineinfo
+
         return from_machineinfo(data, source)
     return from_data(data, source)
 
@@ -179,8 +181,12 @@ def _keep_assumptions(found: DescribedNode) -> DescribedNode:
 def dump_machine(machine: Machine, format: DumpFormat) -> str:
     """Return the machine as text that `load_machine` reads back. Raises `InputError` where the form cannot carry it."""
     if format == "synthetic":
+        from podslice.machine.readers.synthetic_writing import to_synthetic
+
         return to_synthetic(machine) + "\n"
     if format == "machineinfo":
+        from podslice.machine.readers.machineinfo import to_machineinfo
+
         return json.dumps(to_machineinfo(machine), indent=1) + "\n"
     if format == "json":
         return json.dumps(with_header("Machine", to_data(machine)), indent=1, ensure_ascii=False) + "\n"
@@ -220,6 +226,8 @@ def _load_path(path: Path, format: Format) -> list[Evidence]:
 
 
 def _captured(path: Path) -> Evidence:
+    from podslice.host.discover import discover_snapshot
+
     return NodeEvidence(str(path), DescribedNode(discover_snapshot(path), measured=True), whole=True)
 
 

@@ -19,10 +19,9 @@ from podslice.api.pod.eligibility import NO_MIXED_SHARES, AdmissionContainer, Ad
 from podslice.api.pod.mixed import MixedShare
 from podslice.api.pod.spec import Pod, PodAllocation, allocation_of
 from podslice.config.annotations import INVALID_KIND, MIXED, SMT, annotation_problems
-from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet import KubeletConfig, fields_in
 from podslice.config.mixed import count_without_remainder, make_admission_pod
 from podslice.config.policy import NO_POLICY, Hotplug, PodslicePolicy
-from podslice.config.release_fields import fields_in
 from podslice.config.reservation import NodeResources, node_resources
 from podslice.machine.cores import whole_core_sums
 from podslice.machine.delta import MachineConsequence

@@ -37,9 +37,8 @@ from podslice.cli.provenance import (
     print_provenance,
     stating,
 )
-from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet import KubeletConfig, fields_in
 from podslice.config.policy import PodslicePolicy
-from podslice.config.release_fields import fields_in
 from podslice.evidence.provenance import Origin, Provenance, provenance_of
 from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory

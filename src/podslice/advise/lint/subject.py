@@ -13,11 +13,10 @@ from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.api.pod.unknown_fields import UnknownField
 from podslice.api.server.defaults import default_pod
-from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
+from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig, fields_in, ignored_fields
 from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.config.release_fields import fields_in, ignored_fields
 from podslice.config.reservation import refuse_reserved_memory, unreadable_amounts
 from podslice.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
 from podslice.config.validation import validate

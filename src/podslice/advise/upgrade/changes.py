@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from podslice.api.pod.spec import Pod, containers_with_kind
-from podslice.config.kubelet import DEFAULT_CFS_PERIOD, KubeletConfig
-from podslice.config.release_fields import unknown_fields
+from podslice.config.kubelet import DEFAULT_CFS_PERIOD, KubeletConfig, unknown_fields
 from podslice.machine.devices import DeviceInventory
 from podslice.values.releases.release import Row, Touches
 from podslice.values.releases.table import OLDEST, RELEASES

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.config.kubelet import KubeletConfig
-from podslice.config.release_fields import fields_in, unknown_fields
+from podslice.config.kubelet import KubeletConfig, fields_in, unknown_fields
 from podslice.config.validation import validate
 from podslice.values.gate_table import GateState, gate_states, last_state, unknown_gate_hint
 from podslice.values.gates import gates_of

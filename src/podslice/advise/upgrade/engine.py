@@ -20,7 +20,7 @@ from podslice.advise.upgrade.configuration import Adjusted, adjust, can_be_set, 
 from podslice.advise.upgrade.held import Held, describe, held_by
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
-from podslice.node.checkpoints.stand_ins import STAND_IN_NAMESPACE
+from podslice.node.checkpoints.names import STAND_IN_NAMESPACE
 from podslice.node.node import Node
 from podslice.node.rules import NodeRules
 from podslice.values.errors import StartError, UpstreamDefectError

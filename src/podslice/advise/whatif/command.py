@@ -33,8 +33,8 @@ from podslice.cli.options.unusable_state import describe_missing_options
 from podslice.cli.output import OUTPUT, check_page_name, emit, print_warnings, prose_width, quiet_option, write_shown
 from podslice.cli.progress import progress
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, print_provenance
+from podslice.evidence.contradiction import StateFacts
 from podslice.evidence.provenance import CountedPods, Origin, Provenance, provenance_of
-from podslice.evidence.state_check import StateFacts
 from podslice.host.device_files import load_devices
 from podslice.machine.devices import DeviceInventory
 from podslice.node.node import Node

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from podslice.api.manifests.builtin import REMEDY, check_kind, find_builtin_pod, has_builtin_pod, is_builtin, is_patch
-from podslice.api.manifests.custom import find_custom_pods
 from podslice.api.manifests.found import FoundPod, Others, PassedOver
 from podslice.api.manifests.loaded import LoadedPod, load_found
 from podslice.api.manifests.objects import ManifestObject, find_objects
@@ -80,6 +79,9 @@ class Pipeline:
         except InputError as error:
             self._add(error, found)
             return []
+        # Most files hold Kubernetes' own objects alone.
+        from podslice.api.manifests.custom import find_custom_pods
+
         pods = []
         for one in find_custom_pods(found, others):
             if isinstance(one, FoundPod):

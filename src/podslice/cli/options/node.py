@@ -22,8 +22,8 @@ from podslice.cli.options.unusable_state import GivenState, describe_missing_opt
 from podslice.cli.output import with_options
 from podslice.cli.provenance import assumptions, configuration_origin, machine_origin, stating
 from podslice.config.kubelet import KubeletConfig
+from podslice.evidence.contradiction import StateFacts
 from podslice.evidence.provenance import CountedPods, Provenance, provenance_of
-from podslice.evidence.state_check import StateFacts
 from podslice.host.device_files import load_devices
 from podslice.node.checkpoints.names import CPU_STATE_FILE
 from podslice.node.node import Node
@@ -193,12 +193,14 @@ def start_node(
 def _idle_notes(files: Mapping[str, bytes], known: frozenset[str]) -> tuple[tuple[str, ...], Bits]:
     """Return sentences about the CPUs that state files keep for other pods than those that are known, and these CPUs
     that the shared pool gets at the next admission."""
+    if CPU_STATE_FILE not in files:
+        return (), 0
     from podslice.node.checkpoints.content import read_content
     from podslice.node.cpu.checkpoint import CPUCheckpoint
     from podslice.node.cpu.ended import describe_idle, describe_pools
     from podslice.state_files.idle import find_idle
 
-    checkpoint = read_content(files[CPU_STATE_FILE]).checkpoint if CPU_STATE_FILE in files else None
+    checkpoint = read_content(files[CPU_STATE_FILE]).checkpoint
     if not isinstance(checkpoint, CPUCheckpoint):
         return (), 0
     state = find_idle(checkpoint, known, {})

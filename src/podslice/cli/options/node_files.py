@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from podslice.cli.options.config import ConfigSource, read_source
+from podslice.config.kubelet import fields_in, ignored_fields
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
-from podslice.config.release_fields import fields_in, ignored_fields
 from podslice.config.without_effect import settings_without_effect
 from podslice.values.errors import InputError, raise_all
 from podslice.values.gate_table import gate_warnings

@@ -88,8 +88,6 @@ def read_running(
 ) -> Running:
     """Read what the `running_options` name; other options are ignored. The node that pods `asked` about are bound to,
     or else the machine of this name, says which listed pods are of other nodes. Raises `InputError`."""
-    from podslice.host.state.state_directory import read_state_directory
-
     given = read_pods(
         (pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate, none_is_fine=True
     )
@@ -97,7 +95,11 @@ def read_running(
     name = find_node_name((one.pod for one in asked), machine_name, pods)
     found = sort_listed(pods, name)
     listed, ended = found.running, frozenset(pod.metadata.uid for pod in found.ended)
-    files = read_state_directory(state_path) if state_path else {}
+    files: dict[str, bytes] = {}
+    if state_path:
+        from podslice.host.state.state_directory import read_state_directory
+
+        files = read_state_directory(state_path)
     warnings = (*given.warnings, *_several_nodes(listed))
     if state_path is not None and (own := read_agent_pods(state_path)) is not None:
         named = {pod.metadata.uid for pod in listed} | ended

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.validation import validate
-from podslice.evidence.contradiction import Contradiction, doubt_machine, doubt_node
-from podslice.evidence.state_check import StateFacts
+from podslice.evidence.contradiction import Contradiction, StateFacts, doubt_machine, doubt_node
 from podslice.node.container import STATE_FILE_OF_STAGE
 from podslice.node.node import Node
 from podslice.values.errors import InputError, StartError, raise_all

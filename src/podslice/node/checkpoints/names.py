@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+STAND_IN_NAMESPACE: Final = "(state)"
+"""Namespace of pods that are made of state files alone; no cluster's, because parentheses are not allowed in one."""
 STATE_DIRECTORY: Final = "/var/lib/kubelet"
 DEVICE_DIRECTORY: Final = "device-plugins"
 """Folder below it, of the device plugins' sockets and of the device file."""

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
 from podslice.node.checkpoints.content import Content
+from podslice.node.checkpoints.names import STAND_IN_NAMESPACE
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
 from podslice.values.cpuset import Bits, parse_bits_or_empty
 from podslice.values.quantity import BINARY_SI, Quantity
 
-STAND_IN_NAMESPACE = "(state)"
-"""Never the name of a cluster's namespace: parentheses are not allowed in one."""
 _SOME_CPU, _SOME_MEMORY = Quantity.milli(1), Quantity.of(1 << 20, BINARY_SI)
 
 

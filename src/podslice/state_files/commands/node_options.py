@@ -65,8 +65,9 @@ class NodeOptions(NamedTuple):
 
     def contradictions(self, files: list[StateFile]) -> tuple[Contradiction, ...]:
         """Return where the files contradict the machine and the configuration; nothing without a machine."""
+        from podslice.evidence.contradiction import StateFacts
         from podslice.evidence.memory_check import check_memory
-        from podslice.evidence.state_check import StateFacts, check_state
+        from podslice.evidence.state_check import check_state
 
         if self.machine is None:
             return ()
