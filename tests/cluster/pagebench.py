@@ -68,16 +68,19 @@ class PageCluster:
         )
         self.queries = ClusterQueries(self.placing, "boot", clock=lambda: self.now, now=lambda: unix + self.now)
 
-    def node(self, name: str, *cpus: int, state: NodeState | None = None, **spec: Any) -> None:
-        """A node with pods of so many CPUs, or in a state; again, to replace it."""
+    def node(
+        self, name: str, *cpus: int, state: NodeState | None = None, like: Node | None = None, **spec: Any
+    ) -> None:
+        """A node with pods of so many CPUs, or in a state; again, to replace it. `like`: one of other rules."""
+        like = like or self.like
         if state is None:
-            node = Node.of(self.like.rules, self.like.state)
+            node = Node.of(like.rules, like.state)
             for number, count in enumerate(cpus):
                 assert node.admit(guaranteed_pod(f"{name}-{number}", count)).admitted
             state = node.state
         self.placing.node_changed(None, read_node(json.dumps(node_object(name, **spec)).encode()))
-        self.placing.replicas[name] = StillReplica(self.like.rules, state)  # type: ignore[assignment]
-        self.placing.model.add_node(name, self.like.rules, state)
+        self.placing.replicas[name] = StillReplica(like.rules, state)  # type: ignore[assignment]
+        self.placing.model.add_node(name, like.rules, state)
 
     def wait(self, name: str, cpus: int, **spec: Any) -> Json:
         """A pod that waits."""

@@ -16,12 +16,14 @@ class NodeTile(msgspec.Struct, frozen=True):
     """One node as a small map. `problem`: the reason why it takes no pods with exclusive resources, empty for none.
     `zones`: one text for each NUMA node with CPUs: its id, then runs of CPUs in the order of cores, each a number and a
     letter. `o` owned by containers, `c` promised to pods on their way, `f` free to be assigned (the shared pool runs on
-    them), `r` reserved for the system, `s` shared on a node that assigns no CPUs."""
+    them), `r` reserved for the system, `s` shared on a node that assigns no CPUs. `kubernetes`: the release by which
+    the node decides, such as 1.34, empty while nothing is known of it."""
 
     node: str
     problem: str
     cordoned: bool
     zones: tuple[str, ...]
+    kubernetes: str = ""
 
 
 class ClusterNodes(msgspec.Struct, frozen=True):
@@ -44,11 +46,12 @@ class RefusingNodes(msgspec.Struct, frozen=True):
 
 class FittingNode(msgspec.Struct, frozen=True, rename="camel"):
     """A node that takes the pod now: the CPUs that it would own there, as a CPU list, empty where it would only share;
-    and their NUMA nodes."""
+    and their NUMA nodes. `kubernetes`: the release by which it decides, such as 1.34."""
 
     node: str
     cpus: str
     numa_nodes: tuple[int, ...]
+    kubernetes: str = ""
 
 
 class WayOut(msgspec.Struct, frozen=True):

@@ -26,6 +26,8 @@ from podslice.replica.json_values import from_json, to_json
 from podslice.replica.setup import Setup
 from podslice.replica.state_message import StateMessage
 from podslice.replica.state_packing import PackedState, is_text, pack_state, unpack_state
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -179,20 +181,27 @@ class SharedValues:
         return self._specs.get(data, share).spec if len(data) <= _LARGEST_SPEC else read()
 
     def admission(
-        self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], *, unmanaged: bool = False
+        self,
+        policy: PodslicePolicy,
+        pod: Pod,
+        gates: Mapping[str, bool],
+        *,
+        unmanaged: bool = False,
+        release: Release = DEFAULT,
     ) -> AdmissionPod:
         """Return the managers' view of a pod. It is computed once per shared specification, unless annotations take
         part (mixed CPUs) or the pod has a status."""
 
         def look() -> AdmissionPod:
-            return make_admission_pod(policy, pod, gates, unmanaged=unmanaged)
+            return make_admission_pod(policy, pod, gates, unmanaged=unmanaged, release=release)
 
         if policy.mixed is not None or pod.status != _NO_STATUS:
             return look()
         shared = self._by_id.get(id(pod.spec))
         if shared is None or shared.spec is not pod.spec:
             return look()
-        # Keyed by identity, for speed: the gates are kept beside the view, so that an equal id is the same object.
+        # Keyed by identity, for speed: the gates are kept beside the view, so that an equal id is the same object. They
+        # are those of one node's rules, and so of one release.
         like, for_gates, found = shared.views.get((id(gates), unmanaged), lambda: (pod, gates, look()))
         if for_gates is not gates:
             return look()

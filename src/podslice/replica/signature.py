@@ -8,7 +8,7 @@ names containers are their names part of the signature.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -26,6 +26,7 @@ from podslice.values.gates import FeatureGates
 SignatureKey: TypeAlias = "tuple[object, ...]"
 """The parts of a pod that count; equal for pods that every node answers alike."""
 _GATES = FeatureGates.from_overrides({})
+_WITHOUT_POD_LEVEL = {**_GATES, "PodLevelResources": False}
 _ALL_MIXED = PodslicePolicy(mixed=MixedCPUs(free=1))
 
 
@@ -131,8 +132,17 @@ def _claims(pod: Pod) -> tuple[object, ...]:
 
 
 def find_wants(pod: Pod) -> Wants:
-    """Return what a pod could get for itself on any node: for nodes of which nothing is known."""
-    admission = make_admission_pod(_ALL_MIXED, default_pod(pod, _GATES), _GATES)
+    """Return what a pod could get for itself on any node, of any release: for nodes of which nothing is known."""
+    found = _find_wants(pod, _GATES)
+    if pod.spec.resources is None:
+        return found
+    # Older releases drop pod-level resources, and containers then decide about the QoS class.
+    dropped = _find_wants(pod, _WITHOUT_POD_LEVEL)
+    return Wants(*(one or other for one, other in zip(found, dropped, strict=True)))
+
+
+def _find_wants(pod: Pod, gates: Mapping[str, bool]) -> Wants:
+    admission = make_admission_pod(_ALL_MIXED, default_pod(pod, gates), gates)
     exclusive = bool(admission.cpus or admission.overflow) or any(one.exclusive_cpus for one in admission.containers)
     devices = any(is_extended_resource_name(name) for one in admission.containers for name in one.limits)
     return Wants(exclusive, admission.guaranteed, devices)

@@ -34,6 +34,7 @@ from podslice.node.topology.manager import TopologyState
 from podslice.scheduling.predicates import OS_LABEL, PodsOnNode
 from podslice.values.cpuset import Bits, bits_of
 from podslice.values.errors import InputError
+from podslice.values.releases.release import Release
 from podslice.values.tables import ContainerIds
 
 # `kubernetes.io/config.*` are the kubelet's own, by which static and mirror pods are critical (`is_critical`).
@@ -166,7 +167,7 @@ class AdmissionPods(Protocol):
     """Builds the managers' view of a pod, as `make_admission_pod` does."""
 
     def __call__(
-        self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], /, *, unmanaged: bool
+        self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], /, *, unmanaged: bool, release: Release
     ) -> AdmissionPod: ...
 
 
@@ -175,10 +176,12 @@ def build_state(message: StateMessage, rules: NodeRules, admission: AdmissionPod
     have."""
     check_sets(message)
     unmanaged = frozenset(message.unmanaged)
-    pods = {
-        pod.metadata.uid: admission(rules.policy, pod, rules.gates, unmanaged=pod.metadata.uid in unmanaged)
-        for pod in message.pods
-    }
+
+    def look(pod: Pod) -> AdmissionPod:
+        alone = pod.metadata.uid in unmanaged
+        return admission(rules.policy, pod, rules.gates, unmanaged=alone, release=rules.release)
+
+    pods = {pod.metadata.uid: look(pod) for pod in message.pods}
     records = _records(message.records)
     pools = {resource: build_pool(one, rules.machine_nodes) for resource, one in message.pools.items()}
     pending = {one.desired.metadata.uid: one for one in message.resizes}

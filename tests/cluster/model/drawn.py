@@ -29,7 +29,8 @@ def admits(node: Node, pod: Pod) -> bool:
 
 
 class DrawnCluster:
-    """`nodes` by name, some of them equal, with pods on them; `drawers` draw pods for their machines."""
+    """`nodes` by name, some of them equal, with pods on them; `drawers` draw pods for their machines. `profile`: of all
+    nodes, or several, of which each node has one."""
 
     def __init__(self, r: Random, profile: str, *, nodes: int, policy: PlanPolicy = "compare", fill: int = 12) -> None:
         self.r = r
@@ -38,7 +39,8 @@ class DrawnCluster:
         self.count = 0
         self.model = ClusterModel(ModelLimits(best=1000, budget=100_000))
         while len(self.nodes) < nodes:
-            drawn = draw_node(r, profile)
+            profiles = profile.split()
+            drawn = draw_node(r, profiles[0] if len(profiles) == 1 else r.choice(profiles))
             if drawn is None:
                 continue
             node, drawer = drawn

@@ -34,7 +34,10 @@ def ask(model: ClusterModel, pod: Pod, *names: str) -> tuple[list[str], dict[str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("profile", "seeds"), [("podslice", 25), ("kubelet-1.36", 8)])
+@pytest.mark.parametrize(
+    ("profile", "seeds"),
+    [("podslice", 25), ("kubelet-1.36", 8), ("podslice-1.31 podslice-1.33 podslice kubelet-1.35 podslice-1.37", 20)],
+)
 def test_brute_force(profile: str, seeds: int) -> None:
     """Drawn nodes, drawn pods: the filter's set is exactly the nodes whose own `try_admit` admits, every other node
     has a reason, and pods that want nothing for themselves pass everywhere."""

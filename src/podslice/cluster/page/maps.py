@@ -107,7 +107,8 @@ class NodeMaps:
         node = self._placing.model.verdicts.nodes.get(name)
         if node is None:
             return NodeTile(name, NOT_CONFIRMED, place.unschedulable, ())
-        return NodeTile(name, "" if node.confirmed else NOT_CONFIRMED, place.unschedulable, self._zones(node))
+        problem, release = "" if node.confirmed else NOT_CONFIRMED, str(node.kind.rules.release)
+        return NodeTile(name, problem, place.unschedulable, self._zones(node), release)
 
     def _zones(self, node: HeldNode) -> tuple[str, ...]:
         key = node.kind.number, node.base.number, node.state.number

@@ -102,6 +102,7 @@ def node_fragment(name: str, look: NodeLook) -> str:
     """Return one node with its pods, and those on their way to it."""
     node = Node.of(look.rules, look.state)
     pods = len(node.pods)
-    heading = f"{name}: {pods} pod{'s' if pods != 1 else ''}, those on their way among them"
+    counted = f"{pods} pod{'s' if pods != 1 else ''}, those on their way among them"
+    heading = f"{name}: Kubernetes {look.rules.release}, {counted}"
     problem = h.p(".problem")[look.problem] if look.problem else None
     return str(h.div[problem, section(heading, picture_of(node.view, title=name), "n")])

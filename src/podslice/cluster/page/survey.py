@@ -5,6 +5,7 @@ Each node is judged at the moment when it is reached. Nothing is held, and nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -81,6 +82,8 @@ def fit_document(placing: Placements, found: Survey, held: str = "") -> PodFit:
         notes.append(NOTHING_OWN)
     elif held:
         notes.append(f"room is kept for it on {held}")
+    if exclusive and (releases := releases_text(placing)):
+        notes.append(releases)
     return PodFit(
         found.asked.name,
         exclusive,
@@ -95,6 +98,15 @@ def fit_document(placing: Placements, found: Survey, held: str = "") -> PodFit:
     )
 
 
+def releases_text(placing: Placements) -> str:
+    """Return how many nodes decide by which release; empty where all decide by one."""
+    found: Counter[int] = Counter()
+    for kind in placing.model.classes.kinds.values():
+        found[kind.rules.release.minor] += kind.nodes
+    said = ", ".join(f"1.{minor} ({count})" for minor, count in sorted(found.items()) if count)
+    return f"each node decides by its own release: Kubernetes {said}" if "," in said else ""
+
+
 def _best(placing: Placements, found: Survey) -> Iterator[FittingNode]:
     verdicts, classes = placing.model.verdicts, placing.model.classes
     for name in verdicts.ranked(found.signature, found.fitting, MOST_BEST):
@@ -103,4 +115,4 @@ def _best(placing: Placements, found: Survey) -> Iterator[FittingNode]:
         if holding is not None:
             topology = node.kind.rules.cpu.topology
             zones = tuple(zone for zone, cpus in topology.numa_nodes.items() if cpus & holding.cpus)
-            yield FittingNode(name, format_bits(holding.cpus), zones)
+            yield FittingNode(name, format_bits(holding.cpus), zones, str(node.kind.rules.release))

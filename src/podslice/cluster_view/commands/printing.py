@@ -129,8 +129,13 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
         verdict = style(f"none of {plural(fit.nodes, 'node')} takes it", fg="red")
     echo(f"{style(fit.pod, bold=True)}: {verdict}")
     if fit.best:
-        rows = [[one.node, one.cpus or "shared", ",".join(map(str, one.numa_nodes)) or "any"] for one in fit.best]
-        print_table(["BEST NODES", "CPUS", "NUMA NODES"], rows)
+        # The release is shown where it makes a difference.
+        mixed = wide or len({one.kubernetes for one in fit.best}) > 1
+        rows = [
+            [one.node, one.cpus or "shared", ",".join(map(str, one.numa_nodes)) or "any", *[one.kubernetes] * mixed]
+            for one in fit.best
+        ]
+        print_table(["BEST NODES", "CPUS", "NUMA NODES", *["KUBERNETES"] * mixed], rows)
     if fit.refused:
         most = None if wide else _MOST_NAMED
         rows = [[str(one.count), one.reason, _join_names(one.nodes, most)] for one in fit.refused]
