@@ -81,7 +81,7 @@ def test_fit_says_where_and_why_not(site: ServedCluster, cluster: PageCluster) -
     found = fit(site, "6")
     own = Node.of(cluster.like.rules, cluster.like.state).admit(guaranteed_pod("asked", 6)).containers[0]
     assert (found["pod"], found["exclusive"], found["nodes"], found["fitting"]) == ("default/asked", True, 4, 1)
-    assert found["best"] == [{"node": "empty", "cpus": str(own.cpus), "numaNodes": [0]}]
+    assert found["best"] == [{"node": "empty", "cpus": str(own.cpus), "numaNodes": [0], "kubernetes": "1.36"}]
     assert found["fittingNodes"] == ["empty"]
     refused = {one["reason"]: one["nodes"] for one in found["refused"]}
     assert refused == {
@@ -307,7 +307,7 @@ def test_a_node_drawn_large(site: ServedCluster) -> None:
     with urllib.request.urlopen(site.url + "node?name=scattered", timeout=60) as reply:
         text = reply.read().decode()
     assert "<svg" in text
-    assert "scattered: 2 pods" in text
+    assert "scattered: Kubernetes 1.36, 2 pods" in text
     assert status(site, "node?name=%3Cscript%3E") == 422
 
 
