@@ -1,4 +1,4 @@
-"""CPU Manager options: which are accepted, and what docs/cpu-options.md promises of them."""
+"""CPU Manager options: which are accepted, and what docs/kubelet-policies.md promises of them."""
 
 from __future__ import annotations
 

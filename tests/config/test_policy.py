@@ -163,7 +163,7 @@ def test_policies_on_pages() -> None:
     for page, policy in documented_policies():
         policy_from_dict(policy)
         pages.add(page)
-    assert {"dra.md", "guards.md", "mixed.md", "reserve.md"} <= pages
+    assert {"dra.md", "isolation.md", "policy.md", "reserve.md"} <= pages
 
 
 def test_further_sections() -> None:

@@ -157,11 +157,11 @@ def test_unit_is_understood_and_confined(tmp_path: Path) -> None:
 
 
 def test_interrupts_are_read_only_until_a_drop_in() -> None:
-    """The unit gives the agent no right to move interrupts; docs/guards.md says what does."""
+    """The unit gives the agent no right to move interrupts; docs/isolation.md says what does."""
     unit = (DEPLOY / "systemd" / "podslice-agent.service").read_text()
     (line,) = re.findall(r"^ReadOnlyPaths=.*$", unit, re.MULTILINE)
     assert line == "ReadOnlyPaths=-/proc/irq -/sys/devices/virtual/workqueue -/sys/devices/system/cpu"
-    assert line in (DEPLOY.parent / "docs" / "guards.md").read_text()
+    assert line in (DEPLOY.parent / "docs" / "isolation.md").read_text()
 
 
 def test_image_is_made_of_what_is_pinned() -> None:

@@ -44,7 +44,7 @@ REFUSED: Final = f"{PREFIX}refused"
 REFUSED_CONDITION: Final = f"{PREFIX}Refused"
 """The condition of a refused pod, which no kubelet overwrites."""
 GUARDS: Final = (IRQ, ISOLATION, CPU_POWER, CACHE_CLASS)
-"""Requests of containers with exclusive CPUs to guards (docs/guards.md)."""
+"""Requests of containers with exclusive CPUs to guards (docs/isolation.md)."""
 KNOWN: Final = frozenset({CLAIMED, RESIZE, MOVABLE, CPU_CLASS, SMT, MIXED, *GUARDS, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
 """Most bytes of one annotation."""

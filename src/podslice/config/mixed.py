@@ -1,5 +1,5 @@
 """Pods as the managers see them under a policy, with the containers that have exclusive and shared CPUs
-(docs/mixed.md)."""
+(docs/policy.md)."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _default_weights() -> dict[str, int]:
 
 class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Choice of the Topology Manager's policy best-effort where no set of NUMA nodes suits all resources: as upstream,
-    or by the weighted sum of what the resources get (docs/scored.md). `weights` by resource name, `devices` for all
+    or by the weighted sum of what the resources get (docs/policy.md). `weights` by resource name, `devices` for all
     others. `mode`: whether all resources have one set of NUMA nodes, or each its own."""
 
     best_effort: Literal["upstream", "scored"] = "upstream"
@@ -184,7 +184,7 @@ Partitioning: TypeAlias = Literal["observe", "enforce", "auto"]
 
 
 class MixedCPUs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Containers with exclusive and shared CPUs (docs/mixed.md).
+    """Containers with exclusive and shared CPUs (docs/policy.md).
 
     - `pool`: the CPUs that they share: a pool for such containers (`default`), or a list of CPUs that no container may
       own
@@ -217,7 +217,7 @@ class PowerProfile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 class CacheClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Limits of resctrl for CPUs (docs/guards.md): hexadecimal masks of cache ways, for every cache (`ff0`) or each
+    """Limits of resctrl for CPUs (docs/isolation.md): hexadecimal masks of cache ways, for every cache (`ff0`) or each
     (`0=ff0;1=f`); `l3` is for code and data where the machine distinguishes them (CDP). `memory_bandwidth` as the
     kernel takes it: percent, or MB/s with `mba_MBps`. What is absent stays as it is."""
 
@@ -229,7 +229,7 @@ class CacheClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Protection of exclusive CPUs from other users (docs/guards.md): each guard only counts violations (`observe`), or
+    """Protection of exclusive CPUs from other users (docs/isolation.md): each guard counts violations (`observe`) or
     removes them (`enforce`).
 
     - `irq`: interrupts, network queues and unbound workqueues

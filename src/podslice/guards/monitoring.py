@@ -1,4 +1,4 @@
-"""Monitoring groups of resctrl (`mon_groups`) for the caches and memory bandwidth of exclusive CPUs (docs/guards.md).
+"""Monitoring groups of resctrl (`mon_groups`) for caches and memory bandwidth of exclusive CPUs (docs/isolation.md).
 
 A container has a group of its own with its CPUs, inside the group of its cache class where it has one. A machine has a
 fixed number of monitoring ids (RMIDs), so containers with most CPUs come first.

@@ -1,4 +1,4 @@
-"""Wanted contents of the files of cpufreq, cpuidle and PM QoS for CPUs with a power profile (docs/guards.md)."""
+"""Wanted contents of the files of cpufreq, cpuidle and PM QoS for CPUs with a power profile (docs/isolation.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wanted contents of resctrl's files, for cache ways and memory bandwidth of exclusive CPUs (docs/guards.md).
+"""Wanted contents of resctrl's files, for cache ways and memory bandwidth of exclusive CPUs (docs/isolation.md).
 
 A class of the policy is a group `podslice-NAME`: a folder of its own, with lines for the resources and the CPUs of its
 containers. Files as the kernel's Documentation/filesystems/resctrl.rst describes them.

@@ -13,7 +13,7 @@ from podslice.values.errors import InputError
 
 
 def load_devices(source: PathOrText | Mapping[str, Any] | Sequence[Any]) -> DeviceInventory:
-    """Return the devices that a file, a text or plain data describes (docs/devices.md). Raises `InputError`."""
+    """Return the devices that a file, a text or plain data describes (docs/machines.md). Raises `InputError`."""
     if not isinstance(source, PathOrText):
         return inventory_from_data(source)
     name = "" if is_text(source) else str(source)
@@ -22,5 +22,5 @@ def load_devices(source: PathOrText | Mapping[str, Any] | Sequence[Any]) -> Devi
         return from_nvidia_topo(text, name)
     documents = load_documents(text, name)
     if not documents:
-        raise InputError("holds no devices", source=name, remedy="docs/devices.md shows the form")
+        raise InputError("holds no devices", source=name, remedy="docs/machines.md shows the form")
     return inventory_from_data(documents[0], source=name)

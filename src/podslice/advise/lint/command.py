@@ -83,7 +83,7 @@ class _Result(NamedTuple):
 @machine_options
 @policy_option
 @profile_option
-@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/machines.md).")
 @click.option(
     "--claims",
     "claim_paths",

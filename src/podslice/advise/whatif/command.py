@@ -94,7 +94,7 @@ _MOST_ROWS = 12
     metavar="VERSION",
     help="The release of the kubelet that starts then: an upgrade. With --restart or --reboot.",
 )
-@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/machines.md).")
 @profile_option
 @predicates_option
 @running_options

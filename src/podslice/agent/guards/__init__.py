@@ -1,1 +1,1 @@
-"""Keep the kernel's own work away from exclusive CPUs (docs/guards.md)."""
+"""Keep the kernel's own work away from exclusive CPUs (docs/isolation.md)."""

@@ -1,4 +1,4 @@
-"""Changing files of the kernel for exclusive CPUs (docs/guards.md).
+"""Changing files of the kernel for exclusive CPUs (docs/isolation.md).
 
 `node.checkpoints.guard_files` makes the plan; this carries it out. Old values are stored before the first write. A file
 that refuses a value is not written again for an hour, and one that another program keeps changing is left to it.

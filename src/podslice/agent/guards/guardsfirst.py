@@ -1,4 +1,4 @@
-"""Guards that a policy requires before a container with CPUs of its own is created (docs/guards.md)."""
+"""Guards that a policy requires before a container with CPUs of its own is created (docs/isolation.md)."""
 
 from __future__ import annotations
 

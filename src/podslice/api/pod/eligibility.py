@@ -57,7 +57,7 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     - `isolated`: inside a pod with pod-level resources, it counts as isolated from the pod's other containers once it
       has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8)
     - `remainder`: millicores that a container with exclusive CPUs takes of shared ones, possibly 0; None for one that
-      shares no CPUs, or all (docs/mixed.md)
+      shares no CPUs, or all (docs/policy.md)
     - `hides_smt`: it runs on one thread of each core
     - `claimed`: names in `limits` that devices of a claim serve (gate DRAExtendedResource, memory-device 2.7)
     """

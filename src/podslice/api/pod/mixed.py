@@ -1,4 +1,4 @@
-"""Containers with exclusive and shared CPUs: the two parts of their CPU request (docs/mixed.md).
+"""Containers with exclusive and shared CPUs: the two parts of their CPU request (docs/policy.md).
 
 A packet processing container needs whole CPUs for the threads that poll, and a fraction of any CPU for those that log.
 Its annotation says how many CPUs of its request are exclusive; the rest is its remainder, which it takes of shared

@@ -58,7 +58,7 @@ resize_option = click.option(
 
 
 devices_option = click.option(
-    "--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."
+    "--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/machines.md)."
 )
 predicates_option = click.option(
     "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."

@@ -1,4 +1,4 @@
-"""`podslice_guard_state`: texts of kernel files from before the agent's guards changed them (docs/guards.md).
+"""`podslice_guard_state`: texts of kernel files from before the agent's guards changed them (docs/isolation.md).
 
     {"version":1,"bootId":"6f0a…","files":[{"path":"proc/irq/131/smp_affinity_list","form":"list","before":"0-7",
      "written":["0-3"],"guard":"irq"}]}

@@ -1,1 +1,1 @@
-"""Plugins and CPU classes of the CPU Manager (docs/plugins.md, docs/cpu-classes.md)."""
+"""Plugins and CPU classes of the CPU Manager (docs/plugins.md, docs/policy.md)."""

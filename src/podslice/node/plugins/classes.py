@@ -1,4 +1,4 @@
-"""CPU classes of one node: their CPUs, and the containers that may use them (docs/cpu-classes.md).
+"""CPU classes of one node: their CPUs, and the containers that may use them (docs/policy.md).
 
 Classes are disjoint and cover all CPUs. They are computed once for a machine; what is owned and shared by now is passed
 with each call.

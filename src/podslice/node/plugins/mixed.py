@@ -1,4 +1,4 @@
-"""The shared part of mixed containers: the CPUs that containers with exclusive CPUs share besides (docs/mixed.md).
+"""The shared part of mixed containers: the CPUs that containers with exclusive CPUs share besides (docs/policy.md).
 
 Inside a pod with pod CPUs it is the pod's shared pool. Else it is the pool of a container of the same wish that only
 shares, or the CPUs that the policy lists, which no container may own.

@@ -1,4 +1,4 @@
-"""Choose a set of NUMA nodes for each resource, where none suits all (docs/scored.md).
+"""Choose a set of NUMA nodes for each resource, where none suits all (docs/policy.md).
 
 Every resource moves from the common set to one that suits it better, as long as its gain exceeds the cost of the
 distance to the others. Resources move one at a time, the heaviest first, so that the result is deterministic.

@@ -1,4 +1,4 @@
-"""Best-effort that weighs resources against each other, where no set of NUMA nodes suits all (docs/scored.md).
+"""Best-effort that weighs resources against each other, where no set of NUMA nodes suits all (docs/policy.md).
 
 Upstream takes the set with the fewest nodes, then the lowest. Here each resource rates a set by the share of its need
 that the set has, and the weighted sum decides.
