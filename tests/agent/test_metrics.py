@@ -17,6 +17,7 @@ from podslice.config.kubelet import MemoryReservation
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.context import allocation_series
 from podslice.node.node import Node
+from podslice.service.trust import AuthorityFile
 from podslice.status.status import Drift
 from tests.agent.helpers import World, pod_level
 from tests.conftest import make_pod
@@ -95,6 +96,13 @@ POLICY = {
 """Those that there are where a policy has such a section."""
 
 
+AUTHORITY = {
+    "podslice_cluster_authority_expiry_timestamp_seconds": ("gauge", ""),
+    "podslice_cluster_authority_reload_successful": ("gauge", ""),
+}
+"""Those of agents whose configuration names the authority of the cluster's service."""
+
+
 class NoResizes:
     """Nothing waits."""
 
@@ -104,13 +112,16 @@ class NoResizes:
 class MeasuredWorld(World):
     """A world whose agent reports as the daemon does."""
 
+    authority: AuthorityFile | None = None
+
     async def start(self) -> None:
         self.counts = metrics = Metrics()
         self.reporter = self.notes = AgentReporter(metrics=metrics)  # type: ignore[assignment]
         await super().start()
         self.metrics = MetricsPage(
-            metrics, self.owner, resizes=NoResizes(), isolation=None, journal=self.owner.admitting.journal
-        )
+            metrics, self.owner, resizes=NoResizes(), isolation=None, journal=self.owner.admitting.journal,
+            authority=self.authority,
+        )  # fmt: skip
 
     def page(self) -> tuple[dict[str, str], dict[str, float]]:
         """Types by family and values by series."""
@@ -225,6 +236,25 @@ def test_a_refused_pod_is_not_counted(profile_metrics: tuple[str, int]) -> None:
     assert not node.admit(pod).admitted
     key = allocation_series("cpu", "pod")
     assert node.kubelet.manager.context.metrics.get(key, 0) == counted
+
+
+def test_an_agent_that_knows_an_authority(tmp_path: Path) -> None:
+    """It says when that expires, 0 where the file cannot be used; an agent without one says nothing of it."""
+
+    async def main() -> None:
+        world = MeasuredWorld(tmp_path)
+        world.authority = AuthorityFile(tmp_path / "nowhere.crt", "cluster.caFile")
+        await world.start()
+        types, values = world.page()
+        assert {name: (types[name], labels_of(values, name, types[name])) for name in AUTHORITY} == AUTHORITY
+        assert [values[name] for name in AUTHORITY] == [0, 0]
+        world.authority = None
+        await world.kill()
+        await world.start()
+        assert not set(AUTHORITY) & set(world.page()[0])
+        await world.kill()
+
+    asyncio.run(main())
 
 
 def test_no_managers_metrics_without_the_gate(tmp_path: Path) -> None:

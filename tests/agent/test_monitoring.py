@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.agent.test_metrics import KUBELET, OWN, POLICY
+from tests.agent.test_metrics import AUTHORITY, KUBELET, OWN, POLICY
 from tests.deploy.rendering import DEPLOY
 from tests.isolation.test_counters import ISOLATION
 
 MONITORING = DEPLOY / "monitoring"
 SCRAPED = {"job", "node", "instance", "pod", "namespace"}
 """Labels that a scrape adds."""
-TABLE = KUBELET | OWN | POLICY | ISOLATION | {"up": ("gauge", "")}
+TABLE = KUBELET | OWN | POLICY | ISOLATION | AUTHORITY | {"up": ("gauge", "")}
 _METRIC = re.compile(r"\b(?:up\b|(?:podslice|kubelet|resource_manager)_\w+)")
 _SELECTOR = re.compile(r"\b(?P<name>[a-z_]+)(?:\{(?P<matchers>[^}]*)\})")
 _BY = re.compile(r"\bby \((?P<labels>[^)]*)\)")
@@ -100,7 +100,8 @@ def test_alerts_help() -> None:
     assert len(set(names)) == len(names)
     for rule in rules():
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
-        assert "{{ $labels.node }}" in rule["annotations"]["summary"]
+        of_one_node = not rule["expr"].startswith("absent(")
+        assert ("{{ $labels.node }}" in rule["annotations"]["summary"]) == of_one_node
         assert rule["annotations"]["description"].endswith((".", "?"))
     tests = yaml.safe_load((MONITORING / "rules_test.yaml").read_text())["tests"]
     tried = [one for test in tests for one in test["alert_rule_test"]]

@@ -184,7 +184,7 @@ def test_scheduler_with_the_manifests(plane: ControlPlane, tmp_path: Path) -> No
         for statement in statements():
             if statement.section == "With the manifests":
                 shell.run(statement.text)
-        for section in ("Certificates", "With the manifests"):
+        for section in ("Who makes the certificate", "With the manifests"):
             for statement in statements("cluster-scheduler.md"):
                 if statement.section == section:
                     shell.run(statement.text)

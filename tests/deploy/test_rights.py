@@ -111,7 +111,7 @@ def test_scheduler_and_service_have_accounts_of_their_own(objects: list[Object])
         assert not any("scheduler" in name or "cluster" in name for name in bound)
         return
     (name,) = (one["metadata"]["name"].removesuffix("-cluster") for one in sets)
-    assert bound[f"{name}-cluster"] == {f"{name}-cluster"}
+    assert bound[f"{name}-cluster"] == {f"{name}-cluster"}  # a ClusterRole, and a Role to read the scheduler's Lease
     assert bound[f"{name}-scheduler"] == {f"{name}-scheduler", "system:kube-scheduler", "system:volume-scheduler"}
     pod = sets[0]["spec"]["template"]["spec"]
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == (f"{name}-scheduler", False)
