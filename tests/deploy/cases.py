@@ -69,7 +69,7 @@ EVERYTHING: dict[str, Any] = {
         "priorityClassName": "important", "podDisruptionBudget": True, "podLabels": {"a": "b"},
         "podAnnotations": {"c": "d"}, "extraEnv": [{"name": "E", "value": "f"}],
     },
-    "dra": {"enabled": True, "accounting": True, "order": "mostFree", "deviceClass": False},
+    "dra": {"enabled": True, "accounting": True, "numaList": True, "order": "mostFree", "deviceClass": False},
     "podCgroup": "kubepods",
     "hostPaths": [
         {"name": "manifests", "path": "/etc/kubernetes/manifests"},

@@ -245,6 +245,8 @@ def test_claims() -> None:
     values = {"dra": {"enabled": True}, "agent": {"policy": CLAIMS}}
     assert agent_of(render(**values))[1]["dra"] == {"accounting": False, "order": "numaNode"}
     assert ("DeviceClass", "podslice.io") in by_kind_and_name(render(**values))
+    listed = {**values, "dra": {"enabled": True, "numaList": True, "order": "leastFree", "accounting": True}}
+    assert agent_of(render(**listed))[1]["dra"] == {"accounting": True, "order": "leastFree", "numaList": True}
     assert not [one for one in render(**EVERYTHING) if one["kind"] == "DeviceClass"]
     assert "resource.k8s.io/v1; 1.34" in refusal("--kube-version=v1.33.0", **values)
 

@@ -188,7 +188,7 @@ cluster:
   plan: {{ $values.cluster.plan }}
 {{- end }}
 {{- if $values.dra.enabled }}
-dra: {accounting: {{ $values.dra.accounting }}, numaList: {{ $values.dra.numaList }}, order: {{ $values.dra.order }}}
+dra: {accounting: {{ $values.dra.accounting }}, order: {{ $values.dra.order }}{{ if $values.dra.numaList }}, numaList: true{{ end }}}
 {{- end }}
 {{ toYaml (index . 1).agent }}
 {{- end }}
