@@ -10,7 +10,7 @@ import pytest
 
 from podslice.advise.upgrade.changes import ROWS, Asked, rows_between
 from podslice.advise.upgrade.engine import Upgrade, walk
-from podslice.api.pod.spec import Pod
+from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.readers.synthetic import from_synthetic
@@ -33,7 +33,7 @@ def step(old: str, new: str, pods: list[Pod], machine: str = TWO_SOCKETS, **conf
     """The upgrade of a node on which these pods run."""
     node = Node(from_synthetic(machine), KubeletConfig(**{**STATIC, **config}), profile=f"kubelet-{old}")
     assert all(node.admit(pod).admitted for pod in pods)
-    (found,) = walk(node, pods, parse_release(new))
+    (found,) = walk(node, pods, parse_release(new), config=KubeletConfig(**{**STATIC, **config}))
     return found
 
 
@@ -218,3 +218,43 @@ def test_pod_level_resources_that_begin_to_count(old: str, new: str) -> None:
     limits = next(one for one in found.running if one.text.startswith("container log: memory.max"))
     assert limits.text.endswith(("17179869184, was max", "max, was 17179869184"))
     assert limits.cause.startswith(f"gate PodLevelResources is {'on' if new == '1.34' else 'off'} by default")
+
+
+BURSTABLE = pod_from_dict({
+    "metadata": {"name": "cache", "namespace": "default", "uid": "cache"},
+    "spec": {"containers": [{"name": "app", "image": "x", "resources": {"requests": {"memory": "1Gi"}}}]},
+})  # fmt: skip
+
+
+def test_memory_that_is_no_longer_throttled() -> None:
+    """1.37 has no factor of its own: the file goes, and the row says why."""
+    found = step("1.36", "1.37", [BURSTABLE], feature_gates={"MemoryQoS": True})
+    (gone,) = found.running
+    assert re.fullmatch(r"container app: memory.high is max, was \d+", gone.text)
+    assert gone.cause == "`memoryThrottlingFactor` that is not set: 0.9 before 1.37, nothing is throttled since"
+    assert not found.harms
+
+
+def test_fields_that_one_of_two_releases_ignores() -> None:
+    """A field counts where the release has it; one with a value that is refused is left out, and the rest is told."""
+    fields: dict[str, Any] = {"memory_reservation_policy": "TieredReservation", "cpu_cfs_quota_period": "20ms"}
+    gates = {"MemoryQoS": True}
+    found = step("1.36", "1.34", [BURSTABLE], feature_gates=gates, other_fields={"tlsCurvePreferences": [29]}, **fields)
+    period = "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {20ms} requires feature gate CustomCPUCFSQuotaPeriod"
+    assert found.errors == (f"invalid configuration: {period}",)
+    told = {one.subject: one.text for one in found.configuration if not one.subject.startswith("featureGates")}
+    assert told == {
+        "cpuCFSQuotaPeriod": "the kubelet does not start with its value",
+        "memoryReservationPolicy": "acted on by 1.36, ignored by 1.34",
+        "tlsCurvePreferences": "acted on by 1.36, ignored by 1.34",
+    }
+    protected = {one.text for one in found.running if one.cause.startswith("gate MemoryQoS, where it is on")}
+    assert "container app: memory.min is 1073741824, was 0" in protected
+    assert "container app: memory.low is 0, was 1073741824" in protected
+    assert "container app: cpu.max is max 100000, was max 20000 (another period, and no CFS quota as before)" in {
+        one.text for one in found.running
+    }
+    up = step("1.34", "1.36", [BURSTABLE], feature_gates={**gates, "CustomCPUCFSQuotaPeriod": True}, **fields)
+    assert ("memoryReservationPolicy", "ignored by 1.34, acted on by 1.36") in {
+        (one.subject, one.text) for one in up.configuration
+    }

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec import NODEFAULT
+from msgspec.structs import fields, replace
 
 from podslice.config.kubelet import KubeletConfig, fields_in, unknown_fields
 from podslice.config.validation import validate
@@ -35,7 +36,7 @@ class Adjusted(NamedTuple):
 
 def adjust(config: KubeletConfig, release: Release) -> Adjusted:
     """Leave out gates and options that a release does not have, gates that it has locked to another value, and fields
-    that no manager reads and that the release refuses."""
+    whose values it refuses."""
     states, problems, gates = gate_states(release.minor), list[Setting](), dict[str, bool]()
     for name, value in config.feature_gates.items():
         state = states.get(name)
@@ -61,14 +62,16 @@ def adjust(config: KubeletConfig, release: Release) -> Adjusted:
         ]
         changed[field] = {name: value for name, value in given.items() if name in known}  # type: ignore[misc]
     taken = replace(config, **changed)
-    refused = {_name(one.field): one.text for one in validate(fields_in(taken, release), release)}
-    others = {name: value for name, value in config.other_fields.items() if name not in refused}
+    refused = {_name(one.field) for one in validate(fields_in(taken, release), release)}
+    own = {field.encode_name: field for field in fields(KubeletConfig) if field.default is not NODEFAULT}
     problems += [
-        Setting(name, f"{refused[name]}: the kubelet does not start with it", stops=True)
-        for name in config.other_fields
-        if name in refused
+        Setting(name, "the kubelet does not start with its value", stops=True)
+        for name in refused
+        if name in own or name in config.other_fields
     ]
-    return Adjusted(replace(taken, other_fields=others), tuple(problems))
+    others = {name: value for name, value in config.other_fields.items() if name not in refused}
+    defaults = {own[name].name: own[name].default for name in refused if name in own}
+    return Adjusted(replace(taken, other_fields=others, **defaults), tuple(problems))
 
 
 def _name(path: str) -> str:
@@ -101,9 +104,9 @@ def configuration_changes(config: KubeletConfig, old: Release, new: Release) -> 
     ignored_before, ignored = unknown_fields(config, old), unknown_fields(config, new)
     for name in sorted({*ignored_before, *ignored}):
         if name not in ignored:
-            yield Setting(name, f"{old} ignores this field, {new} acts on it")
+            yield Setting(name, f"ignored by {old}, acted on by {new}")
         elif name not in ignored_before:
-            yield Setting(name, f"{new} does not have this field and ignores it")
+            yield Setting(name, f"acted on by {old}, ignored by {new}")
     for gate, was_on, is_on in default_changes(old, new):
         if gate not in config.feature_gates:
             yield Setting(f"featureGates.{gate}", f"not set; {_word(was_on)} by default before, {_word(is_on)} now")

@@ -122,5 +122,5 @@ def _describe(key: Key, old: str, new: str, *, run: bool) -> tuple[str, bool]:
 
 def _quota(old: str, new: str) -> str:
     if new.startswith("max"):
-        return "no CFS quota any more"
+        return "another period, and no CFS quota as before" if old.startswith("max") else "no CFS quota any more"
     return "it gets a CFS quota" if old.startswith("max") else "another CFS quota"

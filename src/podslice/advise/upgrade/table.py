@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from podslice.advise.upgrade.engine import Change, Upgrade
 from podslice.render.ansi import style
 from podslice.render.prose import wrap_lines
 
+_GATES = "featureGates."
 _COUNTS = "Values of cgroup files count for containers that start after the restart."
 
 
@@ -61,7 +62,8 @@ def _lines(step: Upgrade, pods: int, *, wide: bool, most: int | None) -> Iterato
 
 
 def _section(title: str, changes: Iterable[Change], most: int | None = None) -> Iterator[str]:
-    """Yield a title and the changes below it; those of several subjects that say the same stand in one line."""
+    """Yield a title and the changes below it, with what brings them about below those that have it in common; those of
+    several subjects that say the same stand in one line."""
     if most is not None:
         changes = sorted(changes, key=lambda one: not one.harms)
     alike: dict[tuple[str, str, bool], list[str]] = {}
@@ -71,9 +73,22 @@ def _section(title: str, changes: Iterable[Change], most: int | None = None) -> 
         return
     yield ""
     yield style(title, bold=True)
-    for (text, cause, harms), subjects in list(alike.items())[:most]:
-        names = ", ".join(subjects[:most])
-        names += f" and {len(subjects) - most} more" if most is not None and len(subjects) > most else ""
-        yield f"  {style(names, fg='red') if harms else names}: {text}{f' [{cause}]' if cause else ''}"
+    shown = list(alike.items())[:most]
+    for cause in dict.fromkeys(cause for (_, cause, _), _ in shown):
+        for (text, brought_by, harms), subjects in shown:
+            if brought_by == cause:
+                names = _names(subjects, most)
+                yield f"  {style(names, fg='red') if harms else names}: {text}"
+        if cause:
+            yield f"    cause: {cause}"
     if most is not None and len(alike) > most:
         yield f"  and {len(alike) - most} more such lines: -o wide"
+
+
+def _names(subjects: Sequence[str], most: int | None) -> str:
+    """Return several subjects in one line; what all begin with is said once."""
+    lead = ""
+    if len(subjects) > 1 and all(one.startswith(_GATES) for one in subjects):
+        lead, subjects = "featureGates ", [one.removeprefix(_GATES) for one in subjects]
+    more = f" and {len(subjects) - most} more" if most is not None and len(subjects) > most else ""
+    return f"{lead}{', '.join(subjects[:most])}{more}"
