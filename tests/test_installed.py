@@ -13,6 +13,7 @@ import pytest
 import podslice
 from podslice.extras import install_extra
 from podslice.version import running_version, version_line
+from tests.shell import ROOT
 
 
 @pytest.fixture
@@ -64,3 +65,26 @@ def test_the_version_needs_no_command_line() -> None:
     )
     ran = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[1] == "[]"
+
+
+@pytest.mark.process
+def test_admit_imports_what_it_uses() -> None:
+    """A ready-made machine and plain pods need no readers of other machines, of operators' objects or of state files,
+    and few modules at all."""
+    program = (
+        "import sys; from podslice.entry import main\n"
+        "sys.argv = ['podslice', 'admit', 'examples/small.yaml', '--machine', 'epyc-9654-nps4']\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(ran.stdout.splitlines()[-1].split())
+    unused = {
+        "api.manifests.custom",
+        "evidence.state_check",
+        "host.discover",
+        "machine.listings.reading",
+        "draw.command",
+    }
+    assert loaded & {"importlib.metadata", *(f"podslice.{one}" for one in unused)} == set()
+    assert sum(one.startswith("podslice") for one in loaded) < 295

@@ -24,7 +24,6 @@ from podslice.cli.provenance import assumptions, configuration_origin, machine_o
 from podslice.config.kubelet import KubeletConfig
 from podslice.evidence.contradiction import StateFacts
 from podslice.evidence.provenance import CountedPods, Provenance, provenance_of
-from podslice.host.device_files import load_devices
 from podslice.node.checkpoints.names import CPU_STATE_FILE
 from podslice.node.node import Node
 from podslice.node_objects.described import DescribedNode
@@ -122,7 +121,12 @@ def start_node(
     )
     config = loaded.config
     warnings = (*contradictions(config, described), *warnings)
-    devices = (load_devices(devices_path) if devices_path else None) or described.devices
+    devices = None
+    if devices_path:
+        from podslice.host.device_files import load_devices
+
+        devices = load_devices(devices_path)
+    devices = devices or described.devices
     policy = load_policy(policy_path, profile)
     unnamed = describe_missing_options(
         configured=bool(config_path or overrides), machine=any(x is not None for x in (machine, sysfs, source))
