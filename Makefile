@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUN := $(VENV)/.run
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NODE := --machine epyc-9654-nps4 --config examples/kubelet.yaml
+# Prints a command of podslice and runs it.
+SHOW := show() { printf '\n$$ podslice %s\n' "$$*"; $(BIN)/python -m podslice "$$@"; }; show
 # Without bytecode on disk every test worker and every podslice process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -14,17 +19,24 @@ UNIT := not process and not conformance
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml requirements.lock
-	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "podslice needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+# What podslice itself needs, without the tools of its developers: a few small packages, in seconds.
+$(RUN): release/run.lock
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "podslice needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
+	@echo "Setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes -r release/run.lock
+	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' | { read folder; echo "$(CURDIR)/src" > "$$folder/podslice-checkout.pth"; }
 	@touch $@
 
-demo: $(READY) ## Set up, then decide about an embedded example and about this machine
-	$(BIN)/podslice admit examples/pods.yaml --machine epyc-9654-nps4 --config examples/kubelet.yaml || test $$? -eq 1
-	$(BIN)/podslice topology
-	$(BIN)/podslice admit examples/small.yaml
+$(READY): pyproject.toml requirements.lock $(RUN)
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(RUN) ## Set up, then explain a refused pod, compare policies, and show where pods land
+	@$(SHOW) explain examples/pods.yaml $(NODE) --only-refused || test $$? -eq 1
+	@$(SHOW) whatif examples/pods.yaml $(NODE) --recommend || test $$? -eq 1
+	@$(SHOW) admit examples/pods.yaml $(NODE) || test $$? -eq 1
 
 test: $(READY) ## Set up, then run the unit tests: no test of them starts a process
 	$(BIN)/python -m pytest -q -n auto -m '$(UNIT)'
@@ -74,6 +86,7 @@ e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/deve
 	$(BIN)/python -m e2e --full --results docs/development/e2e-results.md
 
 lock: ## Renew requirements.lock (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url -c requirements.lock -o release/run.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent --extra fleet --extra claims --extra png -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra agent --extra cluster -c requirements.lock -o deploy/container/requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra docs -c requirements.lock -o release/docs.lock pyproject.toml

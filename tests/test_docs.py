@@ -71,7 +71,7 @@ def test_there_is_a_first_program() -> None:
 
 def test_readme_fits_two_screens() -> None:
     """The README stays a front door; what is longer has a page in docs."""
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
 
 
 def test_every_command_has_a_row() -> None:
