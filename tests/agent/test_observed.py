@@ -12,6 +12,9 @@ import pytest
 
 from podslice.agent.devices.observeddevices import SOCKET, ObservedDevices, inventory_of
 from podslice.agent.kubelet.observed import ObservedKubelet
+from podslice.agent.status.live import LiveNodeSource
+from podslice.agent.status.local import status_of
+from podslice.kubectl.live import remote_node
 from podslice.machine.devices import Device, DeviceInventory, DeviceResource
 from podslice.node.holding import holding_of
 from podslice.node.node import Node
@@ -20,9 +23,12 @@ from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
 from podslice.service.podlist import KnownPod
 from podslice.service.proto import podresources_pb2 as api
+from podslice.status.status import AgentStatus, Pools
+from podslice.values.cpuset import format_bits
 from podslice.values.errors import InputError
 from tests.agent.fake_pod_resources import FakePodResources
-from tests.cluster.bench import LIKE, Bench, filter_request, pod_object
+from tests.agent.helpers import World
+from tests.cluster.bench import LIKE, SMALL, Bench, filter_request, pod_object
 
 VERSION = "hollow"
 
@@ -301,3 +307,46 @@ def test_what_the_kubelet_lists(tmp_path: Path) -> None:
             await kubelet.stop()
 
     asyncio.run(main())
+
+
+class Unconnected(World):
+    """An agent on a node whose runtime has no NRI."""
+
+    async def _connect(self) -> None:
+        """There is nothing to connect with."""
+
+
+def test_its_status_has_what_the_service_knows(tmp_path: Path) -> None:
+    """Without a runtime to register with, status and the document of the node show the pods and CPUs that the agent
+    reports, those of the kubelet's files; before they are read there is nothing to show."""
+    (tmp_path / "kubelet").mkdir()
+    scene, facts = Observing(tmp_path / "kubelet"), {"machine": "", "runtime": "", "connected": False}
+    for name, cpus in (("first", "4"), ("shares", "500m"), ("second", "6")):
+        scene.bound(known(name, cpus))
+        scene.starts(f"uid-{name}")
+    world = Unconnected(tmp_path, LIKE.rules.config, machine=SMALL)
+    asyncio.run(world.start())
+    live = LiveNodeSource(world.owner, "a", dict, lambda identity: None, observed=scene.observed)
+
+    def status() -> AgentStatus:
+        return status_of(
+            world.owner, [], observed=scene.observed.node, node="a", observe=True, started_at=0.0, ready="", **facts
+        )
+
+    assert (status().pods, status().pools, status().map) == ((), None, "")
+    assert "has not reported" in live.tell()["problem"]
+    scene.look()
+    shown = status()
+    cpus = {pod.name: [one.cpus for one in pod.containers] for pod in shown.pods}
+    view = scene.kubelet.view
+    assert list(cpus) == ["first", "second", "shares"]
+    assert cpus["first"] == [format_bits(view.assignment("uid-first", "c") or 0)]
+    assert cpus["shares"] == [format_bits(view.shared)]
+    assert [one.isolation for pod in shown.pods for one in pod.containers] == ["container", "container", "host"]
+    assert shown.pools == Pools(format_bits(view.shared), format_bits(view.reserved), format_bits(view.owned))
+    assert shown.map
+    remote = remote_node(live.tell(), "a")
+    assert remote.problem == ""
+    assert remote.node is not None
+    assert remote.node.state.cpu.assignments == scene.kubelet.state.cpu.assignments
+    assert set(remote.node.pods) == {"uid-first", "uid-shares", "uid-second"}

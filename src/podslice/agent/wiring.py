@@ -179,14 +179,14 @@ def wire(
 
     # What the agent says of itself, and serves
     health = AgentHealth(owner, sources, link, supervisor, heartbeats, stand_in)
-    status = AgentStatusSource(name, owner, upkeep, link, refusals, health, kubelet, observe=observe)
+    status = AgentStatusSource(name, owner, upkeep, link, refusals, health, kubelet, observe=observe, observed=observed)
     listed = devices.list_devices if devices is not None else dict
     endpoints = Endpoints(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,
         page=make_metrics_page(metrics, owner, settings.cluster, resizing, isolation, followed, authority),
         served=metrics.pod_resources,
-        live=LiveNodeSource(owner, name, listed, sources.find, kubelet.version), devices=devices, listed_devices=listed,
-        driver=driver, stand_in=stand_in, trouble=trouble,
+        live=LiveNodeSource(owner, name, listed, sources.find, kubelet.version, observed),
+        devices=devices, listed_devices=listed, driver=driver, stand_in=stand_in, trouble=trouble,
     )  # fmt: skip
     return Agent(
         node_name=name, observe=observe, scratch=scratch, owner=owner, reporter=reporter, configured=configured,

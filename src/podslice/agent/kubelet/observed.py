@@ -15,7 +15,7 @@ from podslice.agent.journal import NodeJournal
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.host.state.state_directory import read_state_directory
-from podslice.machine.devices import DeviceInventory
+from podslice.machine.devices import Device, DeviceInventory
 from podslice.machine.model import Machine
 from podslice.node.answers import with_uid
 from podslice.node.checkpoints.content import Content, read_content
@@ -60,6 +60,16 @@ class ObservedKubelet:
         self._seen: tuple[Mapping[str, bytes], Mapping[str, Pod]] | None = None
         self._node: Node | None = None
         self._problem = ""
+
+    @property
+    def node(self) -> Node | None:
+        """The node as the kubelet's files have it, None before they were read."""
+        return self._node
+
+    @property
+    def devices(self) -> dict[str, tuple[Device, ...]]:
+        """The devices that the kubelet's plugins list, by resource."""
+        return {one.resource: one.devices for one in self._inventory.resources}
 
     async def run(self) -> None:
         """Look at intervals, for ever."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from podslice.agent.api_server.refusals import Refusals
 from podslice.agent.kubelet.kubelet_release import KubeletRelease
+from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.owner import Owner
 from podslice.agent.process.health import AgentHealth
 from podslice.agent.runtime.runtime_link import RuntimeLink
@@ -17,7 +18,8 @@ from podslice.status.status import AgentStatus
 
 @dataclass(frozen=True, eq=False)
 class AgentStatusSource:
-    """Reads the status. `started_at`: Unix time. `refusals` is None where pods are not marked Failed."""
+    """Reads the status. `started_at`: Unix time. `refusals` is None where pods are not marked Failed. `observed`:
+    the kubelet that decides, where the agent reports what it did."""
 
     node_name: str
     owner: Owner
@@ -27,6 +29,7 @@ class AgentStatusSource:
     health: AgentHealth
     release: KubeletRelease
     observe: bool = field(kw_only=True)
+    observed: ObservedKubelet | None = field(kw_only=True)
     started_at: float = field(default_factory=time.time)
 
     def read(self) -> AgentStatus:
@@ -37,6 +40,7 @@ class AgentStatusSource:
             self.upkeep.drifts,
             kubelet=release.version,
             conditions=(f"kubeletRelease: {release.problem}",) if release.problem else (),
+            observed=None if self.observed is None else self.observed.node,
             node=self.node_name,
             machine=self.owner.machine.name,
             runtime=self.link.plugin.runtime,

@@ -11,12 +11,14 @@ from typing import Any
 
 import msgspec
 
+from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.owner import Owner
 from podslice.api.pod.spec import Container, Pod, map_containers
 from podslice.config.annotations import MOVABLE, annotation_problems, policy_annotations
 from podslice.machine.devices import Device
 from podslice.machine.model import Machine
 from podslice.machine.readers.form import to_data
+from podslice.node.node import Node
 from podslice.service.identity import Identity
 from podslice.values.document import with_header
 from podslice.values.errors import InputError
@@ -27,7 +29,8 @@ KIND = "LiveNode"
 
 class LiveNodeSource:
     """Makes the document of the node with this name. `devices`: returns those of plugins, by resource; `kubelet`: the
-    version of the kubelet beside the agent."""
+    version of the kubelet beside the agent; `observed`: that kubelet, where it decides and the agent reports what it
+    did."""
 
     def __init__(
         self,
@@ -36,7 +39,9 @@ class LiveNodeSource:
         devices: Callable[[], Mapping[str, tuple[Device, ...]]],
         find: Callable[[Identity], Pod | None],
         kubelet: Callable[[], str] = str,
+        observed: ObservedKubelet | None = None,
     ) -> None:
+        self._observed = observed
         self._owner = owner
         self._kubelet = kubelet
         self._name = name
@@ -49,6 +54,9 @@ class LiveNodeSource:
         if self._machine is None or self._machine[0] is not self._owner.machine:
             self._machine = self._owner.machine, to_data(self._owner.machine)
         facts = {"node": self._name, "kubelet": self._kubelet(), "machine": self._machine[1]}
+        seen = self._observed
+        if seen is not None and seen.node is not None:
+            return live_node(self._owner, facts, seen.devices, self._find, seen.node)
         return live_node(self._owner, facts, self._devices(), self._find)
 
 
@@ -57,15 +65,17 @@ def live_node(
     known: Mapping[str, Any],
     devices: Mapping[str, tuple[Device, ...]],
     find: Callable[[Identity], Pod | None],
+    observed: Node | None = None,
 ) -> dict[str, Any]:
     """Return the document: machine, configuration, pods, state files and plugin devices.
 
     `known`: the node's name, its kubelet's version, and the owner's machine as plain data, since making that takes tens
     of milliseconds and it seldom changes.
-    `find`: returns the present specification of a pod.
+    `find`: returns the present specification of a pod. `observed`: the node as its kubelet's files have it, in place of
+    the owner's.
     The field `problem` holds why nothing can be decided, as in safe mode; pods and files are then missing.
     """
-    node = owner.node
+    node = observed or owner.node
     facts: dict[str, Any] = {
         **known,
         "profile": owner.admitting.profile,

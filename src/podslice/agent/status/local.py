@@ -12,6 +12,8 @@ from podslice.agent.owner import Owner
 from podslice.agent.process.exclusive import SocketFile
 from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
 from podslice.agent.resize.unapplied_resizes import unapplied_texts
+from podslice.node.node import Node
+from podslice.node.view import ContainerView, NodeView
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
 from podslice.status.status import (
@@ -24,7 +26,7 @@ from podslice.status.status import (
     Pools,
     RefusalStatus,
 )
-from podslice.values.cpuset import format_bits
+from podslice.values.cpuset import format_bits, iter_bits
 from podslice.values.quirks import PROFILE_RELEASES
 
 BACKLOG = 16
@@ -59,22 +61,29 @@ def owner_only() -> Iterator[None]:
 
 
 def status_of(
-    owner: Owner, drifts: Iterable[Drift], *, kubelet: str = "", conditions: Iterable[str] = (), **facts: Any
+    owner: Owner,
+    drifts: Iterable[Drift],
+    *,
+    kubelet: str = "",
+    conditions: Iterable[str] = (),
+    observed: Node | None = None,
+    **facts: Any,
 ) -> AgentStatus:
     """Return the agent's status: pods, pools, drift and the map. `kubelet`: its version; `conditions`: others than
-    those of the machine; `facts`: further fields of `AgentStatus`."""
-    node = owner.node
+    those of the machine; `observed`: the node as its kubelet's files have it, where these are what the agent reports;
+    `facts`: further fields of `AgentStatus`."""
+    node = observed or owner.node
     return AgentStatus(
         **facts,
         kubernetes=str(PROFILE_RELEASES[owner.admitting.profile]),
         kubelet=kubelet,
         safe_mode=owner.safe_mode,
-        pools=_pools(owner),
-        pods=tuple(pod_statuses(owner)),
+        pools=None if node is None else _pools(node.view, owner if observed is None else None),
+        pods=tuple(pod_statuses(owner) if observed is None else observed_pods(observed.view)),
         drift=tuple(drifts),
         conditions=(*conditions, *_conditions(owner)),
         claims=tuple(_claims(owner)),
-        map="" if node is None else _map(owner),
+        map="" if node is None else to_text(picture_of(node.view), width=120),
     )
 
 
@@ -118,15 +127,29 @@ def _claims(owner: Owner) -> Iterator[ClaimReport]:
         yield ClaimReport(claim.namespace, claim.name, uid, tuple(devices), claim.pods, users)
 
 
-def _pools(owner: Owner) -> Pools | None:
-    node = owner.node
-    if node is None:
-        return None
-    view = node.view
-    return Pools(
-        shared=format_bits(view.shared),
-        reserved=format_bits(view.reserved),
-        exclusive=format_bits(owner.placing.exclusive()),
+def _pools(view: NodeView, owner: Owner | None) -> Pools:
+    exclusive = view.owned if owner is None else owner.placing.exclusive()
+    return Pools(format_bits(view.shared), format_bits(view.reserved), format_bits(exclusive))
+
+
+def observed_pods(view: NodeView) -> Iterator[PodReport]:
+    """Yield the pods of a kubelet that decides, by its state files and the API server; the files have no ids of
+    containers."""
+    for pod in sorted(view.pods.values(), key=lambda one: (one.spec.metadata.namespace, one.spec.metadata.name)):
+        containers = tuple(_observed_container(one.name, view.container(pod, one)) for one in pod.containers)
+        metadata = pod.spec.metadata
+        yield PodReport(metadata.namespace, metadata.name, pod.uid, admitted=True, refused=False, containers=containers)
+
+
+def _observed_container(name: str, held: ContainerView) -> ContainerReport:
+    return ContainerReport(
+        name=name,
+        id="",
+        cpus=format_bits(held.cpus),
+        memory_nodes=",".join(map(str, iter_bits(held.memory_nodes))),
+        isolation=held.isolation,
+        quota="off" if held.cpu_quota_disabled else "on",
+        stranger=False,
     )
 
 
@@ -180,9 +203,3 @@ def _refusal(pod: PodRecord, unit: str, refusal: ReportedRefusal) -> RefusalStat
         waits_for=refusal.waits_for,
         rejected=pod.rejected,
     )
-
-
-def _map(owner: Owner) -> str:
-    node = owner.node
-    assert node is not None
-    return to_text(picture_of(node.view), width=120)
