@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -176,9 +177,9 @@ class HollowCluster:
             self.delete_by(api, name)
 
     @staticmethod
-    def delete_by(api: Api, name: str) -> None:
-        """Delete a pod without grace over an open connection."""
-        patiently(api, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+    def delete_by(api: Api, name: str, over: threading.Event | None = None) -> None:
+        """Delete a pod without grace over an open connection; `over` ends retries."""
+        patiently(api, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0", over=over)
 
     def reason(self, name: str, text: str) -> None:
         """Wait until the scheduler's message about a pod has this text. Raises `AssertionError` where it does not."""
@@ -332,6 +333,8 @@ class Progress:
         self.names = list(load.cpus if names is None else names)
         self.first = self.last = 0.0
         self.tries = 0
+        self._over = threading.Event()
+        """Set when the load is over: a thread that waited for the API server would else outlive it."""
 
     @property
     def done(self) -> int:
@@ -354,7 +357,7 @@ class Progress:
                 before, moved = self.done, time.monotonic()
                 self.last = moved
         await creating
-        retrying.cancel()
+        self._over.set()
         await asyncio.gather(retrying, return_exceptions=True)
         used = {name: round(now - began.get(name, 0.0), 1) for name, now in self._processor_seconds().items()}
         return await self._result(used)
@@ -377,22 +380,28 @@ class Progress:
         in_parallel(self.cluster.plane, lambda api, name: self._post(api, name, name), names)
 
     def _post(self, api: Api, name: str, of: str) -> None:
-        patiently(api, "POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])))
+        patiently(api, "POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])), over=self._over)
 
     async def _retry(self) -> None:
         """Act as a controller: replace pods that a node refused, and delete pods that have lived long enough."""
         seen, cluster = 0, self.cluster
-        while True:
+        while not self._over.is_set():
             await asyncio.sleep(0.2)
             refused = [text.split(" on ")[0] for text in cluster.nodes.refused[seen:]]
             seen += len(refused)
             await asyncio.to_thread(in_parallel, cluster.plane, self._again, refused, 2)
             if self.load.lives:
-                await asyncio.to_thread(in_parallel, cluster.plane, cluster.delete_by, self._old(), 2)
+                await asyncio.to_thread(in_parallel, cluster.plane, self._delete, self._old(), 2)
+
+    def _delete(self, api: Api, name: str) -> None:
+        if not self._over.is_set():
+            self.cluster.delete_by(api, name, self._over)
 
     def _again(self, api: Api, name: str) -> None:
+        if self._over.is_set():
+            return
         self.tries += 1
-        self.cluster.delete_by(api, name)
+        self.cluster.delete_by(api, name, self._over)
         of = name.partition(".")[0]
         self._post(api, f"{of}.{self.tries}", of)
 
@@ -418,9 +427,11 @@ class Progress:
         )  # fmt: skip
 
 
-def patiently(api: Api, method: str, path: str, body: Json | None = None) -> None:
-    """Call, and retry while the API server is away. Raises `StatusError` for a refusal that is none of a pod
-    that is there, or is not, already."""
+def patiently(
+    api: Api, method: str, path: str, body: Json | None = None, *, over: threading.Event | None = None
+) -> None:
+    """Call, and retry while the API server is away, until `over` is set. Raises `StatusError` for a refusal that is
+    none of a pod that is there, or is not, already."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -433,4 +444,7 @@ def patiently(api: Api, method: str, path: str, body: Json | None = None) -> Non
             api.close()
             if time.monotonic() > deadline:
                 raise
-        time.sleep(0.2)
+        if over is None:
+            time.sleep(0.2)
+        elif over.wait(0.2):
+            return
