@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from podslice.agent.kubelet.kubelet_release import (
-    REMEMBERED,
     DecidingRelease,
     KubeletRelease,
     choose_release,
@@ -23,6 +22,7 @@ from podslice.agent.settings import LoadedSettings, settings_from_dict
 from podslice.agent.wiring import wire
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints.names import KUBELET_VERSION_FILE
 from podslice.replica.events import WholeState
 from podslice.replica.nodestate import build_status
 from podslice.status.agent_socket import read_status
@@ -106,7 +106,7 @@ def test_the_version_of_the_last_run(tmp_path: Path) -> None:
         api.kubelet = "v1.34.2"
         followed = follow(loaded, choose_release(loaded.agent, ""), api)
         await followed.look()
-        assert (tmp_path / "state" / REMEMBERED).read_text() == "v1.34.2"
+        assert (tmp_path / "state" / KUBELET_VERSION_FILE).read_text() == "v1.34.2"
         api.down = True
         assert await find_release(loaded.agent, api, "n1") == DecidingRelease("podslice-1.34", "v1.34.2")
 

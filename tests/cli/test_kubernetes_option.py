@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from podslice import KubeletConfig, Node
+from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.releases.table import NEWEST
 from tests.shell import podslice as run
+from tests.state_files import samples
 
 MACHINE = "pack:1 numa:1(memory=8GiB) core:4 pu:2"
 UNCORE = ("--set", "cpuManagerPolicyOptions.prefer-align-cpus-by-uncorecache=true")
@@ -71,3 +74,31 @@ def test_profile_and_release_agree(profile: str, code: int, said: str) -> None:
     result = run(*ON, "--profile", profile, "--kubernetes", "1.34")
     assert result.returncode == code
     assert said in result.stderr
+
+
+def test_auto_takes_the_release_that_an_agent_kept(tmp_path: Path) -> None:
+    """The folder of an agent's state has the version of the kubelet beside it; a Node object comes before it."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    for name, data in Node(from_synthetic(MACHINE), config, kubernetes="1.33").manager_files.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "kubelet_version").write_text("v1.33.4-eks-99")
+    auto = (*ON, "--state", str(tmp_path), "--kubernetes", "auto", "-o", "json")
+    assert json.loads(run(*auto).stdout)["provenance"]["release"] == "1.33"
+    (tmp_path / "kubelet_version").write_bytes(b"\xff")
+    assert "auto needs a Node object" in run(*auto).stderr
+
+
+def test_state_commands_take_it_too(tmp_path: Path) -> None:
+    """`verify` and `repair` call it --kubelet-version as well; auto is the agent's folder, or a Node object."""
+    for name, data in samples.files().items():
+        if name == "memory-v1":
+            (tmp_path / "memory_manager_state").write_bytes(data)
+    named = [run("state", "verify", str(tmp_path), option, "v1.34.9+rke2r1").stdout
+             for option in ("--kubernetes", "--kubelet-version")]  # fmt: skip
+    assert named[0] == named[1]
+    assert "1.34" in named[0]
+    (tmp_path / "kubelet_version").write_text("v1.33.4")
+    assert "1.33" in run("state", "verify", str(tmp_path), "--kubernetes", "auto").stdout
+    (tmp_path / "kubelet_version").unlink()
+    alone = run("state", "repair", str(tmp_path), "--kubernetes", "auto")
+    assert (alone.returncode, "auto needs a Node object" in alone.stderr) == (2, True)

@@ -93,7 +93,9 @@ def test_nothing_is_known() -> None:
 def test_a_node_of_an_agent() -> None:
     """Machine and configuration of a live node come from its agent."""
     machine = load_gallery("xeon-6338-2s")
-    text = provenance_line(from_agent(machine, KubeletConfig(cpu_manager_policy="static"), 3, "the agent of n7"))
+    text = provenance_line(
+        from_agent(machine, KubeletConfig(cpu_manager_policy="static"), 3, "the agent of n7", "podslice-1.34")
+    )
     assert text.startswith("Machine: xeon-6338-2s, 128 CPUs, 2 NUMA nodes (the agent of n7) · ")
     assert "CPU manager static, Topology manager none (the agent of n7)" in text
     assert "3 running pods counted" in text

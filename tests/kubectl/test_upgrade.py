@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,15 @@ def test_long_lists_end(plugin: Plugin, api: FakeAPI, tmp_path: Path) -> None:
     assert "and 2 more such lines: -o wide" in said
     assert "f default/p6: container app: cpu.max" in " ".join(wide.split())
     assert "more such lines" not in wide
+
+
+def test_explain_under_another_release(plugin: Plugin, cluster: FakeAPI, tmp_path: Path) -> None:
+    """As the agent decides, as the kubelet beside it, or as a named release; the answer says which."""
+    (tmp_path / "pod.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **level_pod("new")}))
+    words = ("explain", "-f", str(tmp_path / "pod.json"), "--node", "a", "-o", "json")
+    owned = {}
+    for named in ((), ("--kubernetes", "auto"), ("--kubernetes", "1.36")):
+        found = read_document(plugin(*words, *named).stdout, "ExplanationList")
+        owned[found["provenance"]["release"]] = "Container app gets CPUs" in json.dumps(found["items"][0])
+    assert owned == {"1.33": True, "1.36": False}
+    assert "--kubernetes: Kubernetes 1.99 is not known here" in plugin(*words, "--kubernetes", "1.99").stderr

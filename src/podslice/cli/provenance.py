@@ -19,6 +19,7 @@ from podslice.evidence.provenance import (
     Provenance,
     describe_configuration,
     describe_machine,
+    from_agent,
     provenance_lines,
 )
 from podslice.machine.model import Machine
@@ -26,10 +27,12 @@ from podslice.node_objects.described import DescribedNode
 from podslice.render.ansi import echo, style, visible
 from podslice.values.assumption import Assumption
 from podslice.values.errors import PodsliceError
+from podslice.values.quirks import profile_name
 
 if TYPE_CHECKING:
     from podslice.cli.options.config import ConfigSource
     from podslice.config.kubelet_file import LoadedConfig
+    from podslice.node.node import Node
 
 _FOR_PEOPLE = ("table", "wide")
 _DOCUMENTS = ("json", "yaml")
@@ -114,3 +117,9 @@ def _value(text: str) -> str:
     line, *more = text.strip().split("\n")
     shown = line if len(line) <= _LONGEST and not more else f"{line[:_LONGEST]}…"
     return f"'{shown}'" if " " in shown or not shown else shown
+
+
+def agent_provenance(node: Node, source: str) -> Provenance:
+    """Return the provenance of a node that an agent reports; `source` names the agent."""
+    profile = profile_name(node.rules.release, node.rules.quirks)
+    return from_agent(node.machine, node.view.config, len(node.pods), source, profile)

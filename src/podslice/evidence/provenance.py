@@ -97,9 +97,10 @@ def describe_configuration(config: KubeletConfig) -> str:
     return f"CPU manager {config.cpu_manager_policy}, Topology manager {topology}{scope}"
 
 
-def from_agent(machine: Machine, config: KubeletConfig, pods: int, source: str) -> Provenance:
-    """Return the provenance of a node that an agent reports; `source` names the agent."""
-    return Provenance(
+def from_agent(machine: Machine, config: KubeletConfig, pods: int, source: str, profile: str) -> Provenance:
+    """Return the provenance of a node that an agent reports; `source` names the agent, `profile` what decides."""
+    return msgspec.structs.replace(
+        provenance_of(profile),
         machine=Origin(describe_machine(machine), source),
         configuration=Origin(describe_configuration(config), source),
         pods=CountedPods(pods),

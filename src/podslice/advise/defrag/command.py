@@ -31,9 +31,9 @@ from podslice.cli.output import (
     socket_option,
 )
 from podslice.cli.progress import progress
-from podslice.cli.provenance import print_provenance
+from podslice.cli.provenance import agent_provenance, print_provenance
 from podslice.evidence.contradiction import doubt_node
-from podslice.evidence.provenance import Provenance, from_agent
+from podslice.evidence.provenance import Provenance
 from podslice.machine.model import CPUTopology
 from podslice.node.holding import digest
 from podslice.node.node import Node
@@ -172,13 +172,13 @@ def _start_from_agent(socket: str) -> StartedNode:
             raise InputError("does not go with --agent, which knows its node", path=option.opts[0])
     node = live_node(socket)
     pods = tuple(pod.spec for pod in node.view.pods.values())
-    provenance = from_agent(node.machine, node.view.config, len(pods), f"the agent at {socket}")
+    provenance = agent_provenance(node, f"the agent at {socket}")
     return StartedNode(node, pods, (), provenance)
 
 
 _NODE_OPTIONS = {
-    "machine", "sysfs", "source", "config_path", "overrides", "policy_path", "profile", "devices_path", "predicates",
-    "pods_path", "state_path",
+    "machine", "sysfs", "source", "config_path", "overrides", "policy_path", "profile", "kubernetes", "devices_path",
+    "predicates", "pods_path", "state_path",
 }  # fmt: skip
 """Parameters that describe a node, which `--agent` already knows."""
 

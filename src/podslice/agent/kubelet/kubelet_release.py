@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.settings import AgentSettings, LoadedSettings, check_resources
 from podslice.host.state.statefile import write_atomically
+from podslice.node.checkpoints.names import KUBELET_VERSION_FILE
 from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quirks import PROFILE_RELEASES, profile_of_release
@@ -27,8 +28,6 @@ LOOK_SECONDS = 300.0
 """Interval between two reads of the Node object."""
 START_SECONDS = 5.0
 """Longest wait for the API server at a start; then the version of the last run counts."""
-REMEMBERED = "kubelet_version"
-"""Name of the file in the state directory with the version that the Node object stated last."""
 _LONGEST_VERSION = 64
 
 
@@ -99,7 +98,7 @@ async def find_release(
 
 def _remembered(directory: Path) -> str:
     try:
-        return (directory / REMEMBERED).read_text(encoding="ascii")[:_LONGEST_VERSION].strip()
+        return (directory / KUBELET_VERSION_FILE).read_text(encoding="ascii")[:_LONGEST_VERSION].strip()
     except (OSError, ValueError):
         return ""
 
@@ -178,6 +177,6 @@ class KubeletRelease:
         if self._remember is None or version == _remembered(self._remember):
             return
         try:
-            write_atomically(self._remember / REMEMBERED, version.encode("ascii", "replace"))
+            write_atomically(self._remember / KUBELET_VERSION_FILE, version.encode("ascii", "replace"))
         except OSError as error:
             self._trouble("kubeletRelease", f"the kubelet's version cannot be kept: {error.strerror}")

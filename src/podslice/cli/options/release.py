@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from podslice.cli.options.machine import Sources
 from podslice.cli.output import with_options
+from podslice.node.checkpoints.names import KUBELET_VERSION_FILE
 from podslice.values.errors import InputError
 from podslice.values.quirks import PROFILE_NAMES, profile_for
+from podslice.values.releases.table import parse_release
 
 if TYPE_CHECKING:
     pass
@@ -21,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 DEFAULT_PROFILE = "podslice"
+AUTO = "auto"
 
 
 _profile_option = click.option(
@@ -37,7 +41,8 @@ _kubernetes_option = click.option(
     metavar="VERSION",
     default="",
     help="The release whose kubelet this is, such as 1.34 or v1.34.9; auto: the one that the Node object of --from or "
-    "of a bundle states. Default: that of the profile, for `why` auto where a node states it (docs/releases.md).",
+    "of a bundle states, or the agent whose folder --state is. Default: that of the profile, for `why` auto where a "
+    "node states it (docs/releases.md).",
 )
 
 
@@ -46,8 +51,9 @@ def profile_option(command: F) -> F:
 
     @wraps(command)
     def with_release(*, profile: str, kubernetes: str, **options: Any) -> Any:
-        if kubernetes == "auto":
-            kubernetes = _reported_release(options.get("source") or options.get("sources"))
+        kubernetes = named_version(
+            kubernetes, options.get("source") or options.get("sources"), options.get("state_path")
+        )
         try:
             chosen = profile_for(profile, kubernetes) if kubernetes else profile
         except InputError as error:
@@ -57,10 +63,21 @@ def profile_option(command: F) -> F:
     return with_options(cast("F", with_release), _profile_option, _kubernetes_option)
 
 
-def _reported_release(source: Sources) -> str:
-    """Return the version of the kubelet that the objects of `--from` or of a bundle describe. Raises `InputError`
-    without one."""
-    found = reported_version(source)
+def check_version(version: str, path: str = "--kubernetes") -> None:
+    """Check that the release of a version is known; empty and `auto` are no versions. Raises `InputError`."""
+    try:
+        if version and version != AUTO:
+            parse_release(version)
+    except InputError as error:
+        raise error.at(path=path) from None
+
+
+def named_version(version: str, source: Sources, folder: Path | None) -> str:
+    """Return the version, for `auto` that of the kubelet which the objects of `--from` or of a bundle describe, or
+    which an agent's folder names. Raises `InputError` without one."""
+    if version != AUTO:
+        return version
+    found = reported_version(source) or _version_of_folder(folder)
     if not found:
         raise InputError(
             "auto needs a Node object that states its kubelet's version",
@@ -68,6 +85,14 @@ def _reported_release(source: Sources) -> str:
             remedy="--from node.yaml, or name the release: --kubernetes 1.34",
         )
     return found
+
+
+def _version_of_folder(folder: Path | None) -> str:
+    """Return the version of the kubelet beside the agent whose folder this is; empty where it names none."""
+    try:
+        return "" if folder is None else (folder / KUBELET_VERSION_FILE).read_text(encoding="ascii")[:64].strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def reported_version(source: Sources) -> str:

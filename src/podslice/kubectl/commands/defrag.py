@@ -11,8 +11,8 @@ import msgspec
 
 from podslice.cli.options.pods import pod_options, read_pods
 from podslice.cli.output import OUTPUT, emit, print_warnings, prose_width, quiet_option
-from podslice.cli.provenance import print_provenance
-from podslice.evidence.provenance import Provenance, from_agent
+from podslice.cli.provenance import agent_provenance, print_provenance
+from podslice.evidence.provenance import Provenance
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
@@ -136,7 +136,7 @@ def _plan(
     make = defragment_for_resize if resize else defragment
     who = pod.metadata.full_name
     never = node.rules.policy.defrag.carry_out == "never"
-    provenance = from_agent(node.machine, node.view.config, len(node.pods), f"the agent of {agent.node}")
+    provenance = agent_provenance(node, f"the agent of {agent.node}")
     return who, make(node, pod, most=most), digest(node.state).named, never, provenance
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from podslice.cli.options.pods import pod_options, read_pods
+from podslice.cli.options.release import AUTO, check_version
 from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
-from podslice.cli.provenance import print_provenance
-from podslice.evidence.provenance import from_agent
+from podslice.cli.provenance import agent_provenance, print_provenance
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
@@ -25,11 +25,19 @@ from podslice.values.errors import InputError
 )
 @cluster_options
 @pod_options
+@click.option(
+    "--kubernetes",
+    metavar="VERSION",
+    default="",
+    help="As a kubelet of this release, such as 1.37; auto: the one on the node (default: as its agent decides).",
+)
 @click.option("--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod.")
 @only_refused_option
 @quiet_option
 @OUTPUT("table", "wide")
-def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: bool, output: str, **options: Any) -> None:
+def explain(
+    *, files: tuple[str, ...], name: str, fixes: bool, kubernetes: str, only_refused: bool, output: str, **options: Any
+) -> None:
     """Show what the node NAME would do with every pod of FILE as it is now, why, and for a refused pod the smallest
     changes that make it fit. Nothing is created; every change was tried on a copy of the node.
 
@@ -39,17 +47,27 @@ def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: boo
     Examples:
       kubectl podslice explain -f pod.yaml --node n7
       kubectl podslice explain -f pod.yaml --node n7 -o json
+      kubectl podslice explain -f pod.yaml --node n7 --kubernetes 1.37
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input, or no answer.
     """
     from podslice.advise.explain.documents import ExplanationList, pod_document
     from podslice.advise.explain.explain import explain_each
     from podslice.advise.explain.table import to_text
-    from podslice.kubectl.live import remote_node
+    from podslice.kubectl.live import kubelet_version, remote_node
 
     how = {key: options.pop(key) for key in ("replicas", "strict", "validate")}
+    check_version(kubernetes)
     agents = agents_of(options)
-    remote = remote_node(agents.ask(agents.on(name), "/node"), name)
+    document = agents.ask(agents.on(name), "/node")
+    if kubernetes == AUTO:
+        kubernetes = kubelet_version(document)
+        if not kubernetes:
+            remedy = "name the release: --kubernetes 1.34"
+            raise InputError(
+                f"the agent of {name} does not know its kubelet's version", path="--kubernetes", remedy=remedy
+            )
+    remote = remote_node(document, name, kubernetes)
     if remote.node is None:
         raise InputError(f"nothing can be decided there: {remote.problem}", source=name, remedy="see podslice status")
     read = read_pods(files, **how).beside(set(remote.node.pods))
@@ -57,7 +75,7 @@ def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: boo
     found = [one.explanation for one in explain_each(remote.node, [one.pod for one in read.pods], fixes=fixes)]
     shown = [one for one in found if not (only_refused and one.trace.admitted)]
     node = remote.node
-    provenance = from_agent(node.machine, node.view.config, len(node.pods), f"the agent of {name}")
+    provenance = agent_provenance(node, f"the agent of {name}")
     print_provenance(provenance, output)
     if output in ("table", "wide"):
         echo("\n\n".join(to_text(one, wide=output == "wide", width=prose_width()) for one in shown))

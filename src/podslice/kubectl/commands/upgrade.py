@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from podslice.cli.options.release import check_version
 from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.render.ansi import echo, style
@@ -49,14 +50,9 @@ def upgrade(
     """
     from podslice.kubectl.upgrades import ask_nodes, report_upgrades
 
-    try:
-        to = parse_release(target)
-    except InputError as error:
-        raise error.at(path="--to") from None
-    try:
-        now = version and str(parse_release(version))
-    except InputError as error:
-        raise error.at(path="--from") from None
+    check_version(target, "--to")
+    check_version(version, "--from")
+    to, now = parse_release(target), version
     if names and selector:
         raise InputError("nodes are named too", path="--selector", remedy="give one of them")
     agents = agents_of(options)

@@ -19,6 +19,8 @@ CLAIM_STATE_FILE: Final = "dra_manager_state"
 STATUS_STATE_FILE: Final = "pod_status_manager_state"
 POLICY_STATE_FILE: Final = "podslice_policy_state"
 GUARD_STATE_FILE: Final = "podslice_guard_state"
+KUBELET_VERSION_FILE: Final = "kubelet_version"
+"""In an agent's folder: the version of the kubelet beside it, as its Node object stated it last."""
 
 MANAGER_STATE_FILES: Final = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
 """Files of the managers; the others hold the resources that were granted and actuated, and the state that podslice

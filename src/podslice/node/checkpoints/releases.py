@@ -23,7 +23,7 @@ from podslice.values.go.gojson import CheckpointError
 FileKind = Literal["cpu", "memory", "device", "allocation", "policy", "guard", "dra", "pod-status"]
 _FIRST_WITH_VERSIONS = 36
 """The first kubelet that can write another CPU file than V2, and another memory file than V1."""
-_VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?\Z")
+_VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?([-+].*)?\Z")
 
 
 class Release(NamedTuple):
@@ -50,7 +50,7 @@ class Release(NamedTuple):
 
 
 def release(text: str, *, pod_level: bool = False) -> Release:
-    """Return the release of `1.36`, `v1.36` or `1.36.2`. Raises `InputError`."""
+    """Return the release of `1.36`, `v1.36` or `v1.36.2-gke.1`. Raises `InputError`."""
     match = _VERSION.match(text)
     if match is None:
         raise InputError(f"{text!r} is not a Kubernetes version", remedy="write for example 1.36")

@@ -13,6 +13,7 @@ from podslice.api.pod.spec import Pod
 from podslice.cli.group import CommandGroup
 from podslice.cli.options.bundle import bundle_option
 from podslice.cli.options.pods import read_pods
+from podslice.cli.options.release import named_version
 from podslice.cli.options.running import find_known_pods, read_agent_pods
 from podslice.cli.output import OUTPUT, emit, print_error, print_warnings, prose_width, write_bytes
 from podslice.cli.provenance import provenance_text
@@ -84,11 +85,13 @@ def state() -> None:
 def _release_options(flag: str, text: str) -> Callable[[F], F]:
     def add(command: F) -> F:
         command = click.option("--pod-level", is_flag=True, help="With the gate PodLevelResourceManagers on.")(command)
-        return click.option(flag, "version", metavar="1.N", default="1.36", show_default=True, help=text)(command)
+        names = (flag, "--kubernetes") if flag == "--kubelet-version" else (flag,)
+        return click.option(*names, "version", metavar="1.N", default="1.36", show_default=True, help=text)(command)
 
     return add
 
 
+_AUTO = "auto: of a Node object, a bundle or the agent whose folder it is."
 _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Path))
 
 
@@ -188,7 +191,7 @@ def _title(content: Content) -> str:
 @state.command()
 @_PATH
 @state_node_options
-@_release_options("--kubelet-version", "The kubelet that would start with the files.")
+@_release_options("--kubelet-version", f"The kubelet that would start with the files; {_AUTO}")
 @OUTPUT("table", "wide")
 def verify(*, path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
     """Check the files, and say what a kubelet would do with them when it starts.
@@ -202,6 +205,7 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
     """
     files = state_files(path, READABLE)
     node = read_node_options(options, files)
+    version = named_version(version, options["source"], path)
     reader = node.reader(version, pod_level=pod_level)
     print_warnings(node.warn_of_other_gate(files, reader))
     facts = node.facts(reader.minor)
@@ -333,7 +337,7 @@ def convert(
 @state.command()
 @_PATH
 @state_node_options
-@_release_options("--kubelet-version", "The kubelet that is to read the files.")
+@_release_options("--kubelet-version", f"The kubelet that is to read the files; {_AUTO}")
 @click.option(
     "--running",
     "--pods",
@@ -372,6 +376,7 @@ def repair(
 
     files = state_files(path, MENDED)
     node = read_node_options(options, files)
+    version = named_version(version, options["source"], path)
     facts, target = node.facts(), node.reader(version, pod_level=pod_level)
     print_warnings(node.warn_of_other_gate(files, target))
     running = load_running_pods(pods) if pods else _agents_running(path)
