@@ -14,7 +14,7 @@ from podslice.node.checkpoints.claims import ClaimCheckpoint, PreparedClaim
 from podslice.node.checkpoints.content import AllocationCheckpoint, Content
 from podslice.node.checkpoints.guard_state import GuardContent
 from podslice.node.checkpoints.pod_status import StatusCheckpoint
-from podslice.node.checkpoints.policy_state import PodCPUTexts, PolicyContent
+from podslice.node.checkpoints.policy_state import MixedTexts, PodCPUTexts, PolicyContent
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.cpu.ended import IdleCPUs
 from podslice.node.devices.checkpoint import DeviceCheckpoint
@@ -135,28 +135,10 @@ class StatusStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind",
     resizes: dict[str, str]
 
 
-class ClaimedDevice(msgspec.Struct, frozen=True):
-    """A device of a claim; pool and device are empty in old files."""
-
-    driver: str
-    pool: str
-    device: str
-
-
-class ClaimOfPods(msgspec.Struct, frozen=True):
-    """A claim that the kubelet has prepared; `pods` are UIDs."""
-
-    namespace: str
-    name: str
-    uid: str
-    pods: tuple[str, ...]
-    devices: tuple[ClaimedDevice, ...]
-
-
 class ClaimStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="dra"):
     """dra_manager_state: the claims that the kubelet has prepared."""
 
-    claims: tuple[ClaimOfPods, ...]
+    claims: tuple[PreparedClaim, ...]
 
 
 class CPUsUnderResize(msgspec.Struct, frozen=True, rename="camel"):
@@ -176,14 +158,6 @@ class ResizeUnderWay(msgspec.Struct, frozen=True, rename={"before": "from", "aft
     after: CPUsUnderResize
 
 
-class MixedContainer(msgspec.Struct, frozen=True):
-    """A container with exclusive and shared CPUs: the number of exclusive CPUs, and the millicores that it requests
-    besides."""
-
-    exclusive: int
-    shared: int
-
-
 class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="policy"):
     """podslice_policy_state. For containers that have more CPUs than were promised at their admission: `originals` are
     the promised CPUs, by pod UID and container, `podOriginals` those of whole pods; `order` lists the CPUs where they
@@ -198,7 +172,7 @@ class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, t
     order: dict[str, dict[str, tuple[int, ...]]]
     intents: dict[str, ResizeUnderWay]
     classes: dict[str, dict[str, tuple[str, ...]]] = {}
-    mixed: dict[str, dict[str, MixedContainer]] = {}
+    mixed: dict[str, dict[str, MixedTexts]] = {}
     plugins: dict[str, dict[str, dict[str, str]]] = {}
 
 
@@ -348,17 +322,12 @@ def state_file(
             entries = {uid: _pod_grant(pod) for uid, pod in sorted(pods.items())}
             return StatusStateFile(**facts, entries=entries, resizes=dict(resizes))
         case ClaimCheckpoint(claims):
-            return ClaimStateFile(**facts, claims=tuple(map(_claim, claims)))
+            return ClaimStateFile(**facts, claims=claims)
         case PolicyContent() as policy:
             return _policy(facts, policy, cpus)
         case GuardContent(_, boot, files):
             changed = (GuardedKernelFile(one.path, one.guard, one.before, one.written) for one in files)
             return GuardStateFile(**facts, boot_id=boot, files=tuple(changed))
-
-
-def _claim(claim: PreparedClaim) -> ClaimOfPods:
-    devices = tuple(ClaimedDevice(*device) for device in claim.devices)
-    return ClaimOfPods(claim.namespace, claim.name, claim.uid, claim.pods, devices)
 
 
 def _cpu(
@@ -404,10 +373,7 @@ def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | 
         },
         classes={uid: {name: tuple(words) for name, words in own.items()} for uid, own in policy.classes.items()},
         plugins=policy.plugins,
-        mixed={
-            uid: {name: MixedContainer(one.exclusive, one.shared) for name, one in own.items()}
-            for uid, own in policy.mixed.items()
-        },
+        mixed=policy.mixed,
     )
 
 

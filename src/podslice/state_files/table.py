@@ -132,7 +132,7 @@ def _claim_text(claims: Iterable[PreparedClaim]) -> str:
     rows = [
         (
             f"{claim.namespace}/{claim.name}",
-            ", ".join("/".join(filter(None, device)) for device in claim.devices) or "-",
+            ", ".join("/".join(filter(None, (one.driver, one.pool, one.device))) for one in claim.devices) or "-",
             ", ".join(claim.pods) or "-",
         )
         for claim in claims

@@ -34,13 +34,13 @@ class FilterRequest(NamedTuple):
     nodes: list[str]
 
 
-class BindRequest(NamedTuple):
+class BindRequest(msgspec.Struct, frozen=True):
     """A Binding that the scheduler asks for."""
 
-    name: str
-    namespace: str
-    uid: str
-    node: str
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
 
 
 class NodeVictims(NamedTuple):
@@ -76,13 +76,6 @@ class _Args(msgspec.Struct, frozen=True, rename="pascal"):
     node_names: _Names | None = None
 
 
-class _BindArgs(msgspec.Struct, frozen=True):
-    name: str = msgspec.field(name="PodName")
-    namespace: str = msgspec.field(name="PodNamespace")
-    uid: str = msgspec.field(name="PodUID")
-    node: str = msgspec.field(name="Node")
-
-
 class _MetaPod(msgspec.Struct, frozen=True):
     uid: str = msgspec.field(name="UID")
 
@@ -100,7 +93,7 @@ class _PreemptArgs(msgspec.Struct, frozen=True):
 
 
 _ARGS = msgspec.json.Decoder(_Args)
-_BIND = msgspec.json.Decoder(_BindArgs)
+_BIND = msgspec.json.Decoder(BindRequest)
 _PREEMPT = msgspec.json.Decoder(_PreemptArgs)
 _ENCODER = msgspec.json.Encoder()
 
@@ -116,13 +109,13 @@ def read_filter(body: bytes) -> FilterRequest:
 
 def read_bind(body: bytes) -> BindRequest:
     """Decode the body of bind; its names are safe as parts of a path. Raises `MessageError`."""
-    args = _decode(_BIND, body)
+    args: BindRequest = _decode(_BIND, body)
     for member, value in (("PodName", args.name), ("PodNamespace", args.namespace), ("Node", args.node)):
         if not NAME_FORM.match(value):
             raise MessageError(f"{member}: {value[:80]!r} is not the name of an object")
     if not UID_FORM.match(args.uid):
         raise MessageError(f"PodUID: {args.uid[:80]!r} is not a UID")
-    return BindRequest(args.name, args.namespace, args.uid, args.node)
+    return args
 
 
 def read_preempt(body: bytes) -> PreemptRequest:

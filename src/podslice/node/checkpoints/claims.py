@@ -16,21 +16,20 @@ from podslice.values.go.gojson import CheckpointError
 CHECKPOINT_KIND = "DRACheckpoint"
 
 
-class ClaimDevice(NamedTuple):
-    """A device of a claim: the driver, and the device's name in its pool; both are empty for what the old form does not
-    tell."""
+class ClaimDevice(msgspec.Struct, frozen=True):
+    """A device of a claim; pool and device are empty in old files."""
 
     driver: str
     pool: str
     device: str
 
 
-class PreparedClaim(NamedTuple):
-    """A claim that the kubelet has prepared for the pods with these UIDs."""
+class PreparedClaim(msgspec.Struct, frozen=True):
+    """A claim that the kubelet has prepared; `pods` are UIDs."""
 
-    uid: str
     namespace: str
     name: str
+    uid: str
     pods: tuple[str, ...]
     devices: tuple[ClaimDevice, ...]
 
@@ -83,7 +82,7 @@ def decode(data: bytes) -> ClaimCheckpoint:
         raise CheckpointError(str(error)) from None
     return ClaimCheckpoint(
         tuple(
-            PreparedClaim(one.uid, one.namespace, one.name, tuple(one.pods or ()), tuple(_devices(one)))
+            PreparedClaim(one.namespace, one.name, one.uid, tuple(one.pods or ()), tuple(_devices(one)))
             for one in content.claims or ()
         )
     )
@@ -106,7 +105,7 @@ def decode_old(data: bytes) -> ClaimCheckpoint:
     return ClaimCheckpoint(
         tuple(
             PreparedClaim(
-                one.uid, one.namespace, one.name, tuple(one.pods or ()),
+                one.namespace, one.name, one.uid, tuple(one.pods or ()),
                 (ClaimDevice(one.driver, "", ""),) if one.driver else (),
             )
             for one in content.entries or ()
