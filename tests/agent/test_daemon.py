@@ -38,6 +38,7 @@ from tests.agent.helpers import MACHINE
 from tests.clock import PATIENCE, until
 from tests.read_documents import read_document
 from tests.service.fake_runtime import FakeContainer, FakeRuntime
+from tests.service.test_certificates import KEY, certificate, der
 
 RESOURCES = {
     "cpuManagerPolicy": "static",
@@ -457,6 +458,27 @@ def test_check_config(tmp_path: Path) -> None:
     assert str(result.exception).startswith(f"{wrong}: spec.resize.exclusive: expected true or false")
     file.write_text(json.dumps(settings(tmp_path, metricsAddress="0.0.0.0:9095")))
     assert "not loopback" in CliRunner().invoke(cli, arguments).output
+
+
+def test_check_config_reads_the_authority(tmp_path: Path) -> None:
+    """A file that is not there yet is a warning, as the token's is, and so is an authority that has expired; one that
+    can never be used, such as a key, is an error."""
+    file, authority = tmp_path / "agent.yaml", tmp_path / "ca.crt"
+    cluster = {"services": ["c.podslice.svc:9097"], "caFile": str(authority), "tokenFile": str(tmp_path / "token")}
+    file.write_text(json.dumps(settings(tmp_path, cluster=cluster)))
+    arguments = ["agent", "--config", str(file), "--check-config", "--from", MACHINE]
+
+    def check() -> str:
+        return str((result := CliRunner().invoke(cli, arguments)).exception or "") + " ".join(result.output.split())
+
+    assert f"cluster.caFile {authority}: there is no authority yet" in check()
+    assert "there is no token yet" in check()
+    authority.write_bytes(certificate(der(0x17, b"200101000000Z")))
+    assert "has expired, so no service will be trusted" in check()
+    authority.write_bytes(certificate(der(0x18, b"99990101000000Z")))
+    assert "cluster.caFile" not in check()
+    authority.write_bytes(KEY)
+    assert check().startswith(f"{authority}: cluster.caFile: has a private key and no certificate")
 
 
 def test_check_config_with_a_static_kubelet(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 import msgspec
 
 from podslice.agent.kubelet.kubelet_release import DecidingRelease, find_release, with_release
-from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
+from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings, load_settings
 from podslice.cli.group import need_linux
 from podslice.cli.options.machine import Sources, machine_choice, resolve_machine
 from podslice.extras import need_modules
@@ -160,8 +161,29 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
     folder = Path(settings.pod_resources_socket).parent
     if settings.stands_in and not os.access(folder, os.W_OK):
         yield f"podResourcesUpstream: {folder} cannot be written, the kubelet's place cannot be taken"
+    yield from _cluster_remarks(settings.cluster)
     if not Path(settings.nri_socket).is_socket():
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
+
+
+def _cluster_remarks(cluster: ClusterSettings | None) -> Iterator[str]:
+    """Yield warnings about the files for the cluster's services. Raises `InputError` for an authority that is there and
+    cannot be used, such as a key."""
+    from podslice.service.trust import AuthorityFile
+
+    if cluster is None or not cluster.services:
+        return
+    if not Path(cluster.token_file).is_file():
+        yield f"cluster.tokenFile {cluster.token_file}: there is no token yet"
+    if not cluster.ca_file:
+        return
+    if not Path(cluster.ca_file).exists():
+        yield f"cluster.caFile {cluster.ca_file}: there is no authority yet, so no service will be trusted"
+        return
+    authority = AuthorityFile(Path(cluster.ca_file), "cluster.caFile")
+    authority.read()
+    if authority.expiry() <= time.time():
+        yield f"cluster.caFile {cluster.ca_file}: has expired, so no service will be trusted"
 
 
 def _check_kubelet(loaded: LoadedSettings) -> None:
