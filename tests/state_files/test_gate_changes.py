@@ -44,7 +44,7 @@ def sets(one: Node) -> dict[tuple[str, str], tuple[str, str]]:
     found = {}
     for uid, pod in kubelet.active.items():
         for container in pod.containers:
-            got = kubelet.inspect(pod, container, started=True)
+            got = kubelet.inspect(pod, container)
             found[uid, container.name] = (bin(got.cpus), got.isolation)
     return found
 
