@@ -106,6 +106,9 @@ docs: $(READY) ## Build the site of the documents into build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r release/docs.lock
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m release.site
 
+recording: $(READY) ## Record podslice why in a terminal anew: docs/why.cast, docs/why.svg
+	$(BIN)/python -m release.recording
+
 dist: $(READY) ## Build wheel and sdist reproducibly into dist, try the wheel with every Python at hand
 	$(BIN)/python -m release
 
