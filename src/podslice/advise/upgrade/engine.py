@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from podslice.advise.upgrade.changes import Asked, row_of, rows_between
 from podslice.advise.upgrade.configuration import Adjusted, adjust, can_be_set, configuration_changes, gate_changes
-from podslice.advise.upgrade.held import Held, describe, held_by
+from podslice.advise.upgrade.held import Held, Key, describe, held_by
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.node.checkpoints.names import STAND_IN_NAMESPACE
@@ -196,21 +196,22 @@ class _Causes:
     def explain(self, before: Held, after: Held, under: Callable[[_Kubelet], Held], *, run: bool) -> tuple[Change, ...]:
         """Return the differences, each with its cause; `under` gives what pods have under another kubelet."""
         differences = list(describe(before, after, run=run))
-        tried: list[tuple[str, Held, Held]] = []
-        if differences:
-            for base, other, expected in ((self._new, self._old, before), (self._old, self._new, after)):
-                for cause, kubelet in self._variants(base, other):
-                    with suppress(StartError, UpstreamDefectError):
-                        tried.append((cause, under(kubelet), expected))
-        return tuple(
-            Change(
-                one.subject,
-                one.text,
-                one.harms,
-                next((cause for cause, held, expected in tried if held.agrees(expected, one)), ""),
-            )
-            for one in differences
-        )
+        causes: dict[Key, str] = {}
+        for cause, held, expected in self._trials(before, after, under) if differences else ():
+            for one in differences:
+                if one.key not in causes and held.agrees(expected, one):
+                    causes[one.key] = cause
+            # Each trial readmits every pod, and few causes explain all.
+            if len(causes) == len(differences):
+                break
+        return tuple(Change(one.subject, one.text, one.harms, causes.get(one.key, "")) for one in differences)
+
+    def _trials(self, before: Held, after: Held, under: Callable[[_Kubelet], Held]) -> Iterator[tuple[str, Held, Held]]:
+        """Yield each cause that can be tried, what pods have with it, and what they have if it is the cause."""
+        for base, other, expected in ((self._new, self._old, before), (self._old, self._new, after)):
+            for cause, kubelet in self._variants(base, other):
+                with suppress(StartError, UpstreamDefectError):
+                    yield cause, under(kubelet), expected
 
     def _variants(self, base: _Kubelet, other: _Kubelet) -> Iterator[tuple[str, _Kubelet]]:
         """Yield a kubelet with one thing of the other one, and what that is."""

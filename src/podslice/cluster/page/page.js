@@ -20,11 +20,11 @@ let free=0,best=0,cpus=0,owned=0;for(const z of parts){let here=0,size=0;for(con
 if(k==='f')here+=n;if(k==='o'||k==='c')owned+=n}
 free+=here;cpus+=size;best=Math.max(best,here);widest=Math.max(widest,size)}
 zones=Math.max(zones,parts.length);
-return{name:tile.node,problem:tile.problem,cordoned:tile.cordoned,parts,free,best,cpus,owned,apart:free-best}}
+return{name:tile.node,release:tile.kubernetes,problem:tile.problem,cordoned:tile.cordoned,parts,free,best,cpus,owned,apart:free-best}}
 function label(n){const z=n.parts.map(p=>{const sums={};for(const[c,k]of p.runs)sums[k]=(sums[k]||0)+c;
 return'NUMA '+p.id+': '+Object.entries(sums).map(([k,c])=>c+' '+WORD[k]).join(', ')});
 const said=fits?(fits.has(n.name)?'takes the pod':reasons.get(n.name)||''):'';
-return[n.name,n.problem,n.cordoned?'cordoned':'',said,...z].filter(Boolean).join('. ')}
+return[n.name,n.release&&'Kubernetes '+n.release,n.problem,n.cordoned?'cordoned':'',said,...z].filter(Boolean).join('. ')}
 async function lookNodes(){const r=await get('nodes?since='+encodeURIComponent(revision));
 const data=await r.json();
 if(data.whole)nodes.clear();

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.options.release import check_version
+from podslice.cli.options.release import AUTO, check_version
 from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.cli.progress import progress
 from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
 from podslice.render.ansi import echo, style
 from podslice.values.errors import InputError
@@ -52,11 +53,13 @@ def upgrade(
 
     check_version(target, "--to")
     check_version(version, "--from")
-    to, now = parse_release(target), version
+    to, now = parse_release(target), "" if version == AUTO else version
     if names and selector:
         raise InputError("nodes are named too", path="--selector", remedy="give one of them")
     agents = agents_of(options)
-    report = report_upgrades(ask_nodes(agents, names, selector), to, now=now, step_by_step=step_by_step)
+    answers = ask_nodes(agents, names, selector)
+    shown = progress(answers, total=len(answers), what="nodes")
+    report = report_upgrades(shown, to, now=now, step_by_step=step_by_step)
     if output in ("table", "wide"):
         _print(report, wide=output == "wide")
     else:
