@@ -1,6 +1,6 @@
 """Speed of simulating whole clusters: pods that arrive and leave on equal nodes, in CPU time of one core.
 
-`python -m benchmarks.fleet` prints pods per second, beside the speeds that others publish (docs/fleet.md).
+`python -m benchmarks.fleet` prints pods per second, beside published speeds (docs/development/fleet-engine.md).
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def columns_of(tmp_path: Path) -> Columns:
 
 
 def test_scores_of_the_published_policies(tmp_path: Path) -> None:
-    """By the formulas of docs/fleet.md, on an empty node and on one with a half and a whole GPU taken."""
+    """By the formulas of docs/development/fleet-engine.md, on an empty node and on one with 1.5 GPUs taken."""
     columns = columns_of(tmp_path)
     columns.book(1, 0, [0])
     columns.book(1, 1, [1])

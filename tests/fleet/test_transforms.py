@@ -1,4 +1,4 @@
-"""The cost of the same pod with its sidecars written in four ways (docs/fleet.md)."""
+"""The cost of the same pod with its sidecars written in four ways (docs/development/fleet-engine.md)."""
 
 from __future__ import annotations
 

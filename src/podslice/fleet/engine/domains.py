@@ -1,8 +1,8 @@
 """Pods counted by topology domain, and what PodTopologySpread, InterPodAffinity and NodeAffinity make of the counts.
 
 A domain is the set of nodes with one value of a label. Each rule of a shape (`placement`) reads a column of counts by
-domain that is updated with every pod, so that no rule ever looks at all pods. docs/fleet.md has the arithmetic of the
-plugins.
+domain that is updated with every pod, so that no rule ever looks at all pods. The arithmetic of
+the plugins is in docs/development/fleet-engine.md.
 """
 
 from __future__ import annotations

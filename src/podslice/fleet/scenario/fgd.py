@@ -1,7 +1,8 @@
 """Validation: does the engine reproduce the published tables of FGD's artifact (USENIX ATC 2023)?
 
 17 workloads, 6 policies, 10 seeds: the share of GPUs that is allocated as pods arrive, without departures. The artifact
-has the tables; docs/fleet.md describes its experiment, tie rule included. Traces and tables are not part of podslice.
+has the tables; docs/development/fleet-engine.md describes its experiment, tie rule included. Traces and tables are not
+part of podslice.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Scheduling policies by name: kube-scheduler's own scores, and the published policies that FGD was compared with
-(docs/fleet.md has their formulas).
+(docs/development/fleet-engine.md has their formulas).
 
 A policy scores nodes that a pod fits on, of which the highest is taken, and chooses the GPUs on which the pod is
 booked. Whole GPUs are always the lowest free ones.
