@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import re
-import shutil
-import socket
 import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,75 +14,15 @@ from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, get, with_agent
-from tests.agent.test_monitoring import MONITORING, needs_promtool, panels, rules, with_variables
+from tests.agent.test_monitoring import needs_promtool, panels, rules, with_variables
+from tests.prometheus import MONITORING, Prometheus, needs_prometheus, port_of
 from tests.service.fake_runtime import FakeRuntime
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus (Debian: prometheus)"),
+    needs_prometheus,
     needs_promtool,
 ]
-POD = {
-    "__meta_kubernetes_pod_label_app_kubernetes_io_name": "podslice",
-    "__meta_kubernetes_pod_container_port_name": "metrics",
-    "__meta_kubernetes_pod_node_name": "n1",
-}
-"""What Prometheus knows of an agent's pod; of its other port nothing may be scraped."""
-
-
-class Prometheus:
-    """A server with the shipped scrape configuration, which finds the agent as it would find its pod."""
-
-    def __init__(self, folder: Path, target: str) -> None:
-        config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
-        job, _ = config["scrape_configs"]
-        config["scrape_configs"] = [job]
-        assert job.pop("kubernetes_sd_configs")[0]["role"] == "pod"
-        other = {**POD, "__meta_kubernetes_pod_container_port_name": "status"}
-        job["static_configs"] = [{"targets": [target], "labels": POD}, {"targets": ["127.0.0.1:1"], "labels": other}]
-        config["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
-        config["rule_files"] = [str(MONITORING / name) for name in config["rule_files"]]
-        (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self._command = [
-            "prometheus",
-            f"--config.file={folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address={self.address}",
-            "--log.level=error",
-        ]
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        process = subprocess.Popen(self._command)
-        try:
-            yield
-        finally:
-            process.terminate()
-            await asyncio.to_thread(process.wait)
-
-    async def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer, None while there is none. A query that is not one fails the test."""
-        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-
-        def fetch() -> Any:
-            try:
-                with urllib.request.urlopen(url, timeout=30) as answer:
-                    return json.load(answer)["data"]
-            except urllib.error.HTTPError as error:
-                if error.code == 503:  # it is starting
-                    return None
-                raise AssertionError(f"{parameters}: {error.read().decode()}") from None
-            except OSError:
-                return None
-
-        return await asyncio.to_thread(fetch)
-
-    async def result(self, expr: str) -> list[dict[str, Any]]:
-        data = await self.ask("query", query=expr)
-        return list(data["result"]) if data else []
 
 
 def test_real_prometheus(tmp_path: Path) -> None:
@@ -104,9 +35,11 @@ def test_real_prometheus(tmp_path: Path) -> None:
         await api.apply(api_pod("b", "40"))
         with pytest.raises(RPCError):
             await fake.create_container(await fake.run_pod("b"), "app")
-        server = Prometheus(tmp_path, f"127.0.0.1:{agent.endpoints.web_port}")
+        at, name = f"127.0.0.1:{agent.endpoints.web_port}", "podslice"
+        targets = [(at, port_of(name, "metrics", "n1")), ("127.0.0.1:1", port_of(name, "status", "n1"))]
+        server = Prometheus(tmp_path, targets, (name,))
         async with server.running():
-            await awaited(server, 'count_over_time(podslice_pods{job="podslice"}[1m]) > 3')
+            await server.awaited('count_over_time(podslice_pods{job="podslice"}[1m]) > 3')
             _, page = await get(agent.endpoints.web_port, "/metrics")
             await every_metric_was_read(server, page)
             await every_panel_is_answered(server, page)
@@ -116,22 +49,10 @@ def test_real_prometheus(tmp_path: Path) -> None:
             assert {alert for alert, _ in states} == {rule["alert"] for rule in shipped}
             assert {health for _, health in states} == {"ok"}
             agent.reporter.disconnected("")
-            await awaited(server, 'ALERTS{alertname="PodsliceNotRegistered", alertstate="pending", node="n1"}')
+            await server.awaited('ALERTS{alertname="PodsliceNotRegistered", alertstate="pending", node="n1"}')
         blame(page)
 
     with_agent(tmp_path, test)
-
-
-async def awaited(server: Prometheus, expr: str) -> None:
-    """Until a query has an answer."""
-    found: list[Any] = []
-
-    async def look() -> None:
-        while not found:
-            found.extend(await server.result(expr))
-            await asyncio.sleep(0.2)
-
-    await asyncio.wait_for(look(), 120)
 
 
 async def rule_states(server: Prometheus) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ APART = {
 """What is given to agents that write objects of their node, which other tests may have applied."""
 APART_IN_NAMESPACE = {("coordination.k8s.io", "leases", verb) for verb in ("create", "patch")}
 """The same in the agents' namespace alone."""
-PEOPLE = {("", "nodes", "get"), ("", "pods", "get"), ("", "events", "list")}
+PEOPLE = {("", "nodes", "get"), ("", "nodes", "list"), ("", "pods", "get"), ("", "events", "list")}
 PEOPLE_IN_NAMESPACE = {("", "pods", "list"), ("", "pods/portforward", "get"), ("", "pods/portforward", "create")}
 
 
