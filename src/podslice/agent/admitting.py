@@ -253,8 +253,9 @@ class Admitting:
         self._moment += 1
 
     def _admit_without_state(self, spec: Pod) -> None:
-        gates = FeatureGates.from_overrides(self.config.feature_gates, release=PROFILE_RELEASES[self.profile])
-        pod = AdmissionPod.of(default_pod(spec, gates), gates)
+        release = PROFILE_RELEASES[self.profile]
+        gates = FeatureGates.from_overrides(self.config.feature_gates, release=release)
+        pod = AdmissionPod.of(default_pod(spec, gates), gates, release=release)
         owns = pod.cpus or any(container.exclusive_cpus for container in pod.containers)
         if owns and self.config.cpu_manager_policy == "static":
             why = self.safe_mode or "the runtime has not reported what runs yet"

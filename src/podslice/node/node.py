@@ -326,7 +326,10 @@ class Node:
         """Return the events for the owner of an admitted pod."""
         passed_over: tuple[PodEvent, ...] = ()
         if pod.ignored:
-            passed_over = ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
+            kubelet = self.kubelet
+            passed_over = ignored_pod_level_events(
+                pod, kubelet.config, self.rules.gates, kubelet.quirks, kubelet.release
+            )
         policy, manager = self.rules.policy, self.kubelet.manager
         notes = manager.context.plugin_notes
         if notes:

@@ -49,19 +49,20 @@ def _refuse(problem: str) -> Refusal:
 
 
 def ignored_pod_level_events(
-    pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool], quirks: Quirks
+    pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool], quirks: Quirks, release: Release = DEFAULT
 ) -> tuple[PodEvent, ...]:
     """Return a warning for each manager that would give a Guaranteed pod resources of its own, or align them, but
     leaves this ignored one on shared resources because it has pod-level ones. A share of a CPU would be shared
     anyway."""
     if not pod.guaranteed or quirks.ignored_pods_without_event:
         return ()
+    while_off = "while the feature gate PodLevelResourceManagers is off"
+    when = while_off if release.has_pod_level_managers else f"in Kubernetes {release}"
     return tuple(
         PodEvent(
             "Warning",
             IGNORED,
-            f'{manager} policy "{policy}" ignores pods with pod-level resources while the feature gate '
-            f"PodLevelResourceManagers is off: {consequence}",
+            f'{manager} policy "{policy}" ignores pods with pod-level resources {when}: {consequence}',
         )
         for manager, policy, consequence in _ignoring(pod, config, gates)
     )

@@ -56,6 +56,20 @@ def test_a_budget_that_is_not_divided() -> None:
     assert edit.startswith("Smallest edit: turn the gate on")
 
 
+def test_releases_without_the_gate() -> None:
+    """1.34 and 1.35 have no gate to turn on; up to 1.33 the kubelet does not read the budget at all."""
+    amounts = {"cpu": "8", "memory": "4Gi"}
+    pod = asked("4", resources={"requests": amounts, "limits": amounts})
+    node = Node(MACHINE, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"), kubernetes="1.35")
+    text = "\n".join(explain(node, pod).story)
+    assert "the managers of Kubernetes 1.35 leave such pods alone." in text
+    assert "turn the gate on" not in text
+    older = Node(MACHINE, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"), kubernetes="1.33")
+    assert "the kubelet does not read pod-level resources: only the containers count" in "\n".join(
+        explain(older, pod).story
+    )
+
+
 @pytest.mark.parametrize(("cpu", "policy"), [("500m", "static"), ("500m", "none"), ("4", "static")])
 def test_nothing_to_say(cpu: str, policy: str) -> None:
     """A container that owns its CPUs, or asks for a part of one."""

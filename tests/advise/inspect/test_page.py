@@ -8,6 +8,7 @@ import pytest
 
 from podslice import KubeletConfig, Node
 from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.cgroups import oom_formula
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Cgroup, Page
 from podslice.api.pod.spec import pod_from_dict
@@ -396,3 +397,20 @@ def test_a_static_configuration_without_a_machine(release: int, quota: str) -> N
     (own,) = [one for one in made.cgroups if one.owner == "app"]
     assert own.files["cpu.max"] == quota
     assert made.quota.startswith("CPU quota: none for app" if release == 36 else "CPU quota: app 4 CPUs although")
+
+
+@pytest.mark.parametrize(("minor", "bounded"), [(31, False), (32, True)])
+def test_the_score_of_a_sidecar_by_release(minor: int, bounded: bool) -> None:
+    """1.31 takes its own request alone; the formula of a node of unknown memory says so."""
+    small, large = ({"requests": {"memory": amount}} for amount in ("64Mi", "1Gi"))
+    pod = pod_from_dict({
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {
+            "initContainers": [{"name": "side", "restartPolicy": "Always", "image": "x", "resources": small}],
+            "containers": [{"name": "app", "image": "x", "resources": large}],
+        },
+    })  # fmt: skip
+    gates = FeatureGates.from_overrides({})
+    formula = oom_formula(pod, pod.spec.init_containers[0], gates, RELEASES[minor])
+    assert formula.startswith("1000 - 1000 x 64Mi / node memory")
+    assert ("at most" in formula) is bounded

@@ -14,7 +14,8 @@ ELIGIBILITY = {
     "overflow": "64 bits do not hold its CPUs in thousandths: Kubernetes counts another amount",
     "container-not-guaranteed": "its own requests and limits differ or miss one: it shares its pod's CPUs",
     "by-container": "it owns CPUs as a whole only under a Topology Manager policy in pod scope: here it owns none",
-    "pod-level-ignored": "the pod has pod-level resources and PodLevelResourceManagers is off: it shares",
+    "pod-level-ignored": "the pod has pod-level resources, and the managers leave such pods alone: it shares",
+    "pod-level-unread": "the kubelet does not read pod-level resources: only the containers count",
 }
 
 CANDIDATES = {

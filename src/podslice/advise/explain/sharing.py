@@ -29,19 +29,24 @@ def sharing_sentences(pod: Pod, decision: Trace, view: NodeView, admits: Callabl
     by_code = {one.eligibility: one for one in decision.containers if one.name}
     if "fraction" in by_code:
         return _by_fraction(pod, by_code["fraction"], admits)
-    if "pod-level-ignored" in by_code:
-        return (
-            "No container owns CPUs, because the pod has spec.resources and feature gate PodLevelResourceManagers is "
-            "off.",
-            "Smallest edit: turn the gate on on the node, or leave out spec.resources and give every container equal "
-            "requests and limits.",
-        )
-    return ()
+    return _by_pod_level(view) if "pod-level-ignored" in by_code else ()
+
+
+def _by_pod_level(view: NodeView) -> Sentences:
+    """Blame the gate that would let the managers act on the pod's budget, or the release that has no such gate."""
+    edit = "leave out spec.resources and give every container equal requests and limits."
+    if not view.release.has_pod_level_managers:
+        why = f"and the managers of Kubernetes {view.release} leave such pods alone."
+        return f"No container owns CPUs, because the pod has spec.resources, {why}", f"Smallest edit: {edit}"
+    return (
+        "No container owns CPUs, because the pod has spec.resources and feature gate PodLevelResourceManagers is off.",
+        f"Smallest edit: turn the gate on on the node, or {edit}",
+    )
 
 
 def _by_policy(pod: Pod, view: NodeView) -> Sentences:
     """Blame policy none where the static policy would give a container CPUs."""
-    owners = [one for one in AdmissionPod.of(pod, view.gates).containers if one.exclusive_cpus]
+    owners = [one for one in AdmissionPod.of(pod, view.gates, release=view.release).containers if one.exclusive_cpus]
     if not owners:
         return ()
     owned = " and ".join(f"{one.name} owns {plural(one.exclusive_cpus, 'CPU')}" for one in owners)

@@ -196,6 +196,8 @@ def _pod_eligibility(node: NodeView, pod: AdmissionPod) -> str:
         return "policy-none"
     if pod.ignored:
         return "pod-level-ignored"
+    if not node.gates["PodLevelResources"]:
+        return "pod-level-unread"
     if not node.places_whole(pod):
         return "by-container"
     if not pod.guaranteed:

@@ -29,6 +29,8 @@ from podslice.node.effects.huge_pages import page_size_name
 from podslice.node.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.values.quantity import BINARY_SI, ZERO, Quantity
 from podslice.values.quirks import Quirks
+from podslice.values.releases.release import Release
+from podslice.values.releases.table import DEFAULT
 
 _UID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 Owners: TypeAlias = Mapping[str, bool]
@@ -81,7 +83,7 @@ def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners:
             oom_score_adj=score or 0,
             quota_disabled=quota_disabled(gates, owns_cpus=owners.get(container.name) is False),
         )
-        formula = oom_formula(pod, container, gates)
+        formula = oom_formula(pod, container, gates, node.release)
         older = ""
         if node.cgroup_version == 2:
             protected = container_unified(pod, container, gates, settings) if gates["MemoryQoS"] else {}
@@ -121,13 +123,13 @@ def _oom_scores(pod: Pod, gates: Gates, node: KnownNode) -> list[int | None]:
     # A score between its bounds depends on the node's memory; one that is the same on the smallest and the largest does
     # not.
     if node.memory_capacity is not None:
-        return [*oom_score_adjustments(pod, gates, node.memory_capacity)]
-    small, large = (oom_score_adjustments(pod, gates, size) for size in _EXTREME_SIZES)
+        return [*oom_score_adjustments(pod, gates, node.memory_capacity, node.release)]
+    small, large = (oom_score_adjustments(pod, gates, size, node.release) for size in _EXTREME_SIZES)
     return [one if one == other else None for one, other in zip(small, large, strict=True)]
 
 
-def oom_formula(pod: Pod, container: Container, gates: Gates) -> str:
-    """Return the formula of a container's OOM score, in words and bytes."""
+def oom_formula(pod: Pod, container: Container, gates: Gates, release: Release = DEFAULT) -> str:
+    """Return the formula of a container's OOM score under a release, in words and bytes."""
     qos = pod_qos(pod, gates)
     if is_node_critical(pod):
         return "system-node-critical"
@@ -138,7 +140,7 @@ def oom_formula(pod: Pod, container: Container, gates: Gates) -> str:
     text = f"1000 - 1000 x {_amount(own + share)} / node memory"
     if share:
         text += f" ({_amount(own)} own, {_amount(share)} of the pod's rest)"
-    if container in pod.spec.init_containers and is_restartable_init(container):
+    if release.sidecars_outlive_apps and container in pod.spec.init_containers and is_restartable_init(container):
         text += f", at most 1000 - 1000 x {_amount(smallest_app_request(pod) + share)} / node memory"
     return text
 

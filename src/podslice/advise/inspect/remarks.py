@@ -70,7 +70,7 @@ def _policy(pod: Pod, gates: Gates, node: KnownNode) -> Iterator[str]:
     if not policy.resize.exclusive or node.config.cpu_manager_policy != "static":
         return
     requests = requested_resize(policy, pod)
-    for container in make_admission_pod(policy, pod, gates).containers:
+    for container in make_admission_pod(policy, pod, gates, release=node.release).containers:
         if container.exclusive_cpus and not container.plain_init:
             allowed = policy.resize.below_baseline == "allow" or container.name in requests.below
             least = "also below" if allowed else "never below"

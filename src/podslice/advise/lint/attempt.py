@@ -17,6 +17,7 @@ from podslice.node.decision import Decision
 from podslice.node.node import with_default_uid
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.quantity import Quantity
+from podslice.values.quirks import PROFILE_RELEASES
 
 SEARCH_ON = "podslice explain searches on: lint stops after some hundred trials"
 NOTHING_HELPS = "no single change that was tried helps: choose another machine or configuration"
@@ -45,7 +46,8 @@ def helps(subject: PodSubject, edited: Pod, owners: frozenset[str] = frozenset()
     if owners:
         # A class that the API server has stored is that of the pod before the edit.
         fresh = msgspec.structs.replace(pod, status=PodStatus())
-        entitled = {one.name for one in AdmissionPod.of(fresh, subject.gates).containers if one.exclusive_cpus}
+        admission = AdmissionPod.of(fresh, subject.gates, release=PROFILE_RELEASES[subject.profile])
+        entitled = {one.name for one in admission.containers if one.exclusive_cpus}
         if not owners <= entitled:
             return False
     if subject.node is None or subject.node.view is None:
