@@ -28,7 +28,7 @@ def status(code: int, message: str = "", **headers: Any) -> bytes:
 
 def try_bind(answers: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple[Exception | None, list[bytes]]:
     """Return the result of a Binding with these answers, and the requests that were sent."""
-    monkeypatch.setattr(apiclient, "_AGAIN", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(apiclient, "_RETRY_DELAYS", (0.0, 0.0, 0.0))
     monkeypatch.setattr(apiclient, "_LONGEST_WAIT", 0)
     server = Server(answers)
 

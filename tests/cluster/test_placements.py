@@ -87,7 +87,7 @@ def test_a_pod_on_its_way_counts() -> None:
     assert bench.placing.filter(filter_request(pod_object("p", "8"), ["a"])).nodes == ["a"]
     refused = bench.placing.filter(filter_request(pod_object("q", "8"), ["a"]))
     assert (refused.nodes, refused.unresolvable) == ([], {"a": "no NUMA node has 8 exclusive CPUs free"})
-    bench.now = 16.0
+    bench.now = 31.0
     assert bench.placing.expire() == ["uid-p"]
     assert bench.placing.filter(filter_request(pod_object("q", "8"), ["a"])).nodes == ["a"]
 

@@ -70,7 +70,7 @@ def test_what_falls_falls_everywhere() -> None:
         return [name for name in NAMES if name in fresh and model.node(name).state is fresh[name]]
 
     model.advise(pod, NAMES[:3], 0.0)
-    assert model.expire(15.0) == ["p"]
+    assert model.expire(30.0) == ["p"]
     assert free() == NAMES
     model.advise(pod, NAMES[:3], 20.0)
     model.apply_deletion("p", 21.0)
