@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.cli.main import cli
-from podslice.isolation.latency import latency_report, percentile
-from podslice.isolation.probe import ProbeError, probe_cpu, wake_latencies
+from podslice.isolation.latency import ProbeError, latency_report, percentile, probe_cpu, wake_latencies
 
 
 class LateClock:

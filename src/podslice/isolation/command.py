@@ -8,8 +8,7 @@ import sys
 import click
 
 from podslice.cli.output import OUTPUT, emit
-from podslice.isolation.latency import LatencyReport, latency_report
-from podslice.isolation.probe import ProbeError, probe_cpu
+from podslice.isolation.latency import LatencyReport, ProbeError, latency_report, probe_cpu
 from podslice.render.ansi import echo, style
 from podslice.values.cpuset import CPUSetError, bits_of, iter_bits, parse_bits
 from podslice.values.errors import InputError

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 
 from podslice.reading.files import MAX_TEXT_BYTES
-from podslice.reading.log_sections import drop_log_sections
 from podslice.reading.scalars import FALSES, NULLS, TAG, TRUES, number_text, parse_plain_scalar
 from podslice.reading.yaml_events import MAX_DEPTH, Builder, DuplicateKeyError, FaultError
 from podslice.values.errors import InputError, PodsliceError
@@ -259,3 +258,29 @@ class Positions:
                 break
             mark, node = found[0].start_mark, found[1]
         return mark, node
+
+
+# `kubectl cluster-info dump` on one stream: lists of objects, and between them the logs of containers, between lines of
+# their own. They may hold anything, also text that looks like objects.
+
+
+_START = re.compile(r"^==== START logs for container ([^\n]{1,600}) ====$", re.MULTILINE)
+_MARK = "==== START logs for container "
+
+
+def drop_log_sections(text: str) -> str:
+    """Return a text without its sections of logs. Empty lines take their place, so that the others keep their
+    numbers."""
+    if _MARK not in text:
+        return text
+    kept: list[str] = []
+    place = 0
+    while (start := _START.search(text, place)) is not None:
+        # A log need not end with a line: the end mark may follow its last words.
+        mark = f"==== END logs for container {start[1]} ===="
+        end = text.find(mark, start.end())
+        end = len(text) if end < 0 else end + len(mark)
+        kept += [text[place : start.start()], "\n" * text.count("\n", start.start(), end)]
+        place = end
+    kept.append(text[place:])
+    return "".join(kept)

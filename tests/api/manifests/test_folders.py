@@ -13,7 +13,7 @@ import yaml
 from podslice.api.manifests.manifest import Manifests, load_manifests, read_text_manifests
 from podslice.api.manifests.pipeline import ReadOptions
 from podslice.reading.folders import find_object_files, may_hold_pods
-from podslice.reading.log_sections import drop_log_sections
+from podslice.reading.yaml import drop_log_sections
 from podslice.values.errors import InputError
 
 POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "app:1"}]}

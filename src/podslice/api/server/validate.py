@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from podslice.api.pod.demand import aggregate, container_limits, container_requests
-from podslice.api.pod.field_error import FieldError, forbidden, invalid, not_supported, required
-from podslice.api.pod.resource_names import is_hugepages
-from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
-from podslice.api.server.resize_policy import policy_errors
+from podslice.api.pod.field_error import FieldError, duplicate, forbidden, invalid, not_supported, required
+from podslice.api.pod.names import label_problems, label_value_problems, subdomain_problems
+from podslice.api.pod.resource_names import is_hugepages, qualified_name_problems
+from podslice.api.pod.spec import (
+    Container,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    ResizePolicy,
+    ResourceList,
+    ResourceRequirements,
+    is_restartable_init,
+)
 from podslice.api.server.validate_claims import pod_claim_errors
-from podslice.api.server.validate_names import name_errors
 from podslice.api.server.validate_resources import is_plain, requirements_errors
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -151,3 +159,103 @@ def _other_errors(pod: Pod) -> Iterator[FieldError]:
     if mirror is not None and not spec.node_name:
         path = f"metadata.annotations[{MIRROR_ANNOTATION}]"
         yield invalid(path, mirror, "must set spec.nodeName if mirror pod annotation is set")
+
+
+# Names, labels and annotations
+
+
+def name_errors(pod: Pod) -> Iterator[FieldError]:
+    """Yield an error for every name that the API server refuses. A pod without a name is no error here: readers of
+    manifests give it one."""
+    yield from _metadata_errors(pod.metadata)
+    if pod.spec.node_name:
+        for problem in subdomain_problems(pod.spec.node_name):
+            yield invalid("spec.nodeName", pod.spec.node_name, problem)
+    yield from _container_errors(pod.spec)
+
+
+def _metadata_errors(metadata: ObjectMeta) -> Iterator[FieldError]:
+    if metadata.name:
+        for problem in subdomain_problems(metadata.name):
+            yield invalid("metadata.name", metadata.name, problem)
+    if metadata.namespace:
+        for problem in label_problems(metadata.namespace):
+            yield invalid("metadata.namespace", metadata.namespace, problem)
+    for key, value in (metadata.labels or {}).items():
+        for problem in qualified_name_problems(key):
+            yield invalid("metadata.labels", key, problem)
+        for problem in label_value_problems(value):
+            yield invalid("metadata.labels", value, problem)
+    for key in metadata.annotations or {}:
+        # Annotation keys are checked in lower case: upstream lets upper case pass.
+        for problem in qualified_name_problems(key.lower()):
+            yield invalid("metadata.annotations", key, problem)
+
+
+def _container_errors(spec: PodSpec) -> Iterator[FieldError]:
+    groups = (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+        ("ephemeralContainers", spec.ephemeral_containers),
+    )
+    seen: set[str] = set()
+    for field, containers in groups:
+        for index, container in enumerate(containers):
+            name, path = container.name, f"spec.{field}[{index}].name"
+            if not name:
+                yield required(path)
+            else:
+                for problem in label_problems(name):
+                    yield invalid(path, name, problem)
+            if name in seen:
+                yield duplicate(path, name)
+            seen.add(name)
+
+
+# Restart and resize policies
+
+
+_RESOURCES = ("cpu", "memory")
+_POLICIES = ("NotRequired", "RestartContainer")
+_POD_POLICIES = ("Always", "OnFailure", "Never")
+_CONTAINER_POLICIES = ("Always", "Never", "OnFailure")
+
+
+def policy_errors(spec: PodSpec) -> Iterator[FieldError]:
+    """Yield an error for every policy of a pod, its containers and their resizes that the API server refuses."""
+    if spec.restart_policy not in ("", *_POD_POLICIES):
+        yield not_supported("spec.restartPolicy", spec.restart_policy, _POD_POLICIES)
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            path = f"spec.{field}[{index}]"
+            if container.restart_policy is not None and container.restart_policy not in _CONTAINER_POLICIES:
+                yield not_supported(f"{path}.restartPolicy", container.restart_policy, _CONTAINER_POLICIES)
+            if container.resize_policy:
+                yield from _resize_errors(container.resize_policy, f"{path}.resizePolicy", spec.restart_policy)
+                if field == "initContainers" and not is_restartable_init(container):
+                    yield from _init_errors(container, f"{path}.resizePolicy")
+
+
+def _resize_errors(policies: tuple[ResizePolicy, ...], path: str, pod_policy: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, policy in enumerate(policies):
+        if not policy.resource_name:
+            yield required(path)
+        elif policy.resource_name not in _RESOURCES:
+            yield not_supported(path, policy.resource_name, _RESOURCES)
+        if policy.resource_name in seen:
+            yield duplicate(f"{path}[{index}]", policy.resource_name)
+        seen.add(policy.resource_name)
+        if not policy.restart_policy:
+            yield required(path)
+        elif policy.restart_policy not in _POLICIES:
+            yield not_supported(path, policy.restart_policy, _POLICIES)
+        if pod_policy == "Never" and policy.restart_policy != "NotRequired":
+            yield invalid(path, policy.restart_policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
+
+
+def _init_errors(container: Container, path: str) -> Iterator[FieldError]:
+    for index, policy in enumerate(container.resize_policy):
+        if policy.restart_policy == "RestartContainer":
+            detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+            yield invalid(f"{path}[{index}].restartPolicy", policy.restart_policy, detail)
