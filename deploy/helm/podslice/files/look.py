@@ -13,6 +13,7 @@ import urllib.request
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 AUTHORITY = "/etc/podslice-cluster/ca.crt"
+PATIENCE = 60
 LEFT = "desiredNumberScheduled", "replicas"
 READY = "numberReady", "readyReplicas"
 
@@ -39,15 +40,16 @@ def look_at(workload):
 
 
 def look_at_service(address):
-    """Return what is wrong with the service, empty for nothing."""
+    """Return what is wrong with the service, empty for nothing. Raises `OSError` where it is not ready."""
     context = ssl.create_default_context(cafile=AUTHORITY)
     with urllib.request.urlopen(f"https://{address}/readyz", context=context, timeout=10) as answer:
-        return "" if answer.status == 200 else f"{address}: {answer.read().decode()}"
+        answer.read()
+    return ""
 
 
 def main(names):
-    """Look for a minute at most."""
-    until = time.monotonic() + 60
+    """Look until all is ready, a minute at most."""
+    until = time.monotonic() + PATIENCE
     while True:
         problems = []
         for name in names:

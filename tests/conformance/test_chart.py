@@ -1,5 +1,5 @@
-"""Helm and a real API server: upgrades from older charts, certificates that are made, kept and renewed, and what an
-uninstall leaves."""
+"""Helm and a real API server: upgrades from older charts, certificates that are made, kept and renewed, who reads their
+keys, and what an uninstall leaves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Release:
     """One release `podslice` in the namespace `podslice`."""
 
     def __init__(self, folder: Path, plane: ControlPlane, api: Api) -> None:
-        self.api = api
+        self.api, self.plane = api, plane
         config = folder / "kubeconfig"
         config.write_text(json.dumps(plane.kubeconfig(ADMIN)))
         self._options = ("--namespace=podslice", f"--kubeconfig={config}")
@@ -61,6 +61,15 @@ class Release:
         assert ran.returncode != 0
         assert [self.get(path) for path in WORKLOADS] == before
         return ran.stderr
+
+    def may(self, user: str, groups: list[str], verb: str, resource: str, name: str = "", group: str = "") -> bool:
+        """Whether the API server lets a user do that in the release's namespace."""
+        resource, _, subresource = resource.partition("/")
+        asked = {"verb": verb, "resource": resource, "name": name, "namespace": "podslice", "group": group}
+        spec = {"user": user, "groups": groups, "resourceAttributes": {**asked, "subresource": subresource}}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = self.api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
 
     def get(self, path: str) -> Json:
         answer = self.api.ask("GET", path)
@@ -122,6 +131,46 @@ def test_upgrade_from_an_older_chart(release: Release, tmp_path: Path, state: st
         assert release.get(AUTHORITY)["data"]["ca.crt"].strip() == authority.strip()
         release.done("rollback", "podslice", "1")
     assert release.get(TLS)
+
+
+def start_pod(release: Release, path: str, name: str, node: str) -> None:
+    """A pod of the workload at `path`, on a node."""
+    spec = release.get(path)["spec"]["template"]["spec"]
+    body = {"metadata": {"name": name}, "spec": {**spec, "nodeName": node}}
+    release.api.call("POST", f"{CORE}/pods", body)
+
+
+def test_who_reads_the_keys(release: Release) -> None:
+    """A node with agents alone reads the authority and no key; one with the service reads its key, and nobody the
+    authority's. The service's token is good for what the service does and not for what kube-scheduler does."""
+    release.done("install", "podslice", str(CHART), image=IMAGE, cluster=SCHEDULER)
+    for node in ("n1", "n2"):
+        release.api.call("POST", "/api/v1/nodes", {"metadata": {"name": node}})
+        start_pod(release, WORKLOADS[0], f"agent-{node}", node)
+    start_pod(release, WORKLOADS[1], "podslice-cluster-9", "n1")
+
+    def read(node: str, kind: str, name: str) -> bool:
+        return release.may(f"system:node:{node}", ["system:nodes"], "get", kind, f"podslice-cluster-{name}")
+
+    eventually(lambda: read("n1", "secrets", "tls"), "the service's node reads its certificate")
+    eventually(lambda: read("n2", "configmaps", "ca"), "an agent's node reads the authority")
+    assert read("n1", "secrets", "token")
+    assert not read("n2", "secrets", "tls")
+    assert not read("n2", "secrets", "token")
+    assert not read("n1", "secrets", "ca")
+    token = eventually(lambda: release.get(f"{CORE}/secrets/podslice-cluster-token")["data"].get("token"), "no token")
+    with Api(release.plane.port, release.plane.authority, b64decode(token).decode()) as service:
+        assert service.ask("GET", "/api/v1/pods").code == 200
+        assert service.ask("DELETE", f"{CORE}/pods/agent-n1").code == 403
+        assert service.ask("GET", f"{CORE}/secrets/podslice-cluster-tls").code == 403
+    account = "system:serviceaccount:podslice:podslice-"
+    assert release.may(f"{account}scheduler", [], "delete", "pods")
+    lease = ("leases", "podslice-scheduler", "coordination.k8s.io")
+    assert release.may(f"{account}cluster", [], "get", *lease)
+    assert not release.may(f"{account}cluster", [], "update", *lease)
+    for name in ("agent", "cluster", "scheduler"):
+        for verb, resource in (("get", "secrets"), ("create", "serviceaccounts/token"), ("create", "pods/exec")):
+            assert not release.may(f"{account}{name}", [], verb, resource), (name, verb, resource)
 
 
 def left(release: Release) -> set[str]:
