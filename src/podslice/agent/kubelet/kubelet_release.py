@@ -18,6 +18,7 @@ from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.settings import AgentSettings, LoadedSettings, check_resources
 from podslice.host.state.statefile import write_atomically
 from podslice.node.checkpoints.names import KUBELET_VERSION_FILE
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quirks import PROFILE_RELEASES, profile_of_release
@@ -134,14 +135,19 @@ class KubeletRelease:
         """Return the version of the kubelet, empty while it is not known."""
         return self.now.version
 
-    async def run(self) -> None:
-        """Look at intervals, for ever."""
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """Look at intervals, for ever; sooner again after a failure."""
+        back_off = back_off or BackOff(1.0, LOOK_SECONDS)
         while True:
-            await self.look()
-            await self._sleep(LOOK_SECONDS)
+            if await self.look():
+                back_off.reset()
+                await self._sleep(LOOK_SECONDS)
+            else:
+                await self._sleep(back_off.next())
 
-    async def look(self) -> None:
-        """Read the Node object once, and restart the agent where its kubelet is of another release now."""
+    async def look(self) -> bool:
+        """Read the Node object once, and restart the agent where its kubelet is of another release now. Return False
+        where the API server does not answer."""
         failure = ""
         try:
             version = "" if self._api is None else await self._api.kubelet_version(self._node)
@@ -151,6 +157,7 @@ class KubeletRelease:
             self._take(version)
         if self.now.problem:
             self._trouble("kubeletRelease", self.now.problem + failure)
+        return not failure
 
     def _take(self, version: str) -> None:
         settings = self._loaded.agent
