@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -81,6 +82,16 @@ with NativeLines() as native:
 os.write(2, b"after\\n")
 raise SystemExit("the end")
 """
+
+
+@pytest.mark.process
+def test_a_crash() -> None:
+    """A process that aborts leaves the calls that it was in, though nobody reads its lines any more."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace('log.info("own")', "os.abort()")], capture_output=True, text=True
+    )
+    assert ran.returncode == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in ran.stderr
 
 
 @pytest.mark.process

@@ -22,6 +22,7 @@ from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.placements import NodeReport
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.wiring import wire
+from podslice.replica.compatibility import DECISIONS, PROTOCOL
 from podslice.replica.rulebook import Rulebook
 from podslice.service.certificates import CertificateFiles, ServerCertificate
 from podslice.service.http.access import is_loopback, parse_address
@@ -144,7 +145,10 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
         native.follow(libraries.write)
         if checked.certificate is not None:
             checked.certificate.watch_handshakes(partial(libraries.write_handshake, "HTTP"))
-        log.info("starting", version=running_version(), compatible=sorted(known_versions(options)))
+        log.info(
+            "starting", version=running_version(), protocol=PROTOCOL, decisions=DECISIONS,
+            compatible=sorted(known_versions(options)),
+        )  # fmt: skip
         await _run(options, checked, log, metrics)
         log.info("stopped")
 

@@ -11,6 +11,7 @@ What Python itself writes, such as the last words of a crash, goes to the standa
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import logging
 import os
@@ -117,6 +118,10 @@ class NativeLines:
         self._python.flush()
         os.dup2(writer, 2)
         os.close(writer)
+        # A C library that aborts writes its last words into a pipe that nobody reads any more.
+        self._tells_crashes = not faulthandler.is_enabled()
+        if self._tells_crashes:
+            faulthandler.enable(self.stream)
         # A test may have put a stream of its own there.
         if _descriptor(self._python) == 2:
             sys.stderr = self.stream
@@ -131,6 +136,8 @@ class NativeLines:
 
     def __exit__(self, *error: object) -> None:
         sys.stderr = self._python
+        if self._tells_crashes:
+            faulthandler.disable()
         os.dup2(self._before, 2)  # the last writer of the pipe is gone: the thread reads what is left, and ends
         os.close(self._before)
         if self._handler is None:
