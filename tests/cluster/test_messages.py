@@ -7,6 +7,7 @@ import json
 import pytest
 
 from podslice.cluster.extender.messages import (
+    BindRequest,
     FilterAnswer,
     MessageError,
     NodeVictims,
@@ -33,7 +34,7 @@ def test_requests() -> None:
     """Requests of v1.36.2 are read as they are; the pod stays bytes."""
     found = read_filter(FILTER)
     assert (bytes(found.pod), found.nodes) == (POD, ["n2", "n0", "n1"])
-    assert read_bind(BIND) == ("a", "default", "e2b9541b-47a7-4641-97f6-d6775313430b", "n2")
+    assert read_bind(BIND) == BindRequest("a", "default", "e2b9541b-47a7-4641-97f6-d6775313430b", "n2")
     preempt = read_preempt(PREEMPT)
     assert (bytes(preempt.pod), preempt.victims) == (POD, {"n0": NodeVictims(("u1", "u2"), 1), "n1": NodeVictims(())})
 

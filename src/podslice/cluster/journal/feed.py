@@ -59,9 +59,10 @@ class Upkeep:
         """Look at every node that has or had an agent, and report what changed."""
         turn = LoopTurn()
         await self._placing.confirm_all(self._confirmations.look)
-        for name in list(self._journals.nodes):
-            # Of another version, or without a state: the model does not have it.
-            if not self._placing.model.has_node(name):
-                self._confirmations.look(name)
-            await turn.give_way()
+        # Of another version, or without a state: the model has no nodes but those of journals, and maybe not all.
+        if len(self._journals.nodes) > len(self._placing.model.names()):
+            for name in list(self._journals.nodes):
+                if not self._placing.model.has_node(name):
+                    self._confirmations.look(name)
+                await turn.give_way()
         self._confirmations.report()
