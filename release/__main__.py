@@ -1,16 +1,19 @@
 """`make dist`: build the archives of a release twice, compare them, and try the wheel with every Python at hand.
 
-What is in `dist` afterwards can be published: the wheel, the sdist and SHA256SUMS. Exit codes: 0 all well, 1 not.
+What is in `dist` afterwards can be published: the wheel, the sdist, the bill of materials and SHA256SUMS. Exit codes: 0
+all well, 1 not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from release.archives import ROOT, ReleaseError, build_twice
+from release.archives import ROOT, ReleaseError, build_twice, epoch
+from release.sbom import make_sbom
 from release.smoke import PYTHONS, find_python, try_wheel
 
 DIST = ROOT / "dist"
@@ -35,6 +38,10 @@ def release(dist: Path) -> None:
             tried += 1
         if not tried:
             raise ReleaseError(f"no Python of {', '.join(PYTHONS)} is here to try the wheel with")
+        bill = make_sbom(ROOT, when=epoch(), digests=sums)
+        name = f"{wheel.name.split('-py3')[0]}.cdx.json"
+        (built / name).write_text(bill, encoding="utf-8")
+        sums = {**sums, name: hashlib.sha256(bill.encode()).hexdigest()}
         (built / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(built, dist)
