@@ -33,11 +33,12 @@ from e2e.certificates import Certificates, make
 
 from benchmarks.drawn_cluster import VERSION, draw
 from benchmarks.listed_cluster import ListedObjects
-from podslice.cluster.apiclient import PAGE, ObjectChange, ObjectData, ObjectPage
+from podslice.cluster.apiclient import PAGE, ObjectData, ObjectPage
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
+from podslice.service.answers import ObjectChange
 
 _REST_SECONDS = 5.0
 _LONGEST_SECONDS = 900.0

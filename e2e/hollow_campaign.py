@@ -21,8 +21,8 @@ import msgspec
 
 from e2e.hollow_cluster import SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel
 from e2e.hollow_nodes import Fault
-from podslice.cluster.apiclient import HTTPClusterApi, ObjectChange
-from podslice.service.podlist import GoneError
+from podslice.cluster.apiclient import HTTPClusterApi
+from podslice.service.answers import GoneError, ObjectChange
 
 MEETING_SECONDS = 30.0
 ROUND = 400

@@ -29,9 +29,9 @@ from podslice.replica.journal import Journal
 from podslice.replica.planned_admission import admit_as_planned
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
+from podslice.service.answers import ApiError
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError, ApiConnection
-from podslice.service.podlist import ApiError
 from podslice.values.cpuset import CPUSet
 
 VERSION = "hollow"

@@ -30,7 +30,7 @@ from podslice.agent.runtime.ttrpc import (
     decode_response,
 )
 from podslice.api.manifests.manifest import load_pods_text
-from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change, read_changes
+from podslice.cluster.apiclient import Binding, ObjectPage, read_changes
 from podslice.cluster.extender.extender import Extender
 from podslice.cluster.extender.messages import MessageError, read_bind
 from podslice.cluster.journal.callers import CallerError, TokenCallers
@@ -47,11 +47,12 @@ from podslice.node.checkpoints.guard_files import schemata_in
 from podslice.node.checkpoints.releases import Release
 from podslice.node.checkpoints.restore import restore_cpu_state, restore_memory_state, validate_cpu_state
 from podslice.node.node import Node
+from podslice.service.answers import ApiError, GoneError, ObjectChange, read_change
 from podslice.service.clusterobjects import read_node, read_pod
 from podslice.service.http.guard import Request
 from podslice.service.http.lines import LineCutter, LongLineError
 from podslice.service.identity import Identity, check_container, identity_of
-from podslice.service.podlist import ApiError, ChangeReader, GoneError, decode_list, read_known_pod
+from podslice.service.podlist import ChangeReader, decode_list, read_known_pod
 from podslice.service.proto import nri_pb2
 from podslice.state_files.consequence import NodeFacts, start_consequence
 from podslice.state_files.guards import repair_guards

@@ -18,7 +18,7 @@ from podslice.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
 from podslice.dra.objects import ResourceClaim
 from podslice.dra.prepared import PreparedClaim, PreparedDevice
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.values.cpuset import parse_bits, union
 from tests.agent.helpers import MACHINE, Notes, World, agent_config
 

@@ -11,8 +11,9 @@ import msgspec
 
 from podslice.agent.api_server.apiserver import Listing
 from podslice.replica.nodestate import NodeStateStatus
+from podslice.service.answers import ApiError, GoneError
 from podslice.service.http.apiconnection import AnswerError
-from podslice.service.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
+from podslice.service.podlist import Change, KnownPod, decode_change, decode_list
 
 
 def _uid(data: dict[str, Any]) -> str:

@@ -16,10 +16,11 @@ from lightkube.config.kubeconfig import KubeConfig
 from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.kubelet.knownpods import KnownPods
+from podslice.service.answers import ApiError, GoneError
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, Change, GoneError, read_known_pod
+from podslice.service.podlist import Change, read_known_pod
 from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer

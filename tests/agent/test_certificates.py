@@ -16,7 +16,7 @@ from release.smoke import PYTHONS, find_python
 
 from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.service import trust
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.service.trust import trust_as_go
 from tests.agent.test_apiserver import pod
 from tests.clock import PATIENCE

@@ -14,8 +14,8 @@ from podslice.agent.dra.statuses import LEFT_ALONE_SECONDS, ClaimStatuses
 from podslice.api.pod.spec import from_dict
 from podslice.dra.objects import ResourceClaim
 from podslice.dra.prepared import ImpossibleClaimError
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError
-from podslice.service.podlist import ApiError
 from tests.agent.claimhelpers import NODE, Desk, FakeClaims, claim
 from tests.agent.test_dra_service import Kubelet, with_driver
 from tests.clock import until

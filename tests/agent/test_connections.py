@@ -20,9 +20,9 @@ from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.kubelet.kubelet import HTTPKubelet
 from podslice.agent.settings import KubeletSettings
+from podslice.service.answers import ApiError
 from podslice.service.http.failures import describe_answer, describe_failure
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 from podslice.service.trust import trust_as_go
 from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake

@@ -25,7 +25,7 @@ from podslice.agent.settings import DRASettings, NUMAOrder, settings_from_dict
 from podslice.dra.objects import ResourceClaim
 from podslice.dra.prepared import PreparedDevice
 from podslice.machine.delta import without_cpus
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.service.proto import dra_pb2 as api
 from podslice.service.proto import podresources_pb2 as resources_api
 from podslice.values.cpuset import iter_bits, parse_bits

@@ -15,19 +15,9 @@ from hypothesis import strategies as st
 from podslice.agent.api_server.apiclient import MOST_PAGES, HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource, Listing
 from podslice.agent.kubelet.knownpods import MOST_BYTES, KnownPods
+from podslice.service.answers import LARGEST_ITEM, LARGEST_REST, ApiError, GoneError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import (
-    LARGEST_ITEM,
-    LARGEST_REST,
-    LARGEST_SPEC,
-    ApiError,
-    Change,
-    ChangeReader,
-    GoneError,
-    decode_change,
-    decode_list,
-    read_known_pod,
-)
+from podslice.service.podlist import LARGEST_SPEC, Change, ChangeReader, decode_change, decode_list, read_known_pod
 from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer

@@ -17,9 +17,10 @@ from podslice.agent.process.host_access import HostAccess
 from podslice.agent.settings import KubeletSettings, settings_from_dict
 from podslice.agent.wiring import wire
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.answers import ApiError
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, PodListPage, decode_list
+from podslice.service.podlist import PodListPage, decode_list
 from podslice.values.errors import InputError
 from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import pod, static, until, who

@@ -23,9 +23,10 @@ from podslice.agent.settings import settings_from_dict
 from podslice.agent.wiring import wire
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.answers import ApiError
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, read_known_pod
+from podslice.service.podlist import read_known_pod
 from podslice.service.proto import podsapi_pb2 as api
 from podslice.values.cpuset import parse_bits
 from podslice.values.errors import InputError

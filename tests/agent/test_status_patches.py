@@ -25,9 +25,9 @@ from podslice.agent.api_server.rejecting import (
 )
 from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.records import ReportedRefusal
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.identity import Identity
-from podslice.service.podlist import ApiError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.conftest import make_pod

@@ -20,9 +20,10 @@ from podslice.agent.process.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.status.report import AgentReporter
 from podslice.cli.main import cli
+from podslice.service.answers import ApiError
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
-from podslice.service.podlist import HASH_ANNOTATION, MIRROR_ANNOTATION, ApiError, decode_change, decode_list
+from podslice.service.podlist import HASH_ANNOTATION, MIRROR_ANNOTATION, decode_change, decode_list
 from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import MACHINE

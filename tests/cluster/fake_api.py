@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage
+from podslice.cluster.apiclient import Binding, ObjectPage
+from podslice.service.answers import ApiError, GoneError, ObjectChange
 from podslice.service.http.apiconnection import AnswerError
-from podslice.service.podlist import ApiError, GoneError
 
 Json = dict[str, Any]
 

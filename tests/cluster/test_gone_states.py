@@ -7,9 +7,9 @@ import json
 
 from podslice.cluster.journal.node_states import SWEEP_SECONDS, GoneStates, SeenState
 from podslice.cluster.object_table import ObjectTable, node_table
+from podslice.service.answers import ApiError
 from podslice.service.clusterobjects import read_node
 from podslice.service.http.apiconnection import AnswerError
-from podslice.service.podlist import ApiError
 from tests.clock import run
 from tests.cluster.bench import node_object
 from tests.cluster.fake_api import FakeClusterApi

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from podslice.cluster.leadership import Leadership, lease_path
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.values.errors import InputError
 from tests.cluster.recorded_log import RecordedLog
 

@@ -11,9 +11,9 @@ import pytest
 
 from podslice.cluster.apiclient import NODES, PODS
 from podslice.cluster.object_table import ObjectTable, node_table, pod_table
+from podslice.service.answers import ApiError
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 from tests.clock import run
 from tests.cluster.fake_api import FakeClusterApi, Json
 

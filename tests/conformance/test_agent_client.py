@@ -24,11 +24,11 @@ from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.records import ReportedRefusal
 from podslice.config.annotations import REFUSED_CONDITION
+from podslice.service.answers import ApiError, GoneError
 from podslice.service.apievents import ApiEvents
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, GoneError
 from tests.clock import until
 from tests.conformance.deployed import deploy_rights, token_of
 

@@ -17,9 +17,10 @@ from podslice.agent.kubelet.podsapi import PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings
+from podslice.service.answers import ApiError
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, read_known_pod
+from podslice.service.podlist import read_known_pod
 from tests.clock import PATIENCE, until
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}

@@ -9,9 +9,9 @@ import pytest
 from e2e.certificates import OPENSSL, make
 
 from podslice.service import podaccess
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError, ApiConnection
 from podslice.service.podaccess import PodToken, pod_access, pod_namespace
-from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError
 
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")

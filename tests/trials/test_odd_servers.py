@@ -18,8 +18,8 @@ from e2e.certificates import OPENSSL, make
 
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.kubectl.reply import LARGEST_ANSWER
+from podslice.service.answers import ApiError
 from podslice.service.http import apiconnection
-from podslice.service.podlist import ApiError
 from tests.agent.test_apiserver import access
 from tests.clock import until
 from tests.kubectl.conftest import Plugin

@@ -32,8 +32,8 @@ from podslice.replica.stream_messages import (
     decode_down,
     encode_message,
 )
+from podslice.service.answers import ApiError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 from podslice.service.tokens import read_account_token
 from podslice.service.trust import AuthorityFile
 from podslice.values.errors import InputError

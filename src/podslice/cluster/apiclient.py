@@ -10,8 +10,16 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from podslice.replica.nodestate import NODE_STATES
+from podslice.service.answers import (
+    LARGEST_ITEM,
+    ApiError,
+    ItemStream,
+    ListMetadata,
+    ObjectChange,
+    read_change,
+    read_list_end,
+)
 from podslice.service.http.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
-from podslice.service.podlist import LARGEST_ITEM, ApiError, GoneError, ItemStream
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
@@ -33,14 +41,6 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 ROOM_ANNOTATION = "podslice.io/room"
 """Annotation of a Node: the Unix time at which room was last announced. Only its change matters, which is an event for
 schedulers."""
-
-
-class ObjectChange(NamedTuple):
-    """One event of a watch: ADDED, MODIFIED or DELETED with its object, or anything else without."""
-
-    kind: str
-    data: msgspec.Raw
-    version: str
 
 
 class ObjectPage(NamedTuple):
@@ -89,33 +89,8 @@ class Binding(NamedTuple):
     annotations: dict[str, str]
 
 
-class _WatchedMetadata(msgspec.Struct, frozen=True):
-    version: str = msgspec.field(name="resourceVersion", default="")
-
-
-class _WatchedObject(msgspec.Struct, frozen=True):
-    metadata: _WatchedMetadata = _WatchedMetadata()
-    code: int = 0
-    message: str = ""
-
-
-class _WatchEvent(msgspec.Struct, frozen=True):
-    type: str
-    object: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _PageMetadata(msgspec.Struct, frozen=True):
-    version: str = msgspec.field(name="resourceVersion", default="")
-    more: str = msgspec.field(name="continue", default="")
-
-
-class _ObjectList(msgspec.Struct, frozen=True):
-    metadata: _PageMetadata
-    items: list[Any] | None
-
-
 class _RawList(msgspec.Struct, frozen=True):
-    metadata: _PageMetadata
+    metadata: ListMetadata
     items: list[msgspec.Raw] | None
 
 
@@ -242,7 +217,7 @@ async def read_page(path: str, pieces: AsyncIterator[bytes]) -> ObjectPage:
     else:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
             found = msgspec.json.decode(whole, type=_RawList)
-            return ObjectPage(list(found.items or ()), found.metadata.version, found.metadata.more)
+            return ObjectPage(list(found.items or ()), found.metadata.version or "", found.metadata.more or "")
     return await _split_page(path, whole, pieces)
 
 
@@ -259,10 +234,10 @@ async def _split_page(path: str, begun: bytearray, pieces: AsyncIterator[bytes])
             raise ApiError(f"{path}: a page of the list has more than {LARGEST_PAGE >> 20} MiB")
         items += [item for item in stream.feed(piece) if item is not None]
     try:
-        found = msgspec.json.decode(stream.rest, type=_ObjectList)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(f"{path}: the answer is not a list: {str(error)[:200]}") from None
-    return ObjectPage(items, found.metadata.version, found.metadata.more)
+        end = read_list_end(stream.rest)
+    except ApiError as error:
+        raise ApiError(f"{path}: {error}") from None
+    return ObjectPage(items, end.version, end.more)
 
 
 def read_changes(line: bytes) -> list[ObjectChange]:
@@ -277,17 +252,3 @@ def read_changes(line: bytes) -> list[ObjectChange]:
     if stream.rest.strip(b"0\r\n\t "):
         raise ApiError(f"watch: {bytes(stream.rest[:80])!r} is not an event")
     return found
-
-
-def read_change(event: bytes | bytearray) -> ObjectChange:
-    """Read one event of a watch. Raises `ApiError`, `GoneError`."""
-    try:
-        found = msgspec.json.decode(event, type=_WatchEvent)
-        about = msgspec.json.decode(found.object, type=_WatchedObject)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(f"watch: not an event: {str(error)[:200]}") from None
-    if found.type == "ERROR":
-        if about.code == 410:
-            raise GoneError
-        raise ApiError(f"watch: {about.message[:500]}")
-    return ObjectChange(found.type, found.object, about.metadata.version)

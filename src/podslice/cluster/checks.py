@@ -12,8 +12,8 @@ import msgspec
 
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.running import CheckedOptions, ClusterOptions
+from podslice.service.answers import ApiError
 from podslice.service.http.access import check_free, listening_error
-from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from podslice.cluster.apiclient import Binding, ClusterApi, ObjectChange, ObjectPage
+from podslice.cluster.apiclient import Binding, ClusterApi, ObjectPage
+from podslice.service.answers import ObjectChange
 from podslice.service.http.apiconnection import AnswerError
 
 

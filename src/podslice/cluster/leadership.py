@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from podslice.cluster.log_lines import Log
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.values.errors import InputError
 
 LOOK_SECONDS = 5.0

@@ -15,10 +15,10 @@ from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectD
 from podslice.cluster.log_lines import Log, NoLog
 from podslice.cluster.packed_table import PackedTable
 from podslice.replica.uids import pack_uid
+from podslice.service.answers import ApiError
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.listwatch import ListWatch
 from podslice.service.pacing import BackOff, LoopTurn
-from podslice.service.podlist import ApiError
 
 LIST_SECONDS = 300.0
 

@@ -14,8 +14,8 @@ import msgspec
 
 from podslice.api.pod.spec import Pod, pod_from_json
 from podslice.scheduling.taints import Taint, Toleration, Tolerations
-from podslice.service.podlist import NAME_FORM, UID_FORM, ApiError, find_mirrored_uid
-from podslice.values.decoding import decoding_problem
+from podslice.service.answers import NAME_FORM, UID_FORM, ApiError, decode_answer
+from podslice.service.podlist import find_mirrored_uid
 from podslice.values.errors import InputError
 
 T = TypeVar("T")
@@ -328,9 +328,6 @@ def _decode(data: bytes, kind: type[T]) -> T:
     try:
         # msgspec does not check the encoding of raw parts, which would fail later, far from the answer that had it.
         str(memoryview(data), "utf-8")
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        path, problem, *_ = decoding_problem(str(error))
-        raise ApiError(f"{path}: {problem}" if path else problem) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None
+    except UnicodeDecodeError as error:
+        raise ApiError(f"the answer is not JSON: {error}") from None
+    return decode_answer(data, kind)

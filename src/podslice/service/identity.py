@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.config.annotations import RESOURCES, policy_annotations
-from podslice.service.podlist import HASH_ANNOTATION, NAME_FORM, UID_FORM
+from podslice.service.answers import NAME_FORM, UID_FORM
+from podslice.service.podlist import HASH_ANNOTATION
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:  # programs without a runtime start faster without its messages

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
+from podslice.service.answers import ApiError, GoneError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError, GoneError
 
 _LONG_WATCH = 10.0
 """Seconds after which a watch without events means quiet objects rather than a broken server."""

@@ -8,50 +8,35 @@ Pure: no sockets, no clock; `service.http.apiconnection` does the reading.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.annotations import policy_annotations
+from podslice.service.answers import (
+    LARGEST_ITEM,
+    NAME_FORM,
+    UID_FORM,
+    ApiError,
+    ItemStream,
+    decode_answer,
+    read_change,
+    read_list_end,
+)
 from podslice.values.decoding import decoding_problem
-from podslice.values.errors import InputError, PodsliceError
+from podslice.values.errors import InputError
 
 HASH_ANNOTATION = "kubernetes.io/config.hash"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-UID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-NAME_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
-
-LARGEST_ITEM = 12 << 20
-"""Bytes of one pod as it is sent. etcd takes 1.5 MiB, which JSON's escapes can make six times as long."""
-LARGEST_REST = 64 << 10
-"""Bytes of a list beside its items."""
 LARGEST_SPEC = 64 << 10
 """Bytes of the fields that decide about a pod's resources; only they are kept."""
-LARGEST_TOKEN = 8 << 10
 _LARGEST_SAID = 2 << 20
 """Bytes of the annotations and owners of a pod that may be a mirror."""
 _LONGEST_WORD = 256
 _ENDED = ("Succeeded", "Failed")
 _PREPARING = ("ContainerCreating", "PodInitializing")
-_DEEPEST = 64
-"""Levels of nesting within an object that are kept."""
-# Possessive quantifiers: what they have matched is never given back, so hostile bytes take linear time.
-_PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
-"""Everything up to the next bracket; stops at a quotation mark whose string has not wholly arrived."""
-_STRING = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
-_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
-_ITEMS = re.compile(rb'"items"\s*:\s*\Z')
-
-
-class ApiError(PodsliceError):
-    """Raised when a server cannot be reached, refuses, or sends what is not an answer."""
-
-
-class GoneError(PodsliceError):
-    """Raised for 410 Gone: the resource version to continue from is too old."""
 
 
 class KnownPod(msgspec.Struct, frozen=True):
@@ -130,7 +115,6 @@ class _Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
     namespace: str | None = ""
     name: str | None = ""
-    resource_version: str | None = ""
     creation_timestamp: msgspec.Raw = msgspec.Raw(b"null")
     deletion_timestamp: msgspec.Raw = msgspec.Raw(b"null")
     annotations: msgspec.Raw = msgspec.Raw(b"{}")
@@ -195,118 +179,9 @@ class _Statuses(msgspec.Struct, rename="camel"):
     init_container_statuses: list[_ContainerStatus] | None = None
 
 
-class _ListMetadata(msgspec.Struct):
-    version: str | None = msgspec.field(name="resourceVersion", default="")
-    more: str | None = msgspec.field(name="continue", default="")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMetadata | None = None
-    items: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-
-
 T = TypeVar("T")
 _TEXTS = msgspec.json.Decoder(dict[str, str] | None)
 _OWNERS = msgspec.json.Decoder(list[_OwnerReference] | None)
-
-
-class ItemStream:
-    """Cuts the objects out of an answer while its bytes arrive. Never keeps more than one object and a small rest.
-
-    `within`: depth of the objects: 2 for the items of a list, 0 for a watch, which is one object after the other.
-    A value that is nested too deeply in an object is replaced by null.
-    """
-
-    def __init__(self, within: int) -> None:
-        self.rest = bytearray()
-        """The answer with a 0 in the place of every object that was cut out, so that it still decodes as JSON."""
-        self._within = within
-        self._inside = within == 0
-        self._item: bytearray | None = None
-        self._depth = 0
-        self._in_string = False
-        self._carry = b""
-
-    def feed(self, chunk: bytes) -> Iterator[bytearray | None]:
-        """Yield the objects that end in this chunk, None for one larger than `LARGEST_ITEM`. Raises `ApiError`."""
-        data, self._carry = self._carry + chunk, b""
-        start = position = 0
-        while position < len(data):
-            if self._in_string:
-                position = _end(_STRING, data, position)
-                if data[position : position + 1] == b"\\":
-                    # A backslash at the end of a chunk: the character that it escapes is in the next one.
-                    data, self._carry = data[:position], data[position:]
-                elif position < len(data):
-                    position, self._in_string = position + 1, False
-                continue
-            position = _end(_PLAIN, data, position)
-            mark = data[position : position + 1]
-            if mark in _OPENING:
-                start = self._open(mark, data, start, position)
-            elif mark in _CLOSING:
-                item = self._item
-                start = self._close(data, start, position + 1)
-                if item is not None and self._item is None:
-                    yield item if len(item) <= LARGEST_ITEM else None
-            self._in_string = mark == b'"'
-            position += 1
-        self._keep(data[start:position])
-
-    def _open(self, mark: bytes, data: bytes, start: int, position: int) -> int:
-        """Handle an opening bracket. Return the position from which the data is still to be kept."""
-        depth, self._depth = self._depth, self._depth + 1
-        if self._item is None and self._inside and depth == self._within:
-            self._keep(data[start:position] + b"0")
-            self._item = bytearray()
-            return position
-        if self._item is None and self._within and depth == 1 and mark == b"[":
-            self._keep(data[start:position])
-            self._inside = _ITEMS.search(self.rest) is not None
-            return position
-        if depth == self._within + _DEEPEST:
-            self._keep(data[start:position] + b"null", depth)
-            return position
-        return start
-
-    def _close(self, data: bytes, start: int, position: int) -> int:
-        """Handle a closing bracket. Return the position from which the data is still to be kept."""
-        self._depth -= 1
-        if self._depth == self._within + _DEEPEST:
-            return position
-        if self._item is not None and self._depth == self._within:
-            self._keep(data[start:position])
-            self._item = None
-            return position
-        if self._within and self._depth == 1:
-            self._inside = False
-        return start
-
-    def _keep(self, data: bytes, depth: int | None = None) -> None:
-        if (self._depth if depth is None else depth) > self._within + _DEEPEST:
-            return
-        if self._item is None:
-            self.rest += data
-            if len(self.rest) > LARGEST_REST:
-                raise ApiError(f"the answer has more than {LARGEST_REST} bytes beside its pods")
-        elif len(self._item) <= LARGEST_ITEM:
-            self._item += data[: LARGEST_ITEM + 1 - len(self._item)]
-
-
-def _end(form: re.Pattern[bytes], data: bytes, position: int) -> int:
-    found = form.match(data, position)
-    assert found is not None
-    return found.end()
 
 
 class PageReader:
@@ -333,16 +208,11 @@ class PageReader:
 
     def finish(self) -> PodListPage:
         """Return the page, once the whole answer has arrived. Raises `ApiError` if it was not a list."""
-        found = _decode(self._stream.rest, _List)
-        if found.items is msgspec.UNSET:
-            raise ApiError("the answer is not a list: it has no items")
-        metadata = found.metadata or _ListMetadata()
-        others = len(found.items or ()) - self._cut
+        end = read_list_end(self._stream.rest)
+        others = end.items - self._cut
         if others > 0:
             self._problems.append(f"{others} items of the list are not objects")
-        if len(metadata.more or "") > LARGEST_TOKEN:
-            raise ApiError(f"the token of the next page is longer than {LARGEST_TOKEN} bytes")
-        return PodListPage(tuple(self._pods), tuple(self._problems), metadata.version or "", metadata.more or "")
+        return PodListPage(tuple(self._pods), tuple(self._problems), end.version, end.more)
 
 
 def decode_list(chunks: Iterable[bytes], node: str) -> PodListPage:
@@ -373,23 +243,15 @@ class ChangeReader:
 
 def decode_change(line: bytes | bytearray, node: str) -> Change:
     """Decode an event of a watch. Raises `ApiError`, `GoneError`."""
-    event = _decode(line, _Event)
-    if event.type == "ERROR":
-        status = _decode(event.object, _Status)
-        # A server may end a watch with 410 inside an event, after it has answered 200.
-        if status.code == 410:
-            raise GoneError
-        raise ApiError(f"watch: {status.message[:500]}")
-    if event.type in ("ADDED", "MODIFIED", "DELETED"):
-        pod = read_known_pod(event.object, node)
-        return Change(event.type, pod, _version(event.object))
-    return Change(event.type, None, _version(event.object))
+    change = read_change(line)
+    is_pod = change.kind in ("ADDED", "MODIFIED", "DELETED")
+    return Change(change.kind, read_known_pod(change.data, node) if is_pod else None, change.version)
 
 
 def read_known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
     """Decode a v1 Pod. Raises `ApiError` where not even its name can be read; any other error is the pod's
     `problem`."""
-    pod = _decode(data, _Object)
+    pod = decode_answer(data, _Object)
     metadata = _metadata(pod)
     uid, namespace, name = metadata.uid, metadata.namespace or "", metadata.name or ""
     if not UID_FORM.match(uid):
@@ -434,16 +296,12 @@ def _is_preparing(statuses: _Statuses) -> bool:
     return bool(waiting) and all(reason in _PREPARING for reason in waiting)
 
 
-def _version(data: msgspec.Raw) -> str:
-    return _metadata(_decode(data, _Object)).resource_version or ""
-
-
 def _metadata(pod: _Object) -> _Metadata:
     try:
         str(memoryview(pod.metadata), "utf-8")
     except UnicodeDecodeError:
         raise ApiError("metadata is not UTF-8") from None
-    return _decode(pod.metadata, _Metadata)
+    return decode_answer(pod.metadata, _Metadata)
 
 
 def _annotations(metadata: _Metadata) -> dict[str, str]:
@@ -490,14 +348,3 @@ def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:
     except ValueError as error:
         raise InputError(f"cannot be read: {str(error)[:200]}", path="spec") from None
     return spec
-
-
-def _decode(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
-    """Decode JSON into `kind`. Raises `ApiError`."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        path, problem, *_ = decoding_problem(str(error))
-        raise ApiError(f"{path}: {problem}" if path else f"the answer is not an object: {problem}") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None

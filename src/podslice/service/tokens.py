@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from podslice.service.answers import ApiError
 from podslice.service.http.access import SHORTEST_TOKEN
-from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError
 
 _LARGEST_ACCOUNT_TOKEN = 64 << 10

@@ -15,9 +15,10 @@ from podslice.agent.dra.publisher import SliceChange
 from podslice.api.pod.spec import from_dict
 from podslice.dra.objects import ResourceClaim
 from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, new_node_state
+from podslice.service.answers import ApiError, GoneError
 from podslice.service.http.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
 from podslice.service.http.leanhttp import with_query
-from podslice.service.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
+from podslice.service.podlist import Change, ChangeReader, KnownPod, PageReader, PodListPage
 from podslice.values.errors import InputError
 
 WATCH_SECONDS = 300

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.journal import NodeJournal
 from podslice.replica.nodestate import build_status
+from podslice.service.answers import ApiError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 
 QUIET_SECONDS = 5.0
 BUSY_SECONDS = 30.0

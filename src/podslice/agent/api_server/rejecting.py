@@ -18,10 +18,10 @@ from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.api_server.rejected import RejectedPods, to_rejected_pod
 from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.records import ReportedRefusal
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 
 MOST_WAITING = 256
 MOST_TRIES = 8

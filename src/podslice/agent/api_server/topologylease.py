@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.api_server.timestamps import micro_time
 from podslice.agent.api_server.topologyobject import TopologyObject
+from podslice.service.answers import ApiError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 
 RENEW_SECONDS = 300.0
 DURATION_SECONDS = 900

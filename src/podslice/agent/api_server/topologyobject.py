@@ -16,8 +16,8 @@ from podslice.node.node import Node
 from podslice.node.rules import NodeRules
 from podslice.node_objects.write_nrt import merge, node_topology
 from podslice.replica.setup import setup_of
+from podslice.service.answers import ApiError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 
 _LEAST_SECONDS = 1.0
 

@@ -27,7 +27,7 @@ from podslice.machine.model import cpu_topology
 from podslice.node.node import Node
 from podslice.node.rules import NodeRules, claim_memory
 from podslice.node.view import NodeView
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.values.cpuset import Bits, CPUSet, format_bits
 
 CLEAN_SECONDS = 60.0

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 from podslice.dra.accounting import accounting_field, add_accounting
 from podslice.dra.names import DRIVER
 from podslice.dra.publish import SliceNames, plan_writes
+from podslice.service.answers import ApiError
 from podslice.service.listwatch import ListWatch
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 
 Json = dict[str, Any]
 LOOK_SECONDS = 1.0

@@ -16,7 +16,7 @@ import msgspec
 from podslice.agent.dra.publisher import LOOK_SECONDS
 from podslice.agent.dra.service import ClaimReader
 from podslice.dra.prepared import PreparedClaim, reserved_pods
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 
 _LARGEST_CHECKPOINT = 64 << 20
 

@@ -22,7 +22,7 @@ from podslice.agent.status.local import owner_only
 from podslice.dra.names import DRIVER
 from podslice.dra.objects import ResourceClaim
 from podslice.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepare
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.service.proto import dra_pb2 as api
 from podslice.service.unixgrpc import create_local_server
 from podslice.values.errors import PodsliceError

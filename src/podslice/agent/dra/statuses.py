@@ -17,9 +17,9 @@ from podslice.dra.conditions import Patch, status_patch
 from podslice.dra.names import pool_name
 from podslice.dra.objects import ResourceClaim
 from podslice.dra.prepared import ImpossibleClaimError
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 
 PAUSE_SECONDS = 1.0
 LEFT_ALONE_SECONDS = 600.0

@@ -18,11 +18,12 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import explain_no_pods
 from podslice.agent.settings import KubeletSettings
 from podslice.api.pod.spec import Pod
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import PLAIN, read_pieces
 from podslice.service.http.failures import describe_failure
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff, wait_at_most
-from podslice.service.podlist import ApiError, PodListPage
+from podslice.service.podlist import PodListPage
 from podslice.service.tokens import read_account_token
 from podslice.service.trust import TrustedContext
 from podslice.values.errors import InputError

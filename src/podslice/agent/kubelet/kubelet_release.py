@@ -18,8 +18,8 @@ from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.settings import AgentSettings, LoadedSettings, check_resources
 from podslice.host.state.statefile import write_atomically
 from podslice.node.checkpoints.names import KUBELET_VERSION_FILE
+from podslice.service.answers import ApiError
 from podslice.service.pacing import BackOff
-from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError, PodsliceError
 from podslice.values.quirks import PROFILE_RELEASES, profile_of_release
 from podslice.values.releases.release import Release

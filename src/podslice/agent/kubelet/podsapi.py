@@ -19,9 +19,10 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import explain_no_pods
 from podslice.agent.runtime.protobuf_pods import ENDED, known_from, pod_message
 from podslice.api.pod.spec import Pod
+from podslice.service.answers import ApiError
 from podslice.service.identity import Identity
 from podslice.service.pacing import BackOff, wait_at_most
-from podslice.service.podlist import ApiError, KnownPod
+from podslice.service.podlist import KnownPod
 from podslice.service.proto import podsapi_pb2 as api
 from podslice.values.errors import InputError
 

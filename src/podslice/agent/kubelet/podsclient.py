@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from podslice.agent.kubelet.podsapi import NotServedError
-from podslice.service.podlist import ApiError
+from podslice.service.answers import ApiError
 from podslice.service.proto import podsapi_pb2 as api
 from podslice.service.unixgrpc import check_listener, open_channel
 

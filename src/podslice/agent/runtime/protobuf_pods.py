@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from google.protobuf.message import DecodeError
 
-from podslice.service.podlist import ApiError, KnownPod, read_known_pod
+from podslice.service.answers import ApiError
+from podslice.service.podlist import KnownPod, read_known_pod
 from podslice.service.proto import podsapi_pb2 as api
 
 ENDED = ("Succeeded", "Failed")

@@ -30,9 +30,9 @@ from podslice.cluster.extender.messages import (
 from podslice.cluster.placements import Placements
 from podslice.node.answers import PodHolding
 from podslice.replica.stream_messages import PlanGiven, PlanWithdrawn
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.http.post_server import Handler, PostAnswer
-from podslice.service.podlist import ApiError
 from podslice.values.cpuset import bits_of, format_bits
 from podslice.values.errors import PodsliceError
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from podslice.service.podlist import NAME_FORM, UID_FORM
+from podslice.service.answers import NAME_FORM, UID_FORM
 from podslice.values.decoding import decoding_problem
 from podslice.values.errors import PodsliceError
 

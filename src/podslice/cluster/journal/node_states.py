@@ -16,8 +16,8 @@ from podslice.cluster.object_table import ObjectTable, Trouble
 from podslice.replica.events import Stamped, WholeState
 from podslice.replica.nodestate import NODE_STATES, NamedState, read_node_name, read_node_state
 from podslice.replica.rulebook import PreparedState, Rulebook
+from podslice.service.answers import ApiError
 from podslice.service.http.apiconnection import AnswerError
-from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError
 
 SWEEP_SECONDS = 60.0

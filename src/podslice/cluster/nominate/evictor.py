@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol
 from podslice.cluster.model.eviction import Evictable, Eviction
 from podslice.cluster.nominate.nominator import Nominator
 from podslice.cluster.placements import Placements
+from podslice.service.answers import ApiError
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
-from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 
 _GONE = (404, 409)

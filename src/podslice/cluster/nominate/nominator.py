@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from podslice.cluster.apiclient import ClusterApi
+from podslice.service.answers import ApiError
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.pacing import LoopTurn
-from podslice.service.podlist import ApiError
 
 _GONE = (404, 409, 422)
 """The pod is gone, is another of its name, or is bound: it needs no nomination."""

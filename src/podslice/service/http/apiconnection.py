@@ -14,12 +14,12 @@ import os
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Protocol
 
+from podslice.service.answers import ApiError, GoneError
 from podslice.service.http.failures import LARGEST_SAID, describe_answer, describe_failure, read_error_body
 from podslice.service.http.leanhttp import LeanAnswer, LeanClient, with_query
 from podslice.service.http.lines import LineCutter, LongLineError
 from podslice.service.http.proxycalls import ProxyCalls, needs_proxy, read_authorization
 from podslice.service.podaccess import pod_access
-from podslice.service.podlist import ApiError, GoneError
 from podslice.service.trust import trust_as_go
 from podslice.values.errors import InputError
 
