@@ -102,6 +102,23 @@ def test_three_pools() -> None:
     assert ["pods/status"] in [rule["resources"] for rule in rules]
 
 
+def test_a_pool_takes_back_what_all_have() -> None:
+    """False, 0, an empty list and an empty text of a pool count."""
+    pool = {
+        "name": "a", "nodeSelector": {"a": "b"}, "observe": False, "tolerations": [], "hostPaths": [],
+        "agent": {"sources": {"annotation": False, "waitSeconds": 0}, "policy": ""},
+    }  # fmt: skip
+    everywhere = {"sources": {"annotation": True, "waitSeconds": 1}, "policy": "/p.yaml"}
+    paths = [{"name": "x", "path": "/x"}]
+    values = {"observe": True, "hostPaths": paths, "agent": everywhere, "pools": [pool]}
+    template, configuration = agent_of(render(**values), "agent-a")
+    assert configuration["sources"] == {"apiServer": True, "annotation": False, "waitSeconds": 0}
+    assert configuration["policy"] == ""
+    container = template["spec"]["containers"][0]
+    assert "--observe" not in container["args"]
+    assert ("tolerations" in template["spec"], container["volumeMounts"][-1]["name"]) == (False, "tmp")
+
+
 @pytest.mark.parametrize(
     ("pools", "said"),
     [

@@ -118,6 +118,18 @@ def test_what_a_pod_is_given() -> None:
     assert rule["from"][0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "podslice"}}
 
 
+def test_who_reaches_the_service() -> None:
+    """Agents alone, by their labels; agents on the network of their nodes have none that a NetworkPolicy knows."""
+
+    def let_in(**values: Any) -> list[Any]:
+        policy = by_kind_and_name(installed(render(**{**ON, **values})))["NetworkPolicy", "podslice-cluster"]
+        return [rule.get("from") for rule in policy["spec"]["ingress"] if {"port": "journal"} in rule["ports"]]
+
+    labels = {"app.kubernetes.io/name": "podslice", "app.kubernetes.io/instance": "podslice"}
+    assert let_in() == [[{"podSelector": {"matchLabels": labels}}]]
+    assert let_in(hostNetwork=True) == [None]
+
+
 def test_a_budget_needs_a_second_replica() -> None:
     """With one replica a budget would keep its node from being drained."""
     assert ("PodDisruptionBudget", "podslice-cluster") in cluster()
