@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from podslice.agent.kubelet.kubelet_release import (
     DecidingRelease,
@@ -20,6 +21,7 @@ from podslice.agent.process.host_access import HostAccess
 from podslice.agent.runtime.nri import Launch
 from podslice.agent.settings import LoadedSettings, settings_from_dict
 from podslice.agent.wiring import wire
+from podslice.config.policy import Hotplug, PodslicePolicy
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.checkpoints.names import KUBELET_VERSION_FILE
@@ -195,3 +197,25 @@ def test_an_agent_stops_to_begin_anew(tmp_path: Path) -> None:
         assert agent.release.restarts
 
     asyncio.run(run())
+
+
+def test_the_file_is_compared_with_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A profile that the kubelet's version chose is no change of the file; what was read counts at the next start."""
+
+    async def run() -> None:
+        loaded, fake = load(tmp_path), FakeRuntime()
+        FakeTree(tmp_path / "cgroup")
+        host, launch = HostAccess(tree=CgroupTree(tmp_path / "cgroup")), Launch("podslice", "90", fake.connect, False)
+        changed = replace(loaded, policy=PodslicePolicy(hotplug=Hotplug()))
+        agent = wire(
+            loaded, from_synthetic(MACHINE), host, api=FakeApiServer(), launch=launch, read=lambda: changed,
+            release=choose_release(loaded.agent, "v1.34.1"),
+        )  # fmt: skip
+        await agent.reloading.reload()
+        assert agent.reloading.loaded.policy == changed.policy
+        assert agent.owner.admitting.profile == "podslice-1.34"
+
+    asyncio.run(run())
+    said = capsys.readouterr().out
+    assert "the policy has changed" in said
+    assert "changed in the file too" not in said

@@ -93,22 +93,24 @@ def agent(
     discover = partial(resolve_machine, machine, sysfs, source)
     follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
 
-    async def run_once() -> bool:
-        """Run an agent until it stops; return whether it is to begin anew, as the kubelet of another release."""
+    async def run_once(loaded: LoadedSettings) -> LoadedSettings | None:
+        """Run an agent until it stops; return the settings with which it is to begin anew, as the kubelet of another
+        release."""
         host = HostAccess(boot=read_boot(DiskFileSystem()), kernel=KernelFiles(), writes=_writes(), machine=follows)
         read, release = partial(load_settings, config_path), await _find_release(loaded)
         running = wire(loaded, chosen, host, observe=observe, read=read, release=release)
         await running.run()
         if host.writes is not None:
             host.writes.close()
-        return running.release.restarts
+        return running.reloading.loaded if running.release.restarts else None
 
     with NativeLines() as native:
         configure_log(log_level, native.stream)
         # What fails to connect is counted, and reported with its address, by the part that connects.
         native.follow(LibraryLog(structlog.get_logger(), "gRPC", count=lambda kind: None).write)
-        while asyncio.run(run_once()):
-            pass
+        again: LoadedSettings | None = loaded
+        while again is not None:
+            again = asyncio.run(run_once(again))
 
 
 async def _find_release(loaded: LoadedSettings) -> DecidingRelease:

@@ -156,7 +156,7 @@ def wire(
         begun=partial(heartbeats.beat, "reconcile", settings.reconcile_seconds),
         passed=metrics.last_reconcile.set_to_current_time, again=plugin.write_again,
     )  # fmt: skip
-    reloading = Reloading(owner, loaded, read, say=reporter.policy_read)
+    reloading = Reloading(owner, given, read, say=reporter.policy_read)
     isolation = make_isolation_metrics(owner, host.kernel, tree)
     usage = make_usage_recorder(owner, host.kernel, tree, trouble, observe=observe)
     observed = make_observed_kubelet(loaded, machine, configured.api_source, trouble, observe=observe)

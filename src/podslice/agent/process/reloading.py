@@ -20,7 +20,7 @@ from podslice.values.errors import PodsliceError
 
 
 class Reloading:
-    """Reloads the policy of one agent that started with `loaded`.
+    """Reloads the policy of one agent that started with `loaded`, which then has the policy that counts.
 
     `read` reads the file again and raises `InputError`; None where there is no file. `say` gets one line for each
     change.
@@ -36,7 +36,7 @@ class Reloading:
         run_in_thread: RunInThread = asyncio.to_thread,
     ) -> None:
         self._owner = owner
-        self._loaded = loaded
+        self.loaded = loaded
         self._read = read
         self._say = say
         self._run_in_thread = run_in_thread
@@ -56,10 +56,10 @@ class Reloading:
     async def reload(self) -> None:
         """Reload once."""
         try:
-            loaded = self._loaded if self._read is None else await self._run_in_thread(self._read)
+            loaded = self.loaded if self._read is None else await self._run_in_thread(self._read)
             changes = [
                 f"{one.path}: {one.before or 'unset'} -> {one.after or 'unset'}"
-                for one in policy_differences(self._loaded.policy, loaded.policy)
+                for one in policy_differences(self.loaded.policy, loaded.policy)
             ]
             if changes:
                 self._owner.change_policy(loaded.policy)
@@ -68,11 +68,11 @@ class Reloading:
             return
         for text in self._texts(loaded, changes):
             self._say(text)
-        self._loaded = msgspec.structs.replace(self._loaded, policy=loaded.policy)
+        self.loaded = msgspec.structs.replace(self.loaded, policy=loaded.policy)
 
     def _texts(self, loaded: LoadedSettings, changes: list[str]) -> Iterator[str]:
         yield f"the policy has changed: {'; '.join(changes)}" if changes else "the policy is as it was"
-        old, new = self._loaded.agent, loaded.agent
+        old, new = self.loaded.agent, loaded.agent
         names = [
             field.encode_name
             for field in msgspec.structs.fields(old)
