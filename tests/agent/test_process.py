@@ -17,6 +17,7 @@ import pytest
 
 from podslice.status.agent_socket import read_status
 from podslice.values.cpuset import parse_bits
+from podslice.version import running_version
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
 from tests.clock import PATIENCE, until
@@ -166,6 +167,10 @@ def test_waits_for_the_runtime_and_comes_back(tmp_path: Path) -> None:
             agent.kill()
             agent.wait()
         assert all({"event", "level", "timestamp"} <= set(line) for line in log())
+        (serving,) = (line for line in log() if line["event"] == "serving")
+        assert (serving["version"], serving["observe"]) == (running_version(), False)
+        (stopping,) = (line for line in log() if line["event"] == "stopping")
+        assert stopping["signal"] == "SIGTERM"
 
     asyncio.run(main())
 

@@ -76,7 +76,7 @@ class Agent:
         """Serve until `stopping` is set or a signal comes. Raises `InputError` for an address that cannot be used."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
+            loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self.reloading.request)
         # The stack is closed from its end: moves and resizes first, then the loops, then what is served.
         async with AsyncExitStack() as stack:
@@ -97,9 +97,14 @@ class Agent:
             stack.push_async_callback(self.supervisor.stop)
             stack.push_async_callback(self.resizing.close)
             stack.push_async_callback(self.executor.close)
+            self.reporter.serving(self.node_name, observe=self.observe)
             notify("READY=1")
             await self.stopping.wait()
             notify("STOPPING=1")
+
+    def _stop(self, number: signal.Signals) -> None:
+        self.reporter.stopping(number.name)
+        self.stopping.set()
 
     def _make_private(self) -> None:
         """Make the state directory, for root alone. Raises `InputError` where that fails."""

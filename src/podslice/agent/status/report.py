@@ -23,6 +23,7 @@ from podslice.service.apievents import LONGEST_MESSAGE
 from podslice.service.identity import Identity
 from podslice.status.status import Drift
 from podslice.values.reasons import TOPOLOGY_AFFINITY
+from podslice.version import running_version
 
 _REMEMBERED = 1024
 _REPEAT_AFTER = 300.0
@@ -122,6 +123,14 @@ class AgentReporter:
         self.log = structlog.get_logger()
         self._explains = explains
         self._failures: OrderedDict[tuple[str, PodFailure], None] = OrderedDict()
+
+    def serving(self, node: str, *, observe: bool) -> None:
+        """Report that the agent of this node has started."""
+        self.log.info("serving", node=node, version=running_version(), observe=observe)
+
+    def stopping(self, signal: str) -> None:
+        """Report the signal that ends the agent."""
+        self.log.info("stopping", signal=signal)
 
     def decided(self, seconds: float) -> None:
         """Report the duration of a decision."""
