@@ -166,7 +166,10 @@ def test_notes_say_what_is_missing() -> None:
         ({"certificates": "certManager"}, ["get certificate p-podslice-cluster"]),
         (
             {"certificates": "secret", "caConfigMap": "c", "namespace": "placing"},
-            ["renew the Secret placing/p-podslice-cluster-tls, for p-podslice-cluster.placing.svc,"],
+            [
+                "renew the Secret placing/p-podslice-cluster-tls, for p-podslice-cluster.placing.svc,",
+                "--agent-namespace placing",
+            ],
         ),
         ({"evict": True}, ["It evicts pods"]),
         ({"advise": True}, ["It only advises"]),
