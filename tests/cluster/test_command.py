@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +28,7 @@ from podslice.cluster.journal.callers import REVIEWS as TOKENS
 from podslice.cluster.running import ClusterOptions
 from podslice.cluster.running import check as run_check
 from podslice.service.certificates import CertificateFiles
+from podslice.service.http.access import check_free, listening_error
 from podslice.values.errors import InputError
 
 pytestmark = [
@@ -166,6 +169,11 @@ def test_a_life_in_its_log(api: PaperServer, tmp_path: Path, made: Certificates)
         "/api/v1/nodes": (0, 1), "/api/v1/pods": (0, 1), "/apis/podslice.io/v1alpha1/nodestates": (0, 1)
     }  # fmt: skip
 
+    with urllib.request.urlopen(f"http://127.0.0.1:{addresses.ports['metrics-']}/metrics", timeout=60) as answer:
+        metrics = answer.read().decode()
+    assert "podslice_cluster_leader 1.0" in metrics
+    assert 'podslice_cluster_certificate_expiry_timestamp_seconds{certificate="clientAuthority"}' in metrics
+
     with socket.create_connection(("127.0.0.1", addresses.ports["journal-"])) as stranger:
         stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
         (failed,) = (one for one in read_until(process, "handshake failed") if one["event"] == "handshake failed")
@@ -196,6 +204,28 @@ def test_an_address_that_is_taken(api: PaperServer, tmp_path: Path, made: Certif
         for more in ((), ("--check-config",)):
             code, said = invoke(api, tmp_path, *addresses.options, *more)
             assert (code, said.startswith(text)) == (2, True), said
+
+
+def test_addresses_that_are_not_here() -> None:
+    """A name of which one address is of this machine will do; one of which none is, or no name at all, is an error."""
+    check_free("127.0.0.1", 0)
+    with pytest.raises(OSError) as error:  # noqa: PT011  its number counts
+        check_free("192.0.2.1", 0)
+    assert error.value.errno == errno.EADDRNOTAVAIL
+    found = listening_error(error.value, "192.0.2.1", 9097, "--journal-address")
+    assert str(found).startswith("--journal-address: 192.0.2.1:9097 cannot be listened on: Cannot assign requested")
+    nobody = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert "cannot be listened on: Name or service not known" in str(listening_error(nobody, "x", 1, "--address"))
+
+
+def test_one_address_of_a_name_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`localhost` has an IPv6 address also where the machine has none."""
+    here, there = ((socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("127.0.0.1", "192.0.2.1"))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: [there, here])
+    check_free("localhost", 0)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: [there, there])
+    with pytest.raises(OSError, match="Cannot assign"):
+        check_free("localhost", 0)
 
 
 def test_two_services_on_one_address(api: PaperServer, tmp_path: Path, made: Certificates) -> None:

@@ -288,7 +288,7 @@ def test_handshakes_that_fail(tmp_path: Path, two: tuple[Certificates, Certifica
     old, new = two
     secret, failed = Secret(tmp_path / "secret", old), list[str]()
     certificate = ServerCertificate(secret.files)
-    certificate.watch_handshakes(failed.append)
+    certificate.watch_handshakes(failed.append, lambda cause: failed.append(f"mutual: {cause}"))
 
     async def main() -> None:
         service = wire_service(FakeClusterApi(), Bench("a").journals, certificate=certificate)
@@ -312,4 +312,4 @@ def test_handshakes_that_fail(tmp_path: Path, two: tuple[Certificates, Certifica
     asyncio.run(main())
     assert "UNKNOWN_CA" in failed[0]
     assert failed[1].startswith("127.0.0.1: ")
-    assert failed[2] == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    assert failed[2] == "mutual: PEER_DID_NOT_RETURN_A_CERTIFICATE"

@@ -144,7 +144,10 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
         libraries = LibraryLog(log, "--journal-address", count=metrics.count_trouble)
         native.follow(libraries.write)
         if checked.certificate is not None:
-            checked.certificate.watch_handshakes(partial(libraries.write_handshake, "HTTP"))
+            tell = libraries.write_handshake
+            checked.certificate.watch_handshakes(
+                partial(tell, "--metrics-address, --page-address"), partial(tell, "--address")
+            )
         log.info(
             "starting", version=running_version(), protocol=PROTOCOL, decisions=DECISIONS,
             compatible=sorted(known_versions(options)),

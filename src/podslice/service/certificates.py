@@ -197,9 +197,10 @@ class ServerCertificate:
         first.options |= ssl.OP_NO_TICKET
         return first
 
-    def watch_handshakes(self, failed: Callable[[str], None]) -> None:
-        """Call `failed` with the cause of each handshake of a listener that fails."""
-        for context in (self.plain, self.mutual):
+    def watch_handshakes(self, plain: Callable[[str], None], mutual: Callable[[str], None]) -> None:
+        """Call `plain` with the cause of each handshake that fails of a listener whose clients have no certificates,
+        `mutual` with those of one whose clients must show a certificate."""
+        for context, failed in ((self.plain, plain), (self.mutual, mutual)):
             if context is not None:
                 context.sslobject_class, context.sslsocket_class = _watched_classes(failed)
 

@@ -6,6 +6,7 @@ loopback address under a name of its own (DNS rebinding), so the `Host` of such 
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
 import os
@@ -15,6 +16,8 @@ import socket
 from podslice.values.errors import InputError
 
 SHORTEST_TOKEN = 16
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""A machine without IPv6 has `localhost` as an IPv6 address all the same."""
 _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 _LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{0,5})?")
 
@@ -33,18 +36,30 @@ def parse_address(text: str, field: str, example: str) -> tuple[str, int] | None
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise `OSError` where a listener could not be opened at this address; port 0 is always free."""
-    for family, kind, number, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind, number) as trial:
-            # As a listener does: connections of one that has just ended do not keep the port.
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-            trial.listen(1)
+    """Raise `OSError` where a listener could not be opened at this address; port 0 is always free. Of a name with
+    several addresses one must be of this machine."""
+    missing: OSError | None = None
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, number, _, address in found:
+        try:
+            with socket.socket(family, kind, number) as trial:
+                # As a listener does: connections of one that has just ended do not keep the port.
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(address)
+                trial.listen(1)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            found, missing = [one for one in found if one[4] != address], error
+    if missing is not None and not found:
+        raise missing
 
 
 def listening_error(error: OSError, host: str, port: int, option: str, more: str = "") -> InputError:
     """Return the error of a listener that names its option and its address."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
+    # The text of asyncio repeats the address; numbers below 0 are of the resolver.
+    number = error.errno or 0
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     return InputError(
         f"{host}:{port} cannot be listened on: {reason}", path=option, remedy=f"free it or choose another{more}"
     )
