@@ -4,6 +4,7 @@ keys, and what an uninstall leaves."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -22,11 +23,13 @@ from tests.conformance.compare import Json
 from tests.deploy.cases import CLAIMS
 from tests.deploy.history import STATES, chart_of
 from tests.deploy.rendering import CHART, HELM, needs_helm
+from tests.shell import podslice_process
 
 pytestmark = [pytest.mark.slow, needs_helm]
 CONTROLLERS = (*ACCOUNTS, "daemonset-controller", "namespace-controller", "garbage-collector-controller")
 CORE, APPS = "/api/v1/namespaces/podslice", "/apis/apps/v1/namespaces/podslice"
 HOST = "podslice-cluster.podslice.svc"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/podslice/leases/podslice-scheduler"
 IMAGE = {"digest": "sha256:" + "1" * 64}
 SCHEDULER = {"enabled": True, "schedulerImage": "registry.k8s.io/kube-scheduler:v1.36.2"}
 UNSCOPED = {
@@ -140,9 +143,10 @@ def start_pod(release: Release, path: str, name: str, node: str) -> None:
     release.api.call("POST", f"{CORE}/pods", body)
 
 
-def test_who_reads_the_keys(release: Release) -> None:
+def test_who_reads_the_keys(release: Release, tmp_path: Path) -> None:
     """A node with agents alone reads the authority and no key; one with the service reads its key, and nobody the
-    authority's. The service's token is good for what the service does and not for what kube-scheduler does."""
+    authority's. The service's token is good for what `podslice cluster --check-config` looks for, and not for what
+    kube-scheduler does."""
     release.done("install", "podslice", str(CHART), image=IMAGE, cluster=SCHEDULER)
     for node in ("n1", "n2"):
         release.api.call("POST", "/api/v1/nodes", {"metadata": {"name": node}})
@@ -163,6 +167,17 @@ def test_who_reads_the_keys(release: Release) -> None:
         assert service.ask("GET", "/api/v1/pods").code == 200
         assert service.ask("DELETE", f"{CORE}/pods/agent-n1").code == 403
         assert service.ask("GET", f"{CORE}/secrets/podslice-cluster-tls").code == 403
+        assert service.ask("PUT", LEASE, {}).code == 403
+    config = tmp_path / "service.kubeconfig"
+    config.write_text(json.dumps(release.plane.kubeconfig_of(b64decode(token).decode())))
+    template = release.get(WORKLOADS[1])["spec"]["template"]["spec"]
+    (container,) = (one for one in template["containers"] if one["name"] == "cluster")
+    files = make(tmp_path / "tls", name=f"DNS:{HOST}").certificate.parent
+    args = [one.replace("/etc/podslice-cluster", str(files)) for one in container["args"]]
+    args = [re.sub(r"address=[\d.]+:\d+", "address=127.0.0.1:0", one) for one in args]
+    checked = podslice_process(*args, "--address=127.0.0.1:0", "--check-config", KUBECONFIG=str(config))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "not checked" not in checked.stdout
     account = "system:serviceaccount:podslice:podslice-"
     assert release.may(f"{account}scheduler", [], "delete", "pods")
     lease = ("leases", "podslice-scheduler", "coordination.k8s.io")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
+from tests.deploy.cases import EVERYTHING
 from tests.deploy.rendering import ON, by_kind_and_name, needs_helm, render
+from tests.shell import podslice
 
 pytestmark = needs_helm
 HOST = "podslice-cluster.podslice.svc"
@@ -48,6 +52,22 @@ def test_agents_know_the_service(files: Path) -> None:
     assert asyncio.run(connects(HOST))
     assert asyncio.run(connects(f"{HOST}.cluster.local"))
     assert not asyncio.run(connects("other.podslice.svc"))
+
+
+@pytest.mark.parametrize("values", [ON, EVERYTHING], ids=["defaults", "everything"])
+def test_the_service_takes_its_arguments(files: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`podslice cluster --check-config` takes what the chart tells the service, with that certificate."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(files))
+    (found,) = (one for one in render(**values) if one["kind"] == "StatefulSet")
+    (container,) = (one for one in found["spec"]["template"]["spec"]["containers"] if one["name"] == "cluster")
+    (files / "token").write_text("0123456789abcdef" * 2)
+    args = [re.sub("/etc/podslice-(?:cluster|page)", str(files), one) for one in container["args"]]
+    args = [re.sub(r"address=[\d.]+:\d+", "address=127.0.0.1:0", one) for one in args]
+    answer = podslice(*container["command"][1:], *args, "--check-config")
+    said = answer.stdout.splitlines()
+    assert (answer.returncode, said[-1].startswith("good; ")) == (0, True), answer.stderr
+    assert said[0].startswith("certificate: server until 20")
 
 
 @pytest.mark.parametrize(("name", "problem"), [(HOST, ""), ("kubernetes.default.svc", "Hostname mismatch")])
