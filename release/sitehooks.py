@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,32 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links that are right in the checkout into links of the site. Pages for developers come last in a search."""
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Turn links that are right in the checkout into links of the site. Pages for developers come last in a search.
+
+    A link whose text is the name of a page gets the page's title of the navigation. A bar in code of a table has no
+    backslash here, other than on code hosts.
+    """
     if page.file.src_uri.startswith(("development/", f"{PROJECT}/")):
         page.meta.setdefault("search", {"boost": 0.2})
+    titles = dict(_titles(config.nav))
     parts = _CODE.split(markdown)
-    return "".join(
-        part if part.startswith("`") else _LINK.sub(lambda link: _mend(link, page.file), part) for part in parts
-    )
+    for at, part in enumerate(parts):
+        if not part.startswith("`"):
+            parts[at] = _LINK.sub(lambda link: _mend(link, page.file, titles), part)
+        elif not part.startswith("```"):
+            parts[at] = part.replace("\\|", "|")
+    return "".join(parts)
+
+
+def _titles(nav: Any) -> Iterator[tuple[str, str]]:
+    """Yield the pages of a navigation that have a title there, with it."""
+    for entry in nav if isinstance(nav, list) else ():
+        for title, there in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(there, str):
+                yield there, title
+            else:
+                yield from _titles(there)
 
 
 def checkout_path(file: File, link: str) -> str:
@@ -74,15 +93,17 @@ def _linked_files(page: File) -> list[str]:
     return sorted(one for one in found if not one.startswith("docs/") and (ROOT / one).is_file())
 
 
-def _mend(link: re.Match[str], file: File) -> str:
+def _mend(link: re.Match[str], file: File, titles: dict[str, str]) -> str:
     image, text, target, anchor = link[1], link[2], link[3], link[4] or ""
     if "://" in target or target.startswith("mailto:"):
         return link[0]
     path = checkout_path(file, target)
     if (ROOT / path).is_dir():
         return text
-    there = posixpath.relpath(site_path(path), posixpath.dirname(file.src_uri) or ".")
-    return f"{image}[{text}]({there}{anchor})"
+    there = site_path(path)
+    if text == posixpath.basename(target):
+        text = titles.get(there, text)
+    return f"{image}[{text}]({posixpath.relpath(there, posixpath.dirname(file.src_uri) or '.')}{anchor})"
 
 
 def references() -> dict[str, str]:

@@ -74,6 +74,14 @@ def test_files_beside_the_pages_are_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.process
+def test_links_have_titles_and_code_has_bars(site: Path) -> None:
+    """A link that a checkout shows as the name of a file has the page's title, and code in a table its bars alone."""
+    text = (site / "cli.html").read_text(encoding="utf-8")
+    assert '<a href="why.html">Why is my pod refused?</a>' in text
+    assert "show|verify|convert|repair" in text
+
+
+@pytest.mark.process
 def test_the_reference_has_the_public_names(site: Path) -> None:
     """Every public name of the library is on a page of the reference, with its docstring and its fields."""
     import podslice
