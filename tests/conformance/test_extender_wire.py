@@ -1,5 +1,5 @@
 """kube-scheduler v1.36.2's requests to an extender, and its reaction to each answer: the facts on which `podslice
-cluster` stands (docs/cluster-scheduler.md)."""
+cluster` stands (docs/development/cluster-service.md)."""
 
 from __future__ import annotations
 

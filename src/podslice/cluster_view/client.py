@@ -21,7 +21,7 @@ from podslice.values.errors import InputError
 LABEL = "app.kubernetes.io/name=podslice-cluster"
 PAGE = Listener("page", 9101, "page-token")
 _OWN_HEADER = {"X-Podslice": "1"}
-_DOCS = "docs/cluster-page.md"
+_DOCS = "docs/cluster-scheduler.md"
 
 
 class Page(Protocol):

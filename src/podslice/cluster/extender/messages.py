@@ -1,8 +1,8 @@
 """The extender's messages, bytes in and bytes out, exactly as kube-scheduler v1.36.2 writes and reads them.
 
 Members of requests are capitalised and the pod inside is an ordinary v1.Pod; answers are matched without regard to
-case (docs/cluster-scheduler.md, Wire). Requests are untrusted: they are decoded within bounds and only as far as
-needed, and every problem is one line. Pure: no sockets.
+case (docs/development/cluster-service.md, Wire). Requests are untrusted: they are decoded within bounds and only as far
+as needed, and every problem is one line. Pure: no sockets.
 """
 
 from __future__ import annotations
