@@ -109,6 +109,7 @@ def test_a_made_up_release_says_what_changes(monkeypatch: pytest.MonkeyPatch) ->
     newest = RELEASES[NEWEST]
     row = Row("device hints", "over nodes with devices", "over all", "announced", "always")
     later = newest.next(
+        minor=99,
         proof="specification",
         rows=(row,),
         gates="Made a-\nMemoryQoS gone\n",
@@ -117,26 +118,27 @@ def test_a_made_up_release_says_what_changes(monkeypatch: pytest.MonkeyPatch) ->
         config_fields={"v1beta1.KubeletConfiguration": "bool: madeUp"},
         device_hints_on_nodes_with_devices=False,
     )
-    assert (later.minor, str(later)) == (NEWEST + 1, f"1.{NEWEST + 1}")
+    assert (later.minor, str(later)) == (99, "1.99")
     assert later.cpu_options == {**newest.cpu_options, "full-pcpus-only": "Beta"}
     said = {"minor", "proof", "rows", "gates", "needs", "cpu_options", "config_fields"}
     assert {name for name in Release.__struct_fields__ if getattr(later, name) != getattr(newest, name)} == {
         *said,
         "device_hints_on_nodes_with_devices",
     } - {"proof"}
-    assert str(later.rows[0]) == f"device hints: over nodes with devices before 1.{NEWEST + 1}, over all since"
+    assert str(later.rows[0]) == "device hints: over nodes with devices before 1.99, over all since"
     monkeypatch.setitem(RELEASES, later.minor, later)
     settings = config(
         feature_gates={"MemoryQoS": True, "CPUManagerPolicyBetaOptions": False},
         cpu_manager_policy_options={"full-pcpus-only": "true"},
     )
-    (step,) = walk(Node(MACHINE, settings, kubernetes=str(newest)), (), later)
+    *_, step = walk(Node(MACHINE, settings, kubernetes="1.36"), (), later, step_by_step=True)
+    assert (step.before, step.after) == (str(newest), "1.99")
     assert step.errors[0] == "unrecognized feature gate: MemoryQoS"
     assert [(one.subject, one.text) for one in step.configuration if not one.harms][:1] == [
         ("cpuManagerPolicyOptions.full-pcpus-only", "was stable, is beta")
     ]
     assert not step.proven
-    assert list(table.RELEASES) == list(range(OLDEST, NEWEST + 2))
+    assert list(table.RELEASES) == [*range(OLDEST, NEWEST + 1), 99]
 
 
 # Options of policies

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import NamedTuple
 
-from podslice.values.releases.table import DEFAULT, OLDEST, RELEASES
+from podslice.values.releases.table import DEFAULT, RELEASES, releases_up_to
 
 _STAGES = {"a": "ALPHA", "b": "BETA", "g": "", "d": "DEPRECATED"}
 
@@ -28,7 +28,8 @@ def gate_states(minor: int = DEFAULT.minor) -> dict[str, GateState]:
     """Return all gates of 1.`minor` by name. Raises `KeyError` for a release outside the table."""
     if minor not in RELEASES:
         raise KeyError(minor)
-    states = {} if minor == OLDEST else dict(gate_states(minor - 1))
+    before = releases_up_to(minor - 1)
+    states = dict(gate_states(before[-1])) if before else {}
     for line in RELEASES[minor].gates.split("\n"):
         name, _, state = line.partition(" ")
         if state == "gone":
@@ -44,7 +45,8 @@ def gate_dependencies(minor: int = DEFAULT.minor) -> dict[str, tuple[str, ...]]:
     release outside the table."""
     if minor not in RELEASES:
         raise KeyError(minor)
-    needs = {} if minor == OLDEST else dict(gate_dependencies(minor - 1))
+    before = releases_up_to(minor - 1)
+    needs = dict(gate_dependencies(before[-1])) if before else {}
     for line in RELEASES[minor].needs.split("\n"):
         name, *needed = line.split() or [""]
         if name:
@@ -56,7 +58,7 @@ def gate_dependencies(minor: int = DEFAULT.minor) -> dict[str, tuple[str, ...]]:
 def last_state(name: str, minor: int) -> GateState | None:
     """Return the state of a gate in 1.`minor`, or where it is gone by then the last it had; None where it came
     later."""
-    for release in range(minor, OLDEST - 1, -1):
+    for release in reversed(releases_up_to(minor)):
         if name in gate_states(release):
             return gate_states(release)[name]
     return None

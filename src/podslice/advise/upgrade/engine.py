@@ -112,8 +112,8 @@ def walk(
     on the way, one after the other. `config` is the node's configuration with fields that its release ignores. The node
     is left as it is."""
     here, goal = node.rules.release.minor, to.minor
-    sign = 1 if goal > here else -1
-    stops = range(here + sign, goal + sign, sign) if step_by_step else (goal,)
+    between = [minor for minor in RELEASES if min(here, goal) <= minor <= max(here, goal) and minor != here]
+    stops = sorted(between, reverse=goal < here) if step_by_step else [goal]
     now = _Kubelet(node.rules, config or node.rules.config, node.rules.release, node.rules.quirks)
     files, running, found = dict(node.files), list(pods), list[Upgrade]()
     for minor in stops:

@@ -157,17 +157,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
         rows: tuple[Row, ...] = (),
         needs: str = "",
         config_fields: Mapping[str, str] | None = None,
+        minor: int = 0,
         **changes: Any,
     ) -> Release:
-        """Return the release after this one. Options and facts that `changes` does not name stay as they are."""
+        """Return the release after this one, or 1.`minor`. Options and facts that `changes` does not name stay as they
+        are."""
+        minor = minor or self.minor + 1
         options = {
             name: {**getattr(self, name), **changes.pop(name, {})} for name in ("cpu_options", "topology_options")
         }
         return replace(
             self,
-            minor=self.minor + 1,
+            minor=minor,
             proof=proof,
-            rows=tuple(row._replace(since=self.minor + 1) for row in rows),
+            rows=tuple(row._replace(since=minor) for row in rows),
             gates=gates,
             needs=needs,
             config_fields=config_fields or {},

@@ -15,6 +15,12 @@ OLDEST, NEWEST = min(RELEASES), max(RELEASES)
 DEFAULT = RELEASES[36]
 """The release that is meant where none is named: the newest one whose decisions were recorded."""
 
+
+def releases_up_to(minor: int) -> list[int]:
+    """Return the minor versions of the known releases up to one, oldest first."""
+    return [one for one in RELEASES if one <= minor]
+
+
 _VERSION = re.compile(r"v?1\.(\d{1,3})(?:\.\d+)?(?:[-+].*)?\Z")
 
 
