@@ -112,7 +112,7 @@ def test_a_made_up_release_says_what_changes(monkeypatch: pytest.MonkeyPatch) ->
         minor=99,
         proof="specification",
         rows=(row,),
-        gates="Made a-\nMemoryQoS gone\n",
+        gates="Made a-\nMemoryQoS gone\nDRAExtendedResource gone\n",
         needs="Made PodLevelResources\n",
         cpu_options={"full-pcpus-only": "Beta"},
         config_fields={"v1beta1.KubeletConfiguration": "bool: madeUp"},

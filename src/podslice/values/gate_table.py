@@ -51,7 +51,9 @@ def gate_dependencies(minor: int = DEFAULT.minor) -> dict[str, tuple[str, ...]]:
         name, *needed = line.split() or [""]
         if name:
             needs[name] = tuple(needed)
-    return dict(sorted(needs.items()))
+    # A gate that is gone needs nothing, and is needed by none: its feature is part of Kubernetes, or is not there.
+    there = gate_states(minor)
+    return {name: tuple(one for one in needs[name] if one in there) for name in sorted(needs.keys() & there)}
 
 
 @cache
