@@ -2,7 +2,8 @@
 
 Draws pools of nodes: a machine of the gallery, a present configuration and a mix of pods. `whatif --recommend` sees a
 sample of the mix. Then the same trace of arrivals and departures is played on nodes with the present and with the
-recommended configuration, and what is refused, badly placed and stranded is counted (docs/whatif.md).
+recommended configuration, and what is refused, badly placed and stranded is counted
+(docs/development/recommendations.md).
 """
 
 from __future__ import annotations
