@@ -40,7 +40,6 @@ from podslice.values.errors import InputError
 
 BEAT_SECONDS = 3.0
 """The service takes a node for gone after ten seconds of silence."""
-ANSWER_SECONDS = 10.0
 _RESOLVE_SECONDS = 30.0
 _MOST_REPLICAS = 9
 _OPTIONS = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))

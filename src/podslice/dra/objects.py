@@ -12,7 +12,7 @@ from podslice.scheduling.selectors import NodeSelector
 from podslice.scheduling.taints import Taint, Toleration
 from podslice.values.quantity import Quantity
 
-EXACT_COUNT, ALL = "ExactCount", "All"
+ALL = "All"
 
 
 Scalar: TypeAlias = int | bool | str

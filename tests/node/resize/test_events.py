@@ -1,11 +1,10 @@
-"""Conditions, events and counters of resizes."""
+"""Conditions and events of resizes."""
 
 from __future__ import annotations
 
 import pytest
 
 from podslice.node.resize.events import (
-    count_requested_resizes,
     in_progress_condition,
     is_new_condition,
     pending_condition,
@@ -67,21 +66,6 @@ def test_pending_events_do_not_repeat() -> None:
     assert not is_new_condition(pending_condition("Deferred", "still no room", 2), known)
     assert is_new_condition(pending_condition("Infeasible", "no room", 2), known)
     assert is_new_condition(pending_condition("Deferred", "no room", 3), known)
-
-
-def test_requested_resizes_are_counted() -> None:
-    """Changes of containers are counted by resource, side and direction; those of the pod are not."""
-    old = pod({"resources": resources({"cpu": "1", "memory": "2Gi"})}, pod_level=resources({"cpu": "3"}))
-    new = pod({"resources": resources({"cpu": "2", "memory": "1Gi"}, {"cpu": "2"})}, pod_level=resources({"cpu": "4"}))
-    prefix = "container_requested_resizes_total"
-    assert {one.text: n for one, n in count_requested_resizes(new, old, GATES).items()} == {
-        f"{prefix}{{operation=add,requirement=limits,resource=cpu}}": 1,
-        f"{prefix}{{operation=increase,requirement=requests,resource=cpu}}": 1,
-        f"{prefix}{{operation=decrease,requirement=requests,resource=memory}}": 1,
-    }
-    assert f"{prefix}{{operation=remove,requirement=limits,resource=cpu}}" in {
-        one.text for one in count_requested_resizes(old, new, GATES)
-    }
 
 
 def test_a_resize_that_is_put_off_names_the_refusal() -> None:

@@ -28,7 +28,6 @@ from podslice.node.effects.resize_plan import (
 )
 from podslice.node.effects.sandbox import Sandbox
 from podslice.node.effects.settings import CgroupSettings
-from podslice.node.resize.status import is_in_progress
 from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.node.resize.helpers import GATES, pod, resources
 
@@ -367,4 +366,3 @@ def test_zeros_that_a_kubelet_records_change_nothing() -> None:
     record = msgspec.structs.replace(allocation_of(old, GATES), pod_level=allocation_of(new, GATES).pod_level)
     observed = Observed(LinuxValues(2048, 200_000, 100_000, -1), running={"a"})
     assert Actuation(new, record, observed, GATES, SETTINGS).plan().steps == ()
-    assert not is_in_progress(new, record, GATES, frozenset({"a"}))

@@ -23,10 +23,8 @@ class HeldDevices(msgspec.Struct, frozen=True):
     response: AllocateResponse
 
 
-PodRecords: TypeAlias = "dict[str, dict[str, HeldDevices]]"
-"""Container → resource → devices held."""
-Records: TypeAlias = "dict[str, PodRecords]"
-"""All records of a node by pod UID, in order of allocation."""
+Records: TypeAlias = "dict[str, dict[str, dict[str, HeldDevices]]]"
+"""All records of a node, in order of allocation: pod UID → container → resource → devices held."""
 
 
 class DeviceRecord(NamedTuple):

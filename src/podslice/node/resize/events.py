@@ -1,20 +1,18 @@
-"""Reports of a kubelet about resizes: pod conditions, events, counters (pod-level-resources 15.5)."""
+"""Reports of a kubelet about resizes: pod conditions and events (pod-level-resources 15.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from podslice.api.pod.event import PodEvent
 from podslice.api.pod.resizable import resizable_containers
-from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.api.pod.spec import Container, Pod
 from podslice.node.checkpoints.allocation import dump_requirements
 from podslice.values.go.gojson import dump_string
-from podslice.values.quantity import Quantity
 from podslice.values.quirks import Quirks
-from podslice.values.series import Series, series
 
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
@@ -104,40 +102,3 @@ def restart_note(containers: Sequence[str]) -> str:
     """Return, as a predicate, how a granted resize affects containers with resizePolicy RestartContainer."""
     many = len(containers) > 1
     return f"restarts container{'s' * many} {', '.join(containers)}, as {'their' if many else 'its'} resizePolicy says."
-
-
-def count_requested_resizes(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> dict[Series, int]:
-    """Return the increments of `container_requested_resizes_total` for a changed specification; only containers
-    count."""
-    counted: dict[Series, int] = {}
-    before = {container.name: container.resources for container in resizable_containers(allocated, gates)}
-    for container in resizable_containers(desired, gates):
-        old = before.get(container.name)
-        for resource, requirement, operation in () if old is None else _changes(container.resources, old):
-            labels = {"operation": operation, "requirement": requirement, "resource": resource}
-            metric = series("container_requested_resizes_total", **labels)
-            counted[metric] = counted.get(metric, 0) + 1
-    return counted
-
-
-def _changes(new: ResourceRequirements, old: ResourceRequirements) -> Iterator[tuple[str, str, str]]:
-    for requirement, now, before in (("limits", new.limits, old.limits), ("requests", new.requests, old.requests)):
-        for resource in ("cpu", "memory"):
-            operation = _operation(_amount(now, resource), _amount(before, resource))
-            if operation:
-                yield resource, requirement, operation
-
-
-def _amount(amounts: ResourceList | None, resource: str) -> Quantity | None:
-    return (amounts or {}).get(resource)
-
-
-def _operation(now: Quantity | None, before: Quantity | None) -> str:
-    """Return the metric's label for a change of one amount, empty for none."""
-    if now == before:
-        return ""
-    if before is None:
-        return "add"
-    if now is None:
-        return "remove"
-    return "increase" if now > before else "decrease"
