@@ -21,14 +21,16 @@ from podslice.cluster.certificate_watch import CertificateWatch
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.page.listening import PageListening
 from podslice.cluster.page.page_host import PageHost
-from podslice.cluster.service import Listening
+from podslice.cluster.service import ClusterService, Listening
 from podslice.node.node import Node
 from podslice.replica.rulebook import Rulebook
 from podslice.service.certificates import CertificateFiles, ServerCertificate, certificate_expiries
+from podslice.service.clusterobjects import read_node
+from podslice.service.pacing import BackOff
 from podslice.service.trust import AuthorityFile, TrustedContext
 from podslice.values.errors import InputError
 from tests.clock import until
-from tests.cluster.bench import LIKE, Bench, ignore, wire_service
+from tests.cluster.bench import LIKE, Bench, filter_request, ignore, node_object, pod_object, wire_service
 from tests.cluster.fake_api import FakeClusterApi
 from tests.cluster.recorded_log import RecordedLog
 
@@ -75,13 +77,20 @@ async def caller(token: str) -> str:
     return token
 
 
-def stream(folder: Path, node: str, port: int, authority: Path, troubles: list[str]) -> JournalStream:
-    """The stream of a node's agent."""
-    (folder / node).write_text(node)
+def node_journal() -> NodeJournal:
+    """The journal of a node that has just started."""
     journal = NodeJournal(version=VERSION)
     journal.begin(Node.of(LIKE.rules, LIKE.state))
+    return journal
+
+
+def stream(
+    folder: Path, node: str, port: int, authority: Path, troubles: list[str], journal: NodeJournal | None = None
+) -> JournalStream:
+    """The stream of a node's agent."""
+    (folder / node).write_text(node)
     return JournalStream(
-        f"127.0.0.1:{port}", journal, node=node, token_file=folder / node,
+        f"127.0.0.1:{port}", journal or node_journal(), node=node, token_file=folder / node,
         authority=AuthorityFile(authority, "cluster.caFile"), server_name="localhost",
         trouble=lambda where, what: troubles.append(what),
     )  # fmt: skip
@@ -313,3 +322,47 @@ def test_handshakes_that_fail(tmp_path: Path, two: tuple[Certificates, Certifica
     assert "UNKNOWN_CA" in failed[0]
     assert failed[1].startswith("127.0.0.1: ")
     assert failed[2] == "mutual: PEER_DID_NOT_RETURN_A_CERTIFICATE"
+
+
+def test_an_authority_that_agents_do_not_know(tmp_path: Path, two: tuple[Certificates, Certificates]) -> None:
+    """A service that starts anew with a certificate of another authority gets no streams: its metrics count every node
+    as unproven from the beginning, by the NodeStates, as its filter does, and the agent counts no stream."""
+    old, new = two
+    troubles: list[str] = []
+
+    def series(service: ClusterService, name: str) -> float:
+        (line,) = (one for one in service.metrics.text().decode().splitlines() if one.split()[0] == name)
+        return float(line.split()[1])
+
+    def taken(service: ClusterService, name: str) -> bool:
+        return bool(service.placing.filter(filter_request(pod_object(name, "2"), ["n"])).nodes)
+
+    journal = node_journal()
+
+    async def meet(made: Certificates, port: int, *, proven: bool) -> int:
+        """Start a service with this certificate, have the agent try, and return the port."""
+        journals = Journals(Rulebook(), {VERSION}, caller=caller, trouble=ignore)
+        service = wire_service(FakeClusterApi(), journals)
+        service.nodes.on_change(None, read_node(json.dumps(node_object("n")).encode()))
+        assert journal.journal is not None
+        journals.seed("n", journal.journal.whole_state())
+        port = await journals.start("127.0.0.1", port, made.certificate.read_bytes(), made.key.read_bytes())
+        agent = stream(tmp_path, "n", port, old.authority, troubles, journal)
+        task = asyncio.ensure_future(agent.run(BackOff(0.01, 0.1)))
+        await until(lambda: journals.is_fresh("n") or any("CERTIFICATE_VERIFY_FAILED" in one for one in troubles))
+        await service.upkeep.confirm_all()
+        assert series(service, "podslice_cluster_nodes_with_agent") == 1
+        assert series(service, "podslice_cluster_nodes_proven") == proven
+        assert series(service, 'podslice_cluster_nodes_unproven{cause="noStream"}') == (not proven)
+        assert taken(service, f"p-{proven}") == proven
+        assert len(journal.streams) == proven
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await journals.close()
+        return port
+
+    async def main() -> None:
+        port = await meet(old, 0, proven=True)
+        await meet(new, port, proven=False)
+
+    asyncio.run(main())
