@@ -133,6 +133,7 @@ def test_notes_say_what_is_missing() -> None:
     plain = notes()
     assert "kubectl -n other rollout status daemonset/p-podslice-agent" in plain
     assert "helm -n other test p" in plain
+    assert "`helm uninstall` leaves the kind NodeState with its objects" in plain
     quiet = (
         "observes",
         "Without sources.apiServer",
@@ -181,7 +182,7 @@ def test_notes_about_the_scheduler(values: dict[str, Any], said: list[str]) -> N
     given = {**ON, "cluster": {**ON["cluster"], **values}}
     ran = helm("install", "--dry-run=client", "--namespace=other", "p", **given)
     assert ran.returncode == 0, ran.stderr
-    for text in (*said, "helm uninstall` leaves the kind NodeState"):
+    for text in (*said, "Pods that wait for this scheduler would wait for ever"):
         assert text in ran.stdout.partition("NOTES:")[2]
 
 
