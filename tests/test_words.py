@@ -30,6 +30,20 @@ OLD = {
     "wishes": "requested resize, requested classes",
 }
 """Words of an earlier private language, and what to write instead."""
+ON_PAGES = {
+    "books": "ledger, records",
+    "for ever": "forever",
+    "heard": "received, seen",
+    "in earnest": "for real",
+    "nobody": "no one, or who it is that does not",
+    "somebody": "another program, user or pod",
+    "told": "reported, or a sentence that says who tells it",
+    "whoever": "everyone who, or who it is",
+    "wishes": "requests",
+    "all one needs": "all that you need",
+    "without a word": "silently",
+}
+"""Words and phrases that make readers of docs/*.md stop, and what to write instead."""
 KEPT = {
     ("aside", "state_files/documents.py"): "a field of StateMigration, which is a published document",
     ("aside", "state_files/commands/migrate.py"): "the same",
@@ -85,6 +99,16 @@ def test_words_inside_names_are_seen(text: str) -> None:
 def test_longer_words_are_others() -> None:
     """A word that only begins like an old one is not taken for it."""
     assert set(words_of("newsletter foretold")) == {(1, "newsletter"), (1, "foretold")}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_pages_speak_plainly(page: Path) -> None:
+    """No page for users has such a word or phrase outside of code."""
+    prose = re.sub(
+        r"```.*?```|`[^`\n]*`|^ {4}.*$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    found = [phrase for phrase in ON_PAGES if re.search(rf"\b{phrase}\b", prose, re.IGNORECASE)]
+    assert found == [], {phrase: ON_PAGES[phrase] for phrase in found}
 
 
 def test_no_module_opens_with_a_question() -> None:

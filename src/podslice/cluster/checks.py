@@ -1,4 +1,4 @@
-"""What `podslice cluster --check-config` checks beyond the options: certificates, addresses, and rights."""
+"""Checks of `podslice cluster --check-config` beyond the options: certificates, addresses, and rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another release of the kubelet does with the nodes of a cluster: each node by itself, equal ones as one pool."""
+"""Effects of another kubelet release on the nodes of a cluster: each node by itself, equal ones as one pool."""
 
 from __future__ import annotations
 

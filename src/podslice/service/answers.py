@@ -1,6 +1,6 @@
 """Answers of an API server or a kubelet: bytes in, objects or a typed error out.
 
-What arrives may not be an answer at all, and objects were written by whoever may create them. So a list is cut into its
+What arrives may not be an answer at all, and everyone who may create objects writes them. So a list is cut into its
 items while it is read, and each is decoded on its own and within a bound. Pure: no sockets, no clock;
 `service.http.apiconnection` does the reading.
 """

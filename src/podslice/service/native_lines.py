@@ -118,7 +118,7 @@ class NativeLines:
         self._python.flush()
         os.dup2(writer, 2)
         os.close(writer)
-        # A C library that aborts writes its last words into a pipe that nobody reads any more.
+        # A C library that aborts writes its last words into a pipe without a reader.
         self._tells_crashes = not faulthandler.is_enabled()
         if self._tells_crashes:
             faulthandler.enable(self.stream)

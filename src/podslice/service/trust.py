@@ -80,13 +80,13 @@ class AuthorityFile:
         self, trouble: Callable[[str, str], None], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         """Read the file every ten seconds, for ever. `trouble` gets each problem once."""
-        told = ""
+        reported = ""
         while True:
             with contextlib.suppress(InputError):
                 self.read()
-            if self.problem and self.problem != told:
+            if self.problem and self.problem != reported:
                 trouble("cluster", f"the new authority is not used: {self.problem}" if self._good else self.problem)
-            told = self.problem
+            reported = self.problem
             await sleep(LOOK_SECONDS)
 
     def is_used(self) -> float:

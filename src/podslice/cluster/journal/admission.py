@@ -1,4 +1,4 @@
-"""Who may open a stream: an agent whose token is of the node it speaks for, in a protocol that this program speaks."""
+"""Admission of streams: an agent opens one with a token of its own node, in a protocol that this program speaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service keeps of a node beside its replica: its stream, and the latest message."""
+"""A node in the service beside its replica: its stream, and the latest message."""
 
 from __future__ import annotations
 

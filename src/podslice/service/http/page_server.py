@@ -146,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         if isinstance(self.connection, ssl.SSLSocket):
-            # By itself it would happen with the first read, where its errors are not told apart.
+            # By itself it would happen with the first read, where its errors are not distinguished.
             self.connection.do_handshake()
 
     def do_GET(self) -> None:
