@@ -2,6 +2,7 @@
 
 python -m e2e.hollow --nodes 100                      # every load, with the service and with the scheduler alone
 python -m e2e.hollow --nodes 5000 --load equal --pods 5000 --with service
+python -m e2e.hollow --nodes 1000 --load equal --pods 600 --silent --with all --runs 3  # in turn
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from e2e.hollow_campaign import campaign, summary
@@ -19,6 +22,7 @@ from e2e.hollow_cluster import ALONE, BACKLOG_HOLD, HEADER, SCHEDULER, HollowRes
 from e2e.hollow_nodes import Fault
 from e2e.packages import FetchError
 from podslice.cluster.running import tune_interpreter
+from podslice.cluster.service import NOMINATING_NODES
 
 _WAYS: dict[str, dict[str, Any]] = {
     "podslice": {"service": True},
@@ -49,6 +53,10 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=0, help="pods of the load; default: four or five for each node")
     parser.add_argument("--load", choices=["equal", "mixed", "churn"], action="append")
     parser.add_argument("--with", dest="who", choices=list(_CHOICES), default="both")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each, one after the other")
+    parser.add_argument(
+        "--nominating-nodes", type=int, default=NOMINATING_NODES, help="nodes from which on new pods are nominated"
+    )
     parser.add_argument("--no-nomination", action="store_true", help="filter alone, nothing is nominated ahead")
     parser.add_argument("--ahead", type=int, default=512, help="pods that are nominated and not bound yet, at most")
     parser.add_argument(
@@ -67,20 +75,39 @@ def main() -> int:
     found, bad = loads(chosen.nodes, chosen.pods), False
     print(HEADER, flush=True)
     for name in chosen.load or list(found):
-        for who, settings in _WAYS.items():
-            if who in _CHOICES[chosen.who]:
-                settings = {**settings, "backlog": chosen.backlog, "silent": chosen.silent}
-                if settings["service"]:
-                    settings |= {"nominate": not chosen.no_nomination, "ahead": chosen.ahead}
-                try:
-                    result = asyncio.run(one_run(chosen.nodes, found[name], **settings))
-                except FetchError as error:
-                    print(error, file=sys.stderr)
-                    return 2
-                print(result._replace(who=who).row(), flush=True)
-                print(f"<!-- {json.dumps(result.counts)} -->", flush=True)
-                bad |= settings["service"] and bool(result.problems)
+        results: dict[str, list[HollowResult]] = {}
+        for who in _CHOICES[chosen.who] * chosen.runs:
+            settings = _WAYS[who] | {"backlog": chosen.backlog, "silent": chosen.silent}
+            if settings["service"]:
+                settings |= {
+                    "nominate": not chosen.no_nomination, "ahead": chosen.ahead,
+                    "nominating_nodes": chosen.nominating_nodes,
+                }  # fmt: skip
+            try:
+                result = asyncio.run(one_run(chosen.nodes, found[name], **settings))
+            except FetchError as error:
+                print(error, file=sys.stderr)
+                return 2
+            results.setdefault(who, []).append(result)
+            print(result._replace(who=who).row(), flush=True)
+            print(f"<!-- {json.dumps(result.counts)} -->", flush=True)
+            bad |= settings["service"] and bool(result.problems)
+        for line in _ratios(results):
+            print(line, flush=True)
     return int(bad)
+
+
+def _ratios(results: dict[str, list[HollowResult]]) -> Iterator[str]:
+    """Yield how podslice compares to each other way, by the medians of all runs."""
+    mine = results.pop("podslice", [])
+    for who, theirs in results.items() if mine else ():
+        rate = _ratio([one.rate for one in mine], [one.rate for one in theirs])
+        used = _ratio([one.two_processors for one in mine], [one.two_processors for one in theirs])
+        yield f"podslice / {who}: {rate:.2f} in pods/s, {used:.2f} by processor time"
+
+
+def _ratio(mine: list[float], theirs: list[float]) -> float:
+    return median(mine) / (median(theirs) or 1.0)
 
 
 def _campaign(chosen: argparse.Namespace) -> int:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import multiprocessing
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lightkube.config.kubeconfig import KubeConfig
 
-from e2e.controlplane import Api, ControlPlane, Json, Settings, StatusError, gates_text
+from e2e.controlplane import ADMIN, Api, ControlPlane, Json, Settings, StatusError, gates_text
 from e2e.hollow_nodes import HollowJournals, HollowNodes, NodeLine
 from e2e.programs import find_programs
 from e2e.scheduling import Pods, eventually, extender, pod, profile
@@ -41,6 +42,9 @@ _PATIENCE = 180.0
 """Seconds without any progress after which a load ends."""
 _REST = 90.0
 """Seconds within which holds end and digests match, even on a busy machine."""
+_QUIET, _QUIET_SHARE, _QUIET_AT_MOST = 0.5, 0.2, 20.0
+"""Before a load, no program uses more than this share of a processor for so many seconds; waited for this long at most:
+what a start costs belongs to no pod."""
 BACKLOG_HOLD = 1800.0
 """Seconds that nominations may wait for a scheduler that starts after the last of them."""
 
@@ -155,6 +159,23 @@ class HollowCluster:
         self.journals.restart()
         await service.stop()
         return port
+
+    def processor_seconds(self) -> dict[str, float]:
+        """Return the processor seconds of each program. In this process nodes decide and write their journals
+        ("nodes"); the rest of it is the service, and the watch by which nodes hear of pods."""
+        mine, nodes = time.process_time(), self.nodes.seconds
+        return {**self.plane.processor_seconds(), "nodes": nodes, "service": mine - nodes}
+
+    async def rest(self) -> None:
+        """Wait until no program is busy with its start any more."""
+        deadline = time.monotonic() + _QUIET_AT_MOST
+        before = self.processor_seconds()
+        while time.monotonic() < deadline:
+            await asyncio.sleep(_QUIET)
+            now = self.processor_seconds()
+            if all(used - before.get(name, 0.0) < _QUIET * _QUIET_SHARE for name, used in now.items()):
+                return
+            before = now
 
     def counts(self) -> Counter[str]:
         """Return the outcomes of holds, of all services so far."""
@@ -316,6 +337,21 @@ def in_parallel(
         list(pool.map(some, range(threads)))
 
 
+def create_pods(port: int, authority: Path, token: str, documents: list[Json], connections: int = 4) -> float:
+    """Create pods one after the other over so many connections. Return the processor seconds of this process, which
+    does nothing else: threads of the service's process would keep it waiting."""
+    began = time.process_time()
+
+    def some(part: int) -> None:
+        with closing(Api(port, authority, token)) as api:
+            for document in documents[part::connections]:
+                patiently(api, "POST", PODS, document)
+
+    with ThreadPoolExecutor(connections) as pool:
+        list(pool.map(some, range(connections)))
+    return time.process_time() - began
+
+
 class Progress:
     """Progress of a load: what runs, and when the first and the last pod started. `names` of its pods are created.
     `backlog`: all of them are there, and nominated, before the scheduler starts."""
@@ -342,12 +378,29 @@ class Progress:
 
     async def run(self) -> HollowResult:
         """Create the pods, wait until they run or nothing moves any more, and look at every promise."""
-        if self.backlog:
-            await asyncio.to_thread(self._create, self.names)
-            await self._wait_for_nominations()
-        self.cluster.start_scheduler()
-        began = self._processor_seconds()
-        creating = asyncio.ensure_future(asyncio.to_thread(self._create, [] if self.backlog else self.names))
+        plane, loop = self.cluster.plane, asyncio.get_running_loop()
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as creator:
+            # The process is there, with all it imports, before anything is measured.
+            where = plane.port, plane.authority, plane.token(ADMIN)
+            await loop.run_in_executor(creator, create_pods, *where, [])
+            documents = [self._document(name, name) for name in self.names]
+            creating = loop.run_in_executor(creator, create_pods, *where, documents) if self.backlog else None
+            if creating is not None:
+                await creating
+                await self._wait_for_nominations()
+            self.cluster.start_scheduler()
+            if creating is None:
+                await self.cluster.rest()
+            began = self.cluster.processor_seconds()
+            if creating is None:
+                creating = loop.run_in_executor(creator, create_pods, *where, documents)
+            await self._follow(creating)
+            now = self.cluster.processor_seconds() | {"creator": 0.0 if self.backlog else creating.result()}
+        used = {name: round(seconds - began.get(name, 0.0), 2) for name, seconds in now.items()}
+        return await self._result(used)
+
+    async def _follow(self, creating: Awaitable[float]) -> None:
+        """Wait until the pods run or nothing moves any more."""
         retrying = asyncio.ensure_future(self._retry())
         before, moved = 0, time.monotonic()
         while self.done < len(self.load.cpus) and time.monotonic() - moved < _PATIENCE:
@@ -359,8 +412,6 @@ class Progress:
         await creating
         self._over.set()
         await asyncio.gather(retrying, return_exceptions=True)
-        used = {name: round(now - began.get(name, 0.0), 1) for name, now in self._processor_seconds().items()}
-        return await self._result(used)
 
     async def _wait_for_nominations(self) -> None:
         """Wait until the service has nominated as many pods as it can."""
@@ -373,14 +424,8 @@ class Progress:
             if service.nominator.nominated > before:
                 before, moved = service.nominator.nominated, time.monotonic()
 
-    def _processor_seconds(self) -> dict[str, float]:
-        return {**self.cluster.plane.processor_seconds(), "service and nodes": time.process_time()}
-
-    def _create(self, names: list[str]) -> None:
-        in_parallel(self.cluster.plane, lambda api, name: self._post(api, name, name), names)
-
-    def _post(self, api: Api, name: str, of: str) -> None:
-        patiently(api, "POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])), over=self._over)
+    def _document(self, name: str, of: str) -> Json:
+        return pod(name, self.scheduler, cpus=str(self.load.cpus[of]))
 
     async def _retry(self) -> None:
         """Act as a controller: replace pods that a node refused, and delete pods that have lived long enough."""
@@ -403,7 +448,7 @@ class Progress:
         self.tries += 1
         self.cluster.delete_by(api, name, self._over)
         of = name.partition(".")[0]
-        self._post(api, f"{of}.{self.tries}", of)
+        patiently(api, "POST", PODS, self._document(f"{of}.{self.tries}", of), over=self._over)
 
     def _old(self) -> list[str]:
         running = (one for one in self.cluster.watch.objects.values() if one.uid in self.cluster.nodes.runs)

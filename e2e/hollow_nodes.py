@@ -8,6 +8,7 @@ service as bytes over a line that can be made to lose and double them.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -204,6 +205,8 @@ class HollowNodes:
         self.send: Callable[[str, bytes], None] = lambda name, data: None
         self.admitted = 0
         self.refused: list[str] = []
+        self.seconds = 0.0
+        """Processor seconds of the nodes' decisions and journals."""
         self._connection = connection
         self.runs: dict[str, str] = {}
         """Nodes by UID of the pods that run."""
@@ -222,13 +225,19 @@ class HollowNodes:
             gone = new or old
             name = "" if gone is None else self.runs.pop(gone.uid, "")
             if gone is not None and name:
-                self.send(name, encode(self.nodes[name].remove(gone.uid)))
+                began = time.thread_time()
+                data = encode(self.nodes[name].remove(gone.uid))
+                self.seconds += time.thread_time() - began
+                self.send(name, data)
             return
         node = self.nodes.get(new.node)
         if node is None or new.uid in self.runs or (old is not None and old.node):
             return
+        began = time.thread_time()
         why, stamped = node.admit(new.pod)
-        self.send(node.name, encode(stamped))
+        data = encode(stamped)
+        self.seconds += time.thread_time() - began
+        self.send(node.name, data)
         if not why:
             self.admitted += 1
             self.runs[new.uid] = node.name

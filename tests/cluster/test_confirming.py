@@ -55,7 +55,9 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     scene.now += 2 * STALE_SECONDS
     confirm_all(scene)
     nominator = scene.service.nominator
-    scene.service.pods.on_change(None, scheduled_pod(pod_object("p")))
+    document = pod_object("p")
+    document["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    scene.service.pods.on_change(None, scheduled_pod(document))
     pod = nominator._next()
     assert pod is not None
     nominator._nominate(pod)

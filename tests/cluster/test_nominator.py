@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from math import inf
 
 from podslice.cluster.nominate.nominator import NominationLimits, Nominator
 from podslice.service.clusterobjects import ScheduledPod
@@ -16,9 +17,9 @@ from tests.cluster.fake_api import FakeClusterApi
 class Line:
     """A nominator with so many places on a node; `asked` counts questions by kind of pod."""
 
-    def __init__(self, places: int, **limits: int) -> None:
+    def __init__(self, places: int, *, patience: float = 0.0, **limits: int) -> None:
         self.api = FakeClusterApi()
-        self.places = places
+        self.places, self.patience = places, patience
         self.asked: Counter[str] = Counter()
         self.released: list[str] = []
         self.failures: list[str] = []
@@ -29,6 +30,7 @@ class Line:
             kind_of=self._kind,
             failed=self.failures.append,
             limits=NominationLimits(**limits),
+            patience=lambda: self.patience,
         )
 
     def _kind(self, pod: ScheduledPod) -> tuple[int, str]:
@@ -41,8 +43,11 @@ class Line:
         self.places -= 1
         return "n"
 
-    def add(self, name: str, priority: int = 0) -> None:
-        self.nominator.add(scheduled_pod(pod_object(name, priority=priority)))
+    def add(self, name: str, priority: int = 0, *, refused: bool = False) -> None:
+        document = pod_object(name, priority=priority)
+        if refused:
+            document["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        self.nominator.add(scheduled_pod(document))
 
 
 def lining(line: Line, test: Callable[[Line], Awaitable[None]]) -> None:
@@ -150,3 +155,44 @@ def test_pods_that_leave() -> None:
         assert line.nominator.waiting == 0
 
     lining(Line(9), test)
+
+
+def test_new_pods_are_left_to_the_scheduler() -> None:
+    """A pod that the scheduler reaches soon costs no nomination; one that it does not reach is nominated then, with
+    those that came before it first."""
+
+    async def test(line: Line) -> None:
+        line.add("a-1")
+        line.add("a-2")
+        await asyncio.sleep(4)
+        line.add("a-3")
+        line.nominator.drop("uid-a-1")
+        assert (names(line), line.nominator.waiting) == ([], 2)
+        assert line.nominator.has("uid-a-2")
+        await asyncio.sleep(2)
+        assert names(line) == ["a-2"]
+        await asyncio.sleep(4)
+        assert names(line) == ["a-2", "a-3"]
+
+    lining(Line(9, patience=5.0), test)
+
+
+def test_refused_pods_are_not_left_to_the_scheduler() -> None:
+    """A pod that filter has just refused, or that its scheduler has marked, joins its line at once: a nomination is
+    what has it tried again."""
+
+    async def test(line: Line) -> None:
+        for name in ("a-1", "a-2"):
+            line.add(name)
+        line.add("a-3", refused=True)
+        line.nominator.add_refused("uid-a-2")
+        line.nominator.add_refused("uid-unknown")
+        await asyncio.sleep(1000)
+        assert names(line) == ["a-3", "a-2"]
+        # The cluster has grown: what came before is not forgotten.
+        line.patience = 5.0
+        line.add("a-4")
+        await asyncio.sleep(6)
+        assert names(line) == ["a-3", "a-2", "a-1", "a-4"]
+
+    lining(Line(9, patience=inf), test)

@@ -68,6 +68,23 @@ def test_a_late_call_for_a_pod_that_runs_holds_nothing(call: str, watched: bool,
     assert bench.placing.model.holds() == ()
 
 
+def test_a_watch_that_is_behind_the_journal() -> None:
+    """A pod that runs, by its node's word, waits for no node, though the watch shows an older version of it; a new pod
+    of its name does."""
+    bench, waiting = Bench("a"), list[str]()
+    bench.placing.events.pending.add(lambda pod: waiting.append(pod.uid))
+    pod = pod_object("p", "2")
+    bench.watch_pod(pod)
+    assert bench.placing.filter(filter_request(pod, ["a"])).nodes == ["a"]
+    assert bind(bench, "p", "a") == ""
+    bench.nodes.pod_changed(None, scheduled_pod(pod_object("p", "2", "a")))
+    bench.watch_pod(pod, node_hears=False)
+    assert (waiting, bench.placing.model.holds()) == (["uid-p"], ())
+    bench.delete_pod("p")
+    bench.watch_pod(pod, node_hears=False)
+    assert waiting == ["uid-p", "uid-p"]
+
+
 def test_held_node_first() -> None:
     """The node that was chosen ahead is the whole answer, even where all names are asked for; else the best one."""
     bench = Bench("a", "b")

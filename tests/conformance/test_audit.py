@@ -275,9 +275,12 @@ def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
             pods.create(pod("big", "podslice", cpus="14", priorityClassName="high"))
             eventually(lambda: pods.node("big"), "nobody left for it")
         pods.create(pod("apart", "podslice", cpus="10", affinity=APART))
-        eventually(lambda: pods.unscheduled("apart"))
+        pods.create(pod("later", "podslice", cpus="10"))
+        for name in ("apart", "later"):
+            eventually(lambda name=name: pods.unscheduled(name))
         loop.call_soon_threadsafe(nodes.lose, NODES[0])
         eventually(lambda: pods.node("apart"), "nobody has the scheduler look again")
+        eventually(lambda: pods.node("later"), "it is not nominated")
         eventually(lambda: ("podslice.io", "nodestates", "delete") in log.asked(), "a state of a node that left stays")
 
     async def main() -> None:

@@ -83,6 +83,8 @@ class Placements:
         self.replicas: dict[str, Replica] = {}
         self._mirrors: dict[str, ScheduledPod] = {}
         """Mirror pods by the UID of their static pod."""
+        self._started: set[str] = set()
+        """UIDs of pods that their node has admitted before the watch shows them bound."""
         self._schedulers = schedulers
         self._clock = clock
         self._policy = policy
@@ -98,6 +100,8 @@ class Placements:
                 self._check_mirror(pod)
         if new is None or new.ended:
             gone = new or old
+            if gone is not None:
+                self._started.discard(gone.uid)
             if gone is not None and gone.mirror:
                 self._mirrors.pop(gone.node_uid, None)
             # The table drops a pod from `pods` before it reports it: then only `old` shows that it was there.
@@ -108,14 +112,15 @@ class Placements:
             return
         self.pods[new.uid] = new
         if new.node:
+            self._started.discard(new.uid)
             if old is None or not old.node:
                 self._expect_bound(new)
             # Storing an update has woken a pod that was at rest.
             elif self._is_on_node(new):
                 self.pods.rest(new.uid)
         elif self._is_ours(new):
-            # A pod with a hold is on its way: only bind, expiry or the watch ends that.
-            if self.model.hold_of(new.uid) is None:
+            # A pod with a hold is on its way: only bind, expiry or the watch ends that. One that has started is bound.
+            if self.model.hold_of(new.uid) is None and new.uid not in self._started:
                 self.events.settled(new.uid)
                 if self._reserves_room(new):
                     self.events.room_reserved(new, new.nominated)
@@ -257,6 +262,8 @@ class Placements:
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node == name:
                 self.pods.rest(known.uid)
+            elif known is not None and not known.node:
+                self._started.add(known.uid)
             self.events.binding_outcome(NodeReport(name, event.pod.metadata.uid, outcome))
             return
         if isinstance(event, PodRefused):

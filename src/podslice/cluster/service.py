@@ -29,6 +29,8 @@ from podslice.service.supervise import Supervisor
 if TYPE_CHECKING:
     from podslice.cluster.journal.node_states import SeenState
 
+NOMINATING_NODES = 1000
+"""Nodes from which on a nomination costs less than a filter of all nodes (docs/development/cluster-throughput.md)."""
 HOLD_SECONDS = 30.0
 """Seconds from a nomination or a filter to its bind, also on a busy machine."""
 
@@ -38,6 +40,7 @@ class ServiceSettings(NamedTuple):
 
     - `schedulers`: schedulerName of the pods to nominate. `policy`: what agents do with plans. `ahead`: see
       `NominationLimits`.
+    - `nominating_nodes`: in a cluster of fewer nodes only pods that were refused are nominated.
     - `advise`: a filter names several nodes, among which the scheduler decides; otherwise it names the one that is
       held.
     - `evict`: evict pods of lower priority for one that only topology keeps out.
@@ -49,6 +52,7 @@ class ServiceSettings(NamedTuple):
     policy: PlanPolicy = "compare"
     advise: bool = False
     nominate: bool = True
+    nominating_nodes: int = NOMINATING_NODES
     ahead: int = NominationLimits().ahead
     evict: bool = False
     wake: bool = True

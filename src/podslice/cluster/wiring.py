@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 
 from podslice.cluster.apiclient import ClusterApi
 from podslice.cluster.certificate_watch import CertificateWatch, WatchedCertificate
@@ -41,6 +42,8 @@ from podslice.service.http.post_server import PostServer
 from podslice.service.listeners import Listeners
 from podslice.service.supervise import Supervisor
 
+_PATIENCE = 0.1
+"""Seconds for which a new pod is left to kube-scheduler: one that it reaches sooner would be nominated too late."""
 _LOOKED_AT = 8
 """Nodes on which victims are sought for one pod: the loop waits meanwhile."""
 
@@ -105,6 +108,7 @@ def wire(
     nominator = Nominator(
         written, choose=placing.choose, release=placing.model.unbind, kind_of=placing.kind_of,
         failed=partial(report_failure, "nominate"), limits=NominationLimits(ahead=settings.ahead),
+        patience=lambda: _PATIENCE if len(placing.places.nodes) >= settings.nominating_nodes else inf,
     )  # fmt: skip
     evictor = Evictor(
         placing, nominator, written, on_victim=victim_outcome, failed=partial(report_failure, "evict"), clock=clock

@@ -3,6 +3,9 @@
 The scheduler then tries that node first, and a scheduling cycle filters one node instead of all. Pods with equal needs
 wait in one line, so that a full cluster costs one decision per kind of pod, not one per pod. A nomination is only a
 proposal: filter and bind check again, and a pod that was not nominated in time is scheduled as usual.
+
+A nomination costs the API server more than a filter of a few hundred nodes costs the scheduler. So a new pod is left to
+the scheduler for a while (`patience`) before it joins its line; one that was refused joins at once.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from math import inf
 from typing import NamedTuple
 
 from podslice.cluster.apiclient import ClusterApi
@@ -56,6 +60,7 @@ class Nominator:
     - `choose`: holds a node for a pod and returns it, empty where none takes the pod. `release`: drops the hold.
     - `kind_of`: returns a key, equal for pods that get equal answers.
     - `failed`: called with errors of the API server.
+    - `patience`: returns the seconds for which a new pod is left to the scheduler; `inf` until it was refused.
     """
 
     def __init__(
@@ -67,12 +72,17 @@ class Nominator:
         kind_of: Callable[[ScheduledPod], Hashable],
         failed: Callable[[str], None],
         limits: NominationLimits | None = None,
+        patience: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.limits = limits or NominationLimits()
         self.ahead: dict[str, str] = {}
         """Nodes of pods that are nominated, or about to be, and not bound yet, by UID."""
         self.nominated = 0
         self._api, self._choose, self._release, self._kind_of, self._failed = api, choose, release, kind_of, failed
+        self._patience = patience
+        self._new: OrderedDict[str, tuple[float, ScheduledPod]] = OrderedDict()
+        """Pods that are left to the scheduler, and when they came, by UID; the earliest first."""
+        self._timer: asyncio.TimerHandle | None = None
         self._lines: dict[Hashable, WaitingLine] = {}
         self._line_of: dict[str, Hashable] = {}
         self._came = 0
@@ -82,19 +92,50 @@ class Nominator:
 
     @property
     def waiting(self) -> int:
-        """Number of pods in lines."""
-        return len(self._line_of)
+        """Number of pods in lines, or on their way to one."""
+        return len(self._line_of) + len(self._new)
 
     def has(self, uid: str) -> bool:
-        """Whether a pod is in a line or nominated."""
-        return uid in self._line_of or uid in self.ahead
+        """Whether a pod is in a line, or on its way to one, or nominated."""
+        return uid in self._line_of or uid in self.ahead or uid in self._new
 
     # Events
 
     def add(self, pod: ScheduledPod) -> None:
-        """Add a pending pod to its line; nothing where there are too many lines."""
+        """Add a pending pod: to its line, or first to the pods that are left to the scheduler."""
         if self.has(pod.uid):
             return
+        patience = 0.0 if pod.refused else self._patience()
+        if patience <= 0:
+            self._join(pod)
+            return
+        self._new[pod.uid] = asyncio.get_running_loop().time(), pod
+        self._set_timer(patience)
+
+    def add_refused(self, uid: str) -> None:
+        """Add a pod that the scheduler's filter refused to its line, if it was left to the scheduler until now."""
+        found = self._new.pop(uid, None)
+        if found is not None:
+            self._join(found[1])
+
+    def _set_timer(self, seconds: float) -> None:
+        if self._timer is None and seconds < inf:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._join_waiting)
+
+    def _join_waiting(self) -> None:
+        """Add the pods to their lines that the scheduler has left waiting for long enough."""
+        self._timer = None
+        now, patience = asyncio.get_running_loop().time(), self._patience()
+        while self._new:
+            came, pod = next(iter(self._new.values()))
+            if came + patience > now:
+                self._set_timer(came + patience - now)
+                return
+            del self._new[pod.uid]
+            self._join(pod)
+
+    def _join(self, pod: ScheduledPod) -> None:
+        """Add a pod to its line; nothing where there are too many lines."""
         key = self._kind_of(pod)
         line = self._lines.get(key)
         if line is None:
@@ -114,6 +155,7 @@ class Nominator:
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:
+        self._new.pop(uid, None)
         key = self._line_of.pop(uid, None)
         if key is None:
             return
@@ -196,10 +238,12 @@ class Nominator:
             del self.ahead[pod.uid]
             self._release(pod.uid)
             if again:
-                self.add(pod)
+                self._join(pod)
 
     async def close(self) -> None:
         """Cancel the calls that are under way."""
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

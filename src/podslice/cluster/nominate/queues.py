@@ -46,6 +46,7 @@ class PendingQueues:
 
     def add_refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
         """Take in a pod that none of these nodes takes; one that is nominated ahead needs no requeue."""
+        self._nominator.add_refused(pod.uid)
         if self._requeue and self._placing.is_waiting(pod) and not self._nominator.has(pod.uid):
             self._requeuer.add_refused(pod, names)
 

@@ -95,6 +95,7 @@ class _Connection(asyncio.Protocol):
         self._data = bytearray()
         self._task: asyncio.Future[PostAnswer] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._ends = 0.0
         self._invited = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -130,9 +131,20 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _wait(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.end)
+        """Begin the idle time anew. The timer is left as it is: a new one for each request would cost more than many
+        answers."""
+        loop = asyncio.get_running_loop()
+        self._ends = loop.time() + IDLE_SECONDS
+        if self._timer is None:
+            self._timer = loop.call_at(self._ends, self._look_idle)
+
+    def _look_idle(self) -> None:
+        """End the connection where it is idle for too long, or look again when it may be."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._ends:
+            self.end()
+        else:
+            self._timer = loop.call_at(self._ends, self._look_idle)
 
     def _read(self) -> None:
         """Answer the request in the buffer, if it is whole."""
