@@ -1,4 +1,4 @@
-"""Whether the kube-scheduler beside this service leads, by the Lease of its leader election: only the leader asks."""
+"""The leadership of the kube-scheduler beside this service, by the Lease of its election: only the leader asks."""
 
 from __future__ import annotations
 

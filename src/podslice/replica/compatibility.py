@@ -1,4 +1,4 @@
-"""Which agents a service understands, and whether they decide as it does.
+"""The protocol of messages, and the number of decisions: agents that a service understands and predicts.
 
 Messages have a protocol, which both ends name when a stream begins: each speaks the older one of the two. Decisions
 have a number of their own: a release that changes no decision keeps it, so that its agents are predicted by a service

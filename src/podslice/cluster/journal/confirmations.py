@@ -1,4 +1,4 @@
-"""Which nodes are proven now, why the others are not, and the log lines when that changes.
+"""The nodes that are proven now, the causes for the others, and the log lines when that changes.
 
 The same look decides what the scheduler's filter gets and what the metrics count, so they cannot differ.
 """
