@@ -137,7 +137,7 @@ def _cluster() -> Schema:
         schedulerImage=_TEXT,
         replicas={"type": "integer", "minimum": 1, "maximum": 9},
         certificates={"enum": ["generate", "certManager", "secret"]},
-        certificateDays={"type": "integer", "minimum": 2, "maximum": 3650},
+        certificateDays={"type": "integer", "minimum": 30, "maximum": 3650},
         tlsSecret=_TEXT,
         ca=_TEXT,
         caConfigMap=_TEXT,
