@@ -149,31 +149,50 @@ WORKLOADS = {
 KIND = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodestates.podslice.io"
 
 
+CERT_MANAGER = "cert-manager.io"
+
+
+def certificate_of(api: Api) -> tuple[str, bool, bool]:
+    """The Secret with the service's certificate, whether Helm made it, and whether cert-manager is to."""
+    found = api.ask("GET", WORKLOADS["podslice-cluster"]).body
+    volumes = found["spec"]["template"]["spec"]["volumes"] if "spec" in found else []
+    name = next((one["secret"]["secretName"] for one in volumes if one["name"] == "tls"), "")
+    secret = api.ask("GET", f"/api/v1/namespaces/podslice/secrets/{name or 'none'}").body
+    by_helm = secret.get("metadata", {}).get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm"
+    return name, by_helm, is_there(api, f"/apis/{CERT_MANAGER}/v1/namespaces/podslice/certificates/podslice-cluster")
+
+
 def is_there(api: Api, path: str) -> bool:
     return api.ask("GET", path).code == 200
 
 
 def test_scheduler_with_helm(plane: ControlPlane, tmp_path: Path) -> None:
-    """Beside agents that are there, the scheduler comes and goes with the commands of its page; after those of Remove
-    nothing of it is left."""
+    """Beside agents that are there, the scheduler comes, changes who makes its certificate, and goes with the commands
+    of its page; after those of Remove nothing of it is left."""
     shell = Shell(tmp_path, plane)
     install, *_ = (one for one in statements() if one.section == "With Helm" and "helm install" in one.text)
     with plane.api() as api:
         shell.run("kubectl create namespace podslice")
         shell.run(install.text)
-        for section, there in (("With Helm", True), ("Remove", False)):
+        for kind in ("Issuer", "Certificate"):
+            api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind, CERT_MANAGER))
+        shell.run("printf x > ca.crt; kubectl -n podslice create configmap authority --from-file=ca.crt")
+        shell.run("kubectl -n podslice create secret generic mine --from-literal=tls.crt=x --from-literal=tls.key=x")
+        seen = []
+        for section, there in (("With Helm", True), ("Who makes the certificate", True), ("Remove", False)):
             for statement in statements("cluster-scheduler.md"):
-                if statement.section == section:
+                made = "openssl" in statement.text or "podslice-cluster-" in statement.text
+                if statement.section == section and not made:
                     shell.run(statement.text)
+                    seen.append(certificate_of(api))
             assert is_there(api, WORKLOADS["podslice-cluster"]) == there
             assert is_there(api, KIND) == there
             assert is_there(api, WORKLOADS["podslice-agent"])
+        by_helm, by_cert_manager = ("podslice-cluster-tls", True, False), ("podslice-cluster-tls", False, True)
+        assert seen[:3] == [by_helm, by_cert_manager, ("mine", False, False)]
+        shell.run("kubectl -n podslice delete secret/mine configmap/authority")
         left = [one["metadata"]["name"] for one in api.call("GET", "/api/v1/namespaces/podslice/secrets")["items"]]
-        assert left == [
-            "sh.helm.release.v1.podslice.v1",
-            "sh.helm.release.v1.podslice.v2",
-            "sh.helm.release.v1.podslice.v3",
-        ]
+        assert left == [f"sh.helm.release.v1.podslice.v{number}" for number in range(1, 6)]
 
 
 def test_scheduler_with_the_manifests(plane: ControlPlane, tmp_path: Path) -> None:
@@ -186,7 +205,7 @@ def test_scheduler_with_the_manifests(plane: ControlPlane, tmp_path: Path) -> No
                 shell.run(statement.text)
         for section in ("Who makes the certificate", "With the manifests"):
             for statement in statements("cluster-scheduler.md"):
-                if statement.section == section:
+                if statement.section == section and not of_helm(statement):
                     shell.run(statement.text)
         assert all(is_there(api, path) for path in WORKLOADS.values())
         said = shell.run(
@@ -199,9 +218,9 @@ def test_scheduler_with_the_manifests(plane: ControlPlane, tmp_path: Path) -> No
         assert authority == {"ca.crt": (tmp_path / "ca.crt").read_text()}
 
 
-def definition(kind: str) -> dict[str, object]:
-    """A kind of the Prometheus operator, as far as the API server must know it to store one."""
-    group, plural = "monitoring.coreos.com", f"{kind.lower()}s"
+def definition(kind: str, group: str = "monitoring.coreos.com") -> dict[str, object]:
+    """A kind of the Prometheus operator or of cert-manager, as far as the API server must know it to store one."""
+    plural = f"{kind.lower()}s"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "metadata": {"name": f"{plural}.{group}"},
