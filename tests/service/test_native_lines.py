@@ -95,6 +95,14 @@ def test_a_crash() -> None:
 
 
 @pytest.mark.process
+def test_without_standard_error() -> None:
+    """A program that was started with standard error closed runs all the same."""
+    closed = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, PROGRAM]
+    ran = subprocess.run(closed, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, "")
+
+
+@pytest.mark.process
 def test_a_process() -> None:
     """What C and Python's loggers write while the log is there becomes its lines, also what came before and the last
     half line; what Python writes itself, and what comes later, is as ever."""

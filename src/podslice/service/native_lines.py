@@ -103,8 +103,9 @@ class NativeLines:
     """Takes the place of standard error while the context is open. `stream`: the standard error from before."""
 
     def __init__(self) -> None:
+        _open_standard_error()
         self._before, self._thread = os.dup(2), threading.Thread()
-        self._python = sys.stderr
+        self._python: TextIO | None = sys.stderr
         self._handler: logging.Handler | None = None
         self.stream: TextIO = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
@@ -115,7 +116,8 @@ class NativeLines:
         # A full pipe loses lines rather than to stop a thread that may hold the interpreter lock, which the reader
         # needs.
         os.set_blocking(writer, False)
-        self._python.flush()
+        if self._python is not None:
+            self._python.flush()
         os.dup2(writer, 2)
         os.close(writer)
         # A C library that aborts writes its last words into a pipe without a reader.
@@ -123,7 +125,7 @@ class NativeLines:
         if self._tells_crashes:
             faulthandler.enable(self.stream)
         # A test may have put a stream of its own there.
-        if _descriptor(self._python) == 2:
+        if self._python is None or _descriptor(self._python) == 2:
             sys.stderr = self.stream
         return self
 
@@ -158,6 +160,17 @@ class _Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level: Level = "warning" if record.levelno < logging.ERROR else "error"
         self._write(NativeLine(level, record.name, self.format(record)))
+
+
+def _open_standard_error() -> None:
+    """Open descriptor 2 where the program was started with it closed: else the next file gets that number."""
+    try:
+        os.fstat(2)
+    except OSError:
+        number = os.open(os.devnull, os.O_WRONLY)
+        if number != 2:
+            os.dup2(number, 2)
+            os.close(number)
 
 
 def _descriptor(stream: TextIO) -> int:
