@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from podslice.advise.explain.fixes.fix import AffectedPod, Edit, Fix
     from podslice.advise.explain.picks import Unit
     from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
-    from podslice.advise.explain.scores import ScoredNodes, ScoredPart
+    from podslice.advise.explain.scores import ScoredNodes
     from podslice.advise.explain.trace import (
         Answer,
         ContainerFacts,
@@ -156,6 +156,7 @@ if TYPE_CHECKING:
     from podslice.node.resize.events import ResizeCondition
     from podslice.node.rules import NodeRules
     from podslice.node.state import NodeState
+    from podslice.node.topology.scored import ScoredPart
     from podslice.node.view import ContainerView, NodeView
     from podslice.values.assumption import Assumption
     from podslice.values.cpu_policy_options import CPUPolicyOptions
@@ -458,7 +459,7 @@ _ON_USE = {
     "MemoryTable": "podslice.machine.memory",
     "MergeStep": "podslice.advise.explain.trace",
     "ScoredNodes": "podslice.advise.explain.scores",
-    "ScoredPart": "podslice.advise.explain.scores",
+    "ScoredPart": "podslice.node.topology.scored",
     "Mount": "podslice.node.devices.plugin",
     "Move": "podslice.advise.defrag.plan",
     "MoveContainers": "podslice.advise.explain.fixes.changes",

@@ -10,18 +10,11 @@ from msgspec.structs import replace
 
 from podslice.node.topology.hintset import ProviderHints
 from podslice.node.topology.merge import Merged, Merger
+from podslice.node.topology.scored import ScoredPart
 from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 _FEW_NODES = 4
 _MOST = 16
-
-
-class ScoredPart(msgspec.Struct, frozen=True, rename="camel"):
-    """The worth of a set of NUMA nodes to a resource, in millionths of all, and the resource's weight."""
-
-    resource: str
-    weight: int
-    millionths: int
 
 
 class ScoredNodes(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,6 +55,6 @@ def scores_of(merger: Merger, providers: Sequence[ProviderHints], merged: Merged
 
 def _row(merger: Merger, providers: Sequence[ProviderHints], mask: Bits, upstream: Bits | None) -> ScoredNodes:
     assert merger.scored is not None
-    parts = tuple(ScoredPart(*one) for one in merger.scored.qualities(providers, mask))
+    parts = merger.scored.qualities(providers, mask)
     score = sum(one.weight * one.millionths for one in parts)
     return ScoredNodes(CPUSet.from_bits(mask), score, parts, mask == upstream)

@@ -49,15 +49,9 @@ class AllocateResponse(msgspec.Struct, frozen=True):
     cdi_devices: tuple[str, ...] = ()
 
 
-class RunOptions(msgspec.Struct, frozen=True):
+class RunOptions(AllocateResponse, frozen=True):
     """Options that all devices of a container add to its runtime request (memory-device 2.10): the first value of an
     environment variable wins, device files and mounts are unique by container path, CDI names by name."""
-
-    envs: dict[str, str] = {}
-    mounts: tuple[Mount, ...] = ()
-    devices: tuple[DeviceNode, ...] = ()
-    annotations: dict[str, str] = {}
-    cdi_devices: tuple[str, ...] = ()
 
     @classmethod
     def combine(cls, responses: list[AllocateResponse]) -> RunOptions:

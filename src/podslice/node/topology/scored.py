@@ -11,6 +11,8 @@ from itertools import accumulate, combinations
 from operator import add, itemgetter
 from typing import NamedTuple
 
+import msgspec
+
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.hintset import HintSet, ProviderHints
 from podslice.node.topology.per_resource import Remoteness, ResourceWorth, choose_masks
@@ -27,9 +29,9 @@ _SUMS = bytes(range(_SMALL)) + bytes([_SMALL]) * (_SMALL + 1)
 SortKey = Callable[[Bits], tuple[int, Bits]]
 
 
-class Quality(NamedTuple):
-    """Rating of a set of NUMA nodes by one resource, in millionths: the share of the need it has, times the smallest
-    number of nodes over its own."""
+class ScoredPart(msgspec.Struct, frozen=True, rename="camel"):
+    """The worth of a set of NUMA nodes to a resource, in millionths: the share of the need it has, times the smallest
+    number of nodes over its own; and the resource's weight."""
 
     resource: str
     weight: int
@@ -107,10 +109,10 @@ class ScoredMerge:
         ]
         return choose_masks(wanting, masks, winner, self._remoteness, key)
 
-    def qualities(self, providers: Sequence[ProviderHints], mask: Bits) -> tuple[Quality, ...]:
+    def qualities(self, providers: Sequence[ProviderHints], mask: Bits) -> tuple[ScoredPart, ...]:
         """Return how each resource rates a set."""
         size = mask.bit_count()
-        return tuple(Quality(one.name, one.weight, one.quality(mask, size)) for one in self._supplies(providers))
+        return tuple(ScoredPart(one.name, one.weight, one.quality(mask, size)) for one in self._supplies(providers))
 
     def _supplies(self, providers: Sequence[ProviderHints]) -> list[_Supply]:
         """Return the resources that have a preference and can be satisfied somewhere."""
