@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -34,6 +34,9 @@ from podslice.node.context import ReleasedCPUs
 from podslice.node.cpu.state import OWNING
 from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.node.devices.plugin import DevicePlugin, RunOptions
+from podslice.node.effects.huge_pages import page_sizes
+from podslice.node.effects.settings import cgroup_settings
+from podslice.node.effects.tree import Pin, PodEffects, pod_effects
 from podslice.node.kubelet import Kubelet, NodeCache
 from podslice.node.node_resize import prepare_resize, resize_decisions
 from podslice.node.plugins.api import CPUEffects
@@ -55,9 +58,6 @@ from podslice.values.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_E
 from podslice.values.releases.release import Release
 from podslice.values.series import Series
 from podslice.values.shown import show
-
-if TYPE_CHECKING:
-    from podslice.node.effects.tree import PodEffects
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
 
@@ -455,11 +455,6 @@ class Node:
         `swap_capacity` in bytes is not part of a Machine. `running` names the pod's init containers that run: the CPUs
         they own are not in the pod's shared pool meanwhile. Raises `KeyError` for pods that are not on the node.
         """
-        # Decisions need none of this.
-        from podslice.node.effects.huge_pages import page_sizes
-        from podslice.node.effects.settings import cgroup_settings
-        from podslice.node.effects.tree import Pin, pod_effects
-
         kubelet = self.kubelet
         now, gates = kubelet.active[uid], kubelet.manager.context.gates
         pod = self.view.as_admitted(now) if now.ignored else now
