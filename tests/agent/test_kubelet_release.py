@@ -170,6 +170,7 @@ def test_documents_name_the_release(tmp_path: Path) -> None:
         status = await asyncio.to_thread(read_status, str(tmp_path / "agent.sock"))
         assert (status.kubernetes, status.kubelet) == ("1.37", "v1.38.0")
         assert status.conditions[0].startswith(f"kubeletRelease: the kubelet is v1.38.0; {AS} 1.37, {SAID}")
+        assert b'podslice_kubernetes_release{release="1.37"} 0.0' in agent.endpoints.page.text()
         live = agent.endpoints.live.tell()
         assert (live["kubernetes"], live["kubelet"], live["profile"]) == ("1.37", "v1.38.0", "podslice-1.37")
         journal = agent.owner.admitting.journal.journal

@@ -82,6 +82,7 @@ OWN = {
     "podslice_machine_changes_total": ("counter", "kind"),
     "podslice_degraded_containers": ("gauge", ""),
     "podslice_memory_overcommitted_bytes": ("gauge", "numa_node"),
+    "podslice_kubernetes_release": ("gauge", "release"),
     "podslice_pods": ("gauge", ""),
     "podslice_pods_rejected_total": ("counter", ""),
     "podslice_containers": ("gauge", "isolation"),
@@ -120,7 +121,7 @@ class MeasuredWorld(World):
         await super().start()
         self.metrics = MetricsPage(
             metrics, self.owner, resizes=NoResizes(), isolation=None, journal=self.owner.admitting.journal,
-            authority=self.authority,
+            authority=self.authority, is_kubelets=lambda: False,
         )  # fmt: skip
 
     def page(self) -> tuple[dict[str, str], dict[str, float]]:

@@ -299,6 +299,7 @@ def make_metrics_page(
     isolation: IsolationMetrics | None,
     journal: NodeJournal,
     authority: AuthorityFile | None,
+    release: KubeletRelease,
 ) -> MetricsPage:
     """Make the page of metrics; `journal` is what the services follow."""
     services = 0 if cluster is None else len(cluster.services)
@@ -310,6 +311,7 @@ def make_metrics_page(
         journal=journal,
         services=services,
         authority=authority,
+        is_kubelets=release.is_kubelets,
     )
 
 

@@ -183,7 +183,7 @@ def wire(
     listed = devices.list_devices if devices is not None else dict
     endpoints = Endpoints(
         settings=settings, observe=observe, owner=owner, tree=tree, executor=executor, health=health, status=status,
-        page=make_metrics_page(metrics, owner, settings.cluster, resizing, isolation, followed, authority),
+        page=make_metrics_page(metrics, owner, settings.cluster, resizing, isolation, followed, authority, kubelet),
         served=metrics.pod_resources,
         live=LiveNodeSource(owner, name, listed, sources.find, kubelet.version, observed),
         devices=devices, listed_devices=listed, driver=driver, stand_in=stand_in, trouble=trouble,

@@ -135,6 +135,10 @@ class KubeletRelease:
         """Return the version of the kubelet, empty while it is not known."""
         return self.now.version
 
+    def is_kubelets(self) -> bool:
+        """Whether the release that decides is that of the kubelet."""
+        return not self.now.problem
+
     async def run(self, back_off: BackOff | None = None) -> None:
         """Look at intervals, for ever; sooner again after a failure."""
         back_off = back_off or BackOff(1.0, LOOK_SECONDS)

@@ -31,7 +31,7 @@ from podslice.node.view import NodeView
 from podslice.replica.events import PlanOutcome
 from podslice.service.trust import AuthorityFile
 from podslice.values.cpuset import bits_of
-from podslice.values.quirks import is_without_defects
+from podslice.values.quirks import PROFILE_RELEASES, is_without_defects
 from podslice.values.reasons import is_out_of
 from podslice.values.series import Labels, Series, labels_text, series
 
@@ -260,7 +260,7 @@ class MetricsPage:
 
     `isolation`: the metrics of the containers' isolation, None where it is not measured. `journal`: the one that the
     cluster's services follow, `services` their number, and `authority` that of their certificates, None for the
-    system's.
+    system's. `is_kubelets`: whether the release that decides is that of the kubelet beside the agent.
     """
 
     def __init__(
@@ -273,6 +273,7 @@ class MetricsPage:
         journal: NodeJournal,
         services: int = 0,
         authority: AuthorityFile | None = None,
+        is_kubelets: Callable[[], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
@@ -292,6 +293,13 @@ class MetricsPage:
         )
         self._gauge("podslice_state_age_seconds", "Time since the state files last changed.", read=self._state_age)
         self._gauge("podslice_pods", "Pods on the node.", read=lambda: float(len(owner.pods)))
+        release = self._gauge(
+            "podslice_kubernetes_release",
+            "The release that decides: 1 while it is that of the kubelet, 0 while it may be another.",
+            "release",
+        )
+        decides = PROFILE_RELEASES[owner.admitting.profile]
+        release.labels(str(decides)).set_function(lambda: float(is_kubelets()))
         containers = self._gauge("podslice_containers", "Containers on the node.", "isolation")
         for kind in ("container", "mixed", "pod", "host"):
             containers.labels(kind).set_function(functools.partial(self._count, kind))
