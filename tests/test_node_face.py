@@ -41,7 +41,7 @@ def test_what_is_left() -> None:
     assert not node.admit(owner("2", name="b")).admitted
     assert [str(node.reserved_cpus), str(node.shared_cpus), str(node.assignable_cpus)] == ["0", "0,3", "3"]
     assert node.pods == ("u",)
-    assert repr(node) == "<Node machine: 4 CPUs, pods: 1>"
+    assert repr(node) == "<Node machine: 1 pod, 1 of 4 CPUs free>"
     node.remove("u")
     assert str(node.assignable_cpus) == "1-3"
 
