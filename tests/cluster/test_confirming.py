@@ -9,11 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.cluster.journal.journals import NodeStream
+from podslice.cluster.journal.node_states import SeenState, node_states
 from podslice.cluster.journal.pace import STALE_SECONDS
 from podslice.replica.events import WholeState
 from podslice.replica.stream_messages import Beat, encode_message
 from podslice.service.clusterobjects import read_node
-from tests.cluster.bench import LIKE, filter_request, node_object, pod_object, scheduled_pod
+from tests.cluster.bench import LIKE, filter_request, ignore, node_object, pod_object, scheduled_pod
+from tests.cluster.fake_api import FakeClusterApi
 from tests.cluster.recorded_log import RecordedLog
 from tests.cluster.test_lying_agent import BAD, GOOD, HollowNode, LyingScene
 
@@ -146,6 +148,21 @@ def test_metrics_count_what_filter_takes() -> None:
     confirm_all(scene)
     assert [metric(scene, name) for name in ("nodes", "nodes_with_agent", "nodes_proven")] == [2, 1, 1]
     assert unproven(scene) == {}
+
+
+def test_an_agent_that_was_taken_away() -> None:
+    """A node whose agent was removed on purpose is missed until its NodeState is deleted; one with a stream stays."""
+    scene = LyingScene()
+    states = node_states(FakeClusterApi(), scene.journals, trouble=ignore)
+    scene.journals.nodes[BAD].stream = None
+    asyncio.run(scene.service.upkeep.confirm_all())
+    assert (metric(scene, "nodes_with_agent"), unproven(scene)) == (2, {"noStream": 1})
+    for name in (GOOD, BAD):
+        states.put(SeenState(name, None))
+        states.drop(name)
+    asyncio.run(scene.service.upkeep.confirm_all())
+    assert (metric(scene, "nodes_with_agent"), metric(scene, "nodes_proven"), unproven(scene)) == (1, 1, {})
+    assert not scene.service.placing.model.node(BAD).confirmed
 
 
 def test_states_of_objects_prove_nothing_in_metrics() -> None:

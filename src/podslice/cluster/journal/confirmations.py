@@ -40,6 +40,8 @@ class Confirmations:
         cause = self._journals.find_unproven(node)
         if node in self._known and node in self._journals.nodes:
             self._note(node, cause)
+        elif node in self._causes:
+            self.forget(node)
         return not cause
 
     def _note(self, node: str, cause: Unproven) -> None:
@@ -53,7 +55,7 @@ class Confirmations:
             self.counts[before] -= 1
 
     def forget(self, node: str) -> None:
-        """Drop a node that left the cluster."""
+        """Drop a node that left the cluster, or whose agent was taken away for good."""
         cause = self._causes.pop(node, None)
         self._changed.pop(node, None)
         if cause is not None:

@@ -55,6 +55,9 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
         if new is not None and new.state is not None:
             journals.seed(new.name, new.state, new.ready)
             new.state = new.ready = None
+        elif new is None and old is not None and not journals.has_stream(old.name):
+            # Its agent was taken away for good: nothing more is expected of it.
+            journals.forget(old.name)
 
     return ObjectTable(
         api, NODE_STATES, "", read=read, key=lambda seen: seen.name, on_change=take_in, trouble=trouble, **options
