@@ -1,18 +1,18 @@
 """`make dist`: build the archives of a release twice, compare them, and try the wheel with every Python at hand.
 
-What is in `dist` afterwards can be published: the wheel, the sdist, the bill of materials and SHA256SUMS. Exit codes: 0
-all well, 1 not.
+What is in `dist` afterwards can be published: the wheel, the sdist, the plugin of kubectl for
+krew, the bill of materials and SHA256SUMS. Exit codes: 0 all well, 1 not.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from release.archives import ROOT, ReleaseError, build_twice, epoch
+from release.archives import ROOT, ReleaseError, build_twice, digests, epoch
+from release.krew import write_plugin
 from release.sbom import make_sbom
 from release.smoke import PYTHONS, find_python, try_wheel
 
@@ -41,7 +41,8 @@ def release(dist: Path) -> None:
         bill = make_sbom(ROOT, when=epoch(), digests=sums)
         name = f"{wheel.name.split('-py3')[0]}.cdx.json"
         (built / name).write_text(bill, encoding="utf-8")
-        sums = {**sums, name: hashlib.sha256(bill.encode()).hexdigest()}
+        write_plugin(built, wheel, root=ROOT, when=epoch())
+        sums = digests(built)
         (built / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(built, dist)
