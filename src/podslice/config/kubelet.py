@@ -179,6 +179,9 @@ _NO_TIME = ("0", "0s", "0ms", "0m", "0h")
 
 # Fields that a release does not have: a kubelet ignores them, and warns in its log
 
+_OWN = {field.encode_name: (field.name, field.default) for field in msgspec.structs.fields(KubeletConfig)}
+"""The fields that have an attribute of a `KubeletConfig`: its name and default."""
+
 
 def fields_in(config: KubeletConfig, release: Release) -> KubeletConfig:
     """Return the configuration as a kubelet of a release reads it: without the fields that this release does not
@@ -187,21 +190,23 @@ def fields_in(config: KubeletConfig, release: Release) -> KubeletConfig:
     if not late:
         return config
     others = {name: value for name, value in config.other_fields.items() if name not in late}
-    defaults = {
-        field.name: field.default for field in msgspec.structs.fields(KubeletConfig) if field.encode_name in late
-    }
+    defaults = {_OWN[name][0]: _OWN[name][1] for name in late if name in _OWN}
     return msgspec.structs.replace(config, other_fields=others, **defaults)
 
 
 def unknown_fields(config: KubeletConfig, release: Release) -> dict[str, int]:
     """Return the fields that are set and that a release does not have, with the minor version that brings each."""
-    late = {name: minor for name, minor in later_fields().items() if minor > release.minor}
-    own = {field.encode_name: (field.name, field.default) for field in msgspec.structs.fields(KubeletConfig)}
-    return {
-        name: minor
-        for name, minor in late.items()
-        if name in config.other_fields or (name in own and getattr(config, own[name][0]) != own[name][1])
-    }
+    return {name: minor for name, minor in _fields_after(release.minor) if _is_set(config, name)}
+
+
+@cache
+def _fields_after(minor: int) -> tuple[tuple[str, int], ...]:
+    return tuple((name, since) for name, since in later_fields().items() if since > minor)
+
+
+def _is_set(config: KubeletConfig, name: str) -> bool:
+    own = _OWN.get(name)
+    return name in config.other_fields if own is None else getattr(config, own[0]) != own[1]
 
 
 def ignored_fields(config: KubeletConfig, release: Release) -> tuple[IgnoredField, ...]:

@@ -255,7 +255,9 @@ def _make_container(
     claimed: frozenset[str],
     allocated: Mapping[str, Any],
 ) -> AdmissionContainer:
-    requests = {**(container.resources.requests or {}), **allocated}
+    requests = container.resources.requests or {}
+    if allocated:
+        requests = {**requests, **allocated}
     limits = container.resources.limits or {}
     guaranteed = is_container_equivalent_guaranteed(container)
     restartable = init and is_restartable_init(container)
