@@ -162,7 +162,7 @@ async def campaign(file: Path, *, nodes: int, placements: int, seed: int, pods: 
     names = [f"n{number:05d}" for number in range(nodes)]
     while sum(one.placements for one in rounds) < placements:
         with tempfile.TemporaryDirectory(prefix="podslice-campaign-") as folder:
-            async with hollow(Path(folder), names, service=True, client=StaleApi) as cluster:
+            async with hollow(Path(folder), names, service=True, client=StaleApi, nominating_nodes=0) as cluster:
                 assert isinstance(cluster.api, StaleApi)
                 runs = Campaign(cluster, cluster.api, seed=seed, pods=pods)
                 for _ in range(_ROUNDS_OF_A_CLUSTER):

@@ -120,6 +120,7 @@ class HollowCluster:
         self.journals = HollowJournals(nodes.source)
         nodes.send = self.journals.feed
         self.service: ClusterService | None = None
+        self._settings: dict[str, Any] = {}
         self._past: Counter[str] = Counter()
         self.ahead = 0.0
         """Seconds by which the service's clock has jumped."""
@@ -137,10 +138,11 @@ class HollowCluster:
         self.troubles.append(f"{where}: {what}")
 
     async def start_service(self, port: int = 0, **settings: Any) -> int:
-        """Start `podslice cluster`, which knows nothing yet; returns its port."""
+        """Start `podslice cluster`, which knows nothing yet but its latest settings; returns its port."""
+        self._settings |= settings
         service = wire(
-            self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble, disputed=self.disputes.append,
-            clock=lambda: time.monotonic() + self.ahead,
+            self.api, self.journals, ServiceSettings(**self._settings), trouble=self._trouble,
+            disputed=self.disputes.append, clock=lambda: time.monotonic() + self.ahead,
         )  # fmt: skip
         self.service = service
         await service.start(Listening(port=port))

@@ -274,13 +274,11 @@ def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
         if evict:
             pods.create(pod("big", "podslice", cpus="14", priorityClassName="high"))
             eventually(lambda: pods.node("big"), "nobody left for it")
-        pods.create(pod("apart", "podslice", cpus="10", affinity=APART))
-        pods.create(pod("later", "podslice", cpus="10"))
-        for name in ("apart", "later"):
+        for name, node, affinity in (("later", NODES[1], {}), ("apart", NODES[0], {"affinity": APART})):
+            pods.create(pod(name, "podslice", cpus="10", **affinity))
             eventually(lambda name=name: pods.unscheduled(name))
-        loop.call_soon_threadsafe(nodes.lose, NODES[0])
-        eventually(lambda: pods.node("apart"), "nobody has the scheduler look again")
-        eventually(lambda: pods.node("later"), "it is not nominated")
+            loop.call_soon_threadsafe(nodes.lose, node)
+            eventually(lambda name=name: pods.node(name), "nobody has the scheduler look again")
         eventually(lambda: ("podslice.io", "nodestates", "delete") in log.asked(), "a state of a node that left stays")
 
     async def main() -> None:

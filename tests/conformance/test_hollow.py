@@ -25,10 +25,16 @@ Test = Callable[[HollowCluster], Awaitable[None]]
 @pytest.mark.parametrize("load", ["mixed", "churn"])
 def test_agreement(programs: None, load: str) -> None:
     """Every pod runs where the scheduler sent it, no CPU has two owners, nothing is held afterwards, and every digest
-    is the node's, while pods of all sizes come and go."""
-    result = asyncio.run(one_run(NODES, loads(NODES, 300)[load], service=True))
+    is the node's, while pods of all sizes come and go, nominated ahead as in a large cluster."""
+    result = asyncio.run(one_run(NODES, loads(NODES, 300)[load], service=True, nominating_nodes=0))
     assert (result.running, result.refusals, result.problems) == (result.pods, 0, ())
     assert result.counts["agreed"] == result.running
+
+
+def test_a_small_cluster_nominates_no_new_pod(programs: None) -> None:
+    """Where filters of all nodes are cheap, no pod that fits is nominated."""
+    result = asyncio.run(one_run(30, loads(30, 60)["equal"], service=True))
+    assert (result.running, result.counts["nominated"], result.problems) == (60, 0, ())
 
 
 def test_without_nominations(programs: None) -> None:
@@ -56,7 +62,9 @@ def test_bad_lines(programs: None) -> None:
 
 def running(folder: Path, nodes: int, test: Test) -> None:
     async def main() -> None:
-        async with hollow(folder, [f"n{number:05d}" for number in range(nodes)], service=True) as cluster:
+        async with hollow(
+            folder, [f"n{number:05d}" for number in range(nodes)], service=True, nominating_nodes=0
+        ) as cluster:
             cluster.start_scheduler()
             await test(cluster)
 
@@ -100,7 +108,7 @@ def test_every_fault(programs: None, tmp_path: Path) -> None:
 
     async def main() -> None:
         names = [f"n{number:05d}" for number in range(20)]
-        async with hollow(tmp_path, names, service=True, client=StaleApi) as cluster:
+        async with hollow(tmp_path, names, service=True, client=StaleApi, nominating_nodes=0) as cluster:
             assert isinstance(cluster.api, StaleApi)
             kinds = Faults(cluster, cluster.api, Random(3)).kinds
             assert set(kinds) == set(KINDS)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from podslice.cluster.journal.node_states import SeenState
 
 NOMINATING_NODES = 1000
-"""Nodes from which on a nomination costs less than a filter of all nodes (docs/development/cluster-throughput.md)."""
+"""Nodes from which on a nomination costs less than a filter of all nodes (docs/development/cluster-service.md)."""
 HOLD_SECONDS = 30.0
 """Seconds from a nomination or a filter to its bind, also on a busy machine."""
 

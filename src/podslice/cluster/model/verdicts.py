@@ -45,7 +45,7 @@ class ModelLimits(NamedTuple):
     signatures: int = 4096
     columns: int = 64
     groups: int = 4096
-    hold: float = 15.0
+    hold: float = 30.0
     group_hold: float = 310.0
     failed_group_hold: float = 0.5
     quarantine: float = 60.0
