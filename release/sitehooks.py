@@ -101,7 +101,7 @@ def _mend(link: re.Match[str], file: File, titles: dict[str, str]) -> str:
     if (ROOT / path).is_dir():
         return text
     there = site_path(path)
-    if text == posixpath.basename(target):
+    if text in (target, posixpath.basename(target)):
         text = titles.get(there, text)
     return f"{image}[{text}]({posixpath.relpath(there, posixpath.dirname(file.src_uri) or '.')}{anchor})"
 
