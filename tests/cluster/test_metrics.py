@@ -128,16 +128,18 @@ def test_what_is_held_written_and_waited_for() -> None:
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
     pending = scheduled_pod(pod_object("p"))
-    service.pods.on_change(None, pending)
-    assert service.placing.choose(pending) == "a"
-    bench.now = 7.0
-    api.refuse = 409
-    bind = service.extender.bind(json.dumps(
-        {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}).encode())  # fmt: skip
-    text = service.metrics.text().decode()
-    assert "podslice_cluster_oldest_hold_seconds 7.0" in text
-    asyncio.run(bind)
-    service.pods.on_change(pending, scheduled_pod(pod_object("p", node="a")))
+
+    async def main() -> None:
+        service.pods.on_change(None, pending)
+        assert service.placing.choose(pending) == "a"
+        bench.now = 7.0
+        api.refuse = 409
+        assert "podslice_cluster_oldest_hold_seconds 7.0" in service.metrics.text().decode()
+        call = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}
+        await service.extender.bind(json.dumps(call).encode())
+        service.pods.on_change(pending, scheduled_pod(pod_object("p", node="a")))
+
+    asyncio.run(main())
     text = service.metrics.text().decode()
     assert 'podslice_cluster_api_writes_total{kind="bind",result="refused"} 1.0' in text
     assert 'podslice_cluster_placing_seconds_bucket{le="10.0"} 1.0' in text
