@@ -109,7 +109,9 @@ class Nominator:
         if patience <= 0:
             self._join(pod)
             return
-        self._new[pod.uid] = asyncio.get_running_loop().time(), pod
+        # One that is left to the scheduler for good has no time, and needs no event loop.
+        came = asyncio.get_running_loop().time() if patience < inf else 0.0
+        self._new[pod.uid] = came, pod
         self._set_timer(patience)
 
     def add_refused(self, uid: str) -> None:
