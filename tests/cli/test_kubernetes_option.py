@@ -98,7 +98,9 @@ def test_state_commands_take_it_too(tmp_path: Path) -> None:
     assert named[0] == named[1]
     assert "1.34" in named[0]
     (tmp_path / "kubelet_version").write_text("v1.33.4")
-    assert "1.33" in run("state", "verify", str(tmp_path), "--kubernetes", "auto").stdout
+    said = run("state", "verify", str(tmp_path), "--kubernetes", "auto").stdout
+    assert "1.33" in said
+    assert "Not checked: kubelet_version (the version of the kubelet beside the agent)" in said
     (tmp_path / "kubelet_version").unlink()
     alone = run("state", "repair", str(tmp_path), "--kubernetes", "auto")
     assert (alone.returncode, "auto needs a Node object" in alone.stderr) == (2, True)

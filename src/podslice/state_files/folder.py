@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from podslice.node.checkpoints.names import DEVICE_DIRECTORY
+from podslice.node.checkpoints.names import DEVICE_DIRECTORY, KUBELET_VERSION_FILE
 from podslice.values.golang import quote
 
 _KNOWN: Mapping[str, str] = {
@@ -31,6 +31,8 @@ _KNOWN: Mapping[str, str] = {
     "image_manager": "records of pulled images",
     "usernsMapping": "ids of user namespaces",
     "claims": "claims that the agent serves",
+    KUBELET_VERSION_FILE: "the version of the kubelet beside the agent",
+    "rejected.json": "pods that the agent marked Failed",
 }
 _ENDINGS: Mapping[str, str] = {
     ".bak": "an older file",
