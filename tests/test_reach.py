@@ -23,8 +23,9 @@ def last_name(node: ast.expr) -> str:
 
 def reaches(tree: ast.AST, name: str = "") -> Iterator[str]:
     """Where the program of this name asks something for its kubelet or managers, or imports their classes. The agent's
-    settings have a source of pods that is called `kubelet`, the scenarios of fleets their configurations."""
-    scenario, settings = name.startswith("fleet/"), name == "agent/settings.py"
+    settings have a source of pods that is called `kubelet`, the scenarios of fleets their configurations, the answers of
+    the kubectl plugin a kubelet's version."""
+    scenario, settings = name.startswith(("fleet/", "kubectl/")), name == "agent/settings.py"
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES:
             owner = last_name(node.value)

@@ -111,7 +111,7 @@ def test_removing_says_whether_the_pod_was_there() -> None:
 )
 def test_what_is_no_pod_is_said_to_be_none(ask: Any) -> None:
     """Plain data where a pod is meant is an InputError that names the function to make one."""
-    with pytest.raises(InputError, match=r"pod: is a dict, not a Pod \(pod_from_dict\(data\) makes one\)"):
+    with pytest.raises(InputError, match=r"pod: is a dict, not a Pod \(Pod.load"):
         ask(make_node(), {"kind": "Pod"})
 
 

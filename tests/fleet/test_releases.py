@@ -139,7 +139,7 @@ def test_scenarios_without_releases_stay_what_they_were(tmp_path: Path) -> None:
         ({"machines": {"m": {"from": "pack:2", "kubernetes": "x"}}}, "machines.m.kubernetes: 'x' is not a Kubernetes"),
         ({"kubelets": {"k": {"kubernetes": "auto"}}}, "kubelets.k.kubernetes: auto needs nodes of a live cluster"),
         ({"kubelets": {"k": {"kubernetes": "1.9"}}}, "kubelets.k.kubernetes: Kubernetes 1.9 is not known here"),
-        ({"profile": "kubelet-1.9"}, "profile: 'kubelet-1.9' is no profile (one of podslice, kubelet-1.31"),
+        ({"profile": "kubelet-1.9"}, "profile: 'kubelet-1.9' is not a profile (one of podslice, kubelet-1.31"),
     ],
 )
 def test_releases_that_are_not_known(tmp_path: Path, fields: dict[str, Any], error: str) -> None:

@@ -203,5 +203,5 @@ def test_spark_templates_and_bad_settings() -> None:
     template = {"spec": {"containers": [{"name": "main", "image": "i"}, {"name": "log", "image": "l"}]}}
     found = read(spark({"spark.kubernetes.driver.limit.cores": "2"}, driverSpec={"podTemplateSpec": template}))
     assert amounts(found)["x-driver"] == {"main": {"cpu": "1", "memory": "1408Mi"}, "log": {}}
-    with pytest.raises(InputError, match=r"spark.driver.memory.*no amount of memory as the JVM"):
+    with pytest.raises(InputError, match=r"spark.driver.memory.*not an amount of memory as the JVM"):
         read(spark({"spark.driver.memory": "much"}))

@@ -28,6 +28,10 @@ _COALESCE = 0.02
 """Seconds in which announcements of free room are gathered before lines are tried again."""
 
 
+def _nominate_at_once() -> float:
+    return 0.0
+
+
 class NominationLimits(NamedTuple):
     """`ahead`: most pods that are nominated and not bound; `calls`: most requests to the API server at a time; `lines`:
     most kinds of pods that wait."""
@@ -72,7 +76,7 @@ class Nominator:
         kind_of: Callable[[ScheduledPod], Hashable],
         failed: Callable[[str], None],
         limits: NominationLimits | None = None,
-        patience: Callable[[], float] = lambda: 0.0,
+        patience: Callable[[], float] = _nominate_at_once,
     ) -> None:
         self.limits = limits or NominationLimits()
         self.ahead: dict[str, str] = {}

@@ -72,7 +72,7 @@ def _release_problems(scenario: FleetScenario) -> Iterator[InputError]:
             yield InputError("auto needs nodes of a live cluster", path=f"kubelets.{name}.kubernetes", remedy=remedy)
     if scenario.profile not in PROFILE_NAMES:
         yield InputError(
-            f"{scenario.profile!r} is no profile", path="profile", remedy=f"one of {', '.join(PROFILE_NAMES)}"
+            f"{scenario.profile!r} is not a profile", path="profile", remedy=f"one of {', '.join(PROFILE_NAMES)}"
         )
 
 
