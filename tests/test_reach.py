@@ -23,7 +23,7 @@ def last_name(node: ast.expr) -> str:
 
 def reaches(tree: ast.AST, name: str = "") -> Iterator[str]:
     """Where the program of this name asks something for its kubelet or managers, or imports their classes. The agent's
-    settings have a source of pods that is called `kubelet`, the scenarios of fleets their configurations, the answers of
+    settings have a source of pods that is called `kubelet`, the scenarios of fleets their configurations, answers of
     the kubectl plugin a kubelet's version."""
     scenario, settings = name.startswith(("fleet/", "kubectl/")), name == "agent/settings.py"
     for node in ast.walk(tree):
