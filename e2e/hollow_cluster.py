@@ -420,6 +420,8 @@ class Progress:
         service = self.cluster.service
         if service is None or not service.settings.nominate:
             return
+        if len(self.cluster.nodes.nodes) < service.settings.nominating_nodes:
+            return
         before, moved = -1, time.monotonic()
         while before < len(self.names) and time.monotonic() - moved < _PATIENCE / 4:
             await asyncio.sleep(0.1)
