@@ -11,11 +11,6 @@ NODE := --machine epyc-9654-nps4 --config examples/kubelet.yaml
 SHOW := show() { printf '\n$$ podslice %s\n' "$$*"; $(BIN)/python -m podslice "$$@"; }; show
 # Without bytecode on disk every test worker and every podslice process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests write files that are synced, which takes milliseconds each on a disk: in memory where 2 GB are free there.
-SHM := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 {print $$6}')
-ifneq ($(SHM),)
-export PYTEST_DEBUG_TEMPROOT ?= $(SHM)
-endif
 
 UNIT := not process and not conformance
 
