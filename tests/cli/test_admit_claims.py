@@ -33,7 +33,7 @@ def test_example() -> None:
         "default/train  default/train-devices  allocated  node-a  gpu      gpu.example.com gpu-0        -",
         "cpus     podslice.io podslice-numa-0  cpu=16 memory=64Gi",
         "default/big not allocated: cannot allocate all claims",
-        "podslice-numa-0: has 30 cpu in all",
+        "podslice-numa-0: has 30 cpu in total",
         "fix default/big spec.devices.constraints[0]: leave out the constraint on resource.kubernetes.io/numaNode",
         "fix default/big spec.devices.requests[1].exactly.capacity.requests[cpu]: ask for 30 cpu instead of 32",
         "default/train  train      admitted",
@@ -50,7 +50,7 @@ def test_explained() -> None:
     assert result.exit_code == 1
     for line in (
         "default/big not allocated: cannot allocate all claims",
-        "podslice-numa-0: has 30 cpu in all",
+        "podslice-numa-0: has 30 cpu in total",
         "default/train",
     ):
         assert line in result.output
@@ -246,8 +246,8 @@ def test_every_node_says_why(tmp_path: Path) -> None:
     refusals = report["claims"][0]["refusals"]
     assert [one["nodes"] for one in refusals] == [["node-a"], ["node-b", "node-c"]]
     assert any(
-        "has 20 cpu in all" in problem for one in refusals[1]["obstacles"] for problem in one["problems"].values()
+        "has 20 cpu in total" in problem for one in refusals[1]["obstacles"] for problem in one["problems"].values()
     )
     output = run(str(EXAMPLES / "pods.yaml"), *given, "--no-map").output
-    for line in ("  node node-a:\n", "  nodes node-b, node-c:\n", "has 30 cpu in all", "has 20 cpu in all"):
+    for line in ("  node node-a:\n", "  nodes node-b, node-c:\n", "has 30 cpu in total", "has 20 cpu in total"):
         assert line in output

@@ -153,7 +153,7 @@ def test_pod_keeps_its_cpus_until_it_goes() -> None:
     fresh.kubelet.stop_container("p", "a")
     fresh.kubelet.collect()
     restarted = fresh.kubelet.start_container("p", "a")
-    assert CPUSet.from_bits(restarted.cpus) == sets(decision)["a"]
+    assert CPUSet.from_bits(restarted.holds.cpus) == sets(decision)["a"]
     fresh.remove("p")
     assert fresh.kubelet.manager.cpu.state.default == default
 

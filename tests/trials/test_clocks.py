@@ -61,6 +61,8 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 # Who may look at the wall clock
 
 TELLING = {
+    "agent/command.py": "whether the authority's certificate has expired",
+    "cluster/checks.py": "whether a certificate has expired",
     "agent/admitting.py": "since when a pod is refused, and when CPUs change hands, are told",
     "service/apievents.py": "the time of an event is told",
     "agent/status/agent_status.py": "since when the agent runs is told",

@@ -33,6 +33,8 @@ COMMON = {
     "GROUP": "NUMA nodes whose memory is handed out together with this one's",
     "ISOLATION": "whose CPUs it runs on: host (the node's shared pool), container (its own), pod, or mixed",
     "KIND": "kind of the object",
+    "KUBELET": "version of the kubelets",
+    "KUBERNETES": "release by which the node decides",
     "MEMORY NODES": "NUMA nodes to which its memory is bound; any where it is not",
     "MESSAGE": "what was found, in a sentence",
     "NAME": "its name",
@@ -244,6 +246,11 @@ OF_COMMAND: dict[str, dict[str, str]] = {
         "SOCKETS": "number of sockets",
         "THREADS": "CPUs of the core",
         "UNCORE": "group of CPUs with the same last cache",
+    },
+    "upgrade": {
+        "CHANGED": "pods for which something changes",
+        "HARMED": "pods that are refused or lose what they have",
+        "STARTS": "whether the kubelet starts with this configuration",
     },
     "whatif": {
         EACH: "the pod or resize in this scenario",
