@@ -318,7 +318,7 @@ def test_files_that_flags_name_are_checked(node: Path, tmp_path: Path) -> None:
         files, missing = read(path)
         assert files.keys() == {"kubelet/cmdline"}
         assert [part for part, _ in missing] == ["kubelet/config.yaml", "kubelet/config.d"]
-        assert "no KubeletConfiguration" in missing[0][1]
+        assert "not a KubeletConfiguration" in missing[0][1]
         assert "/etc/none.d holds no drop-in" in missing[1][1]
     (node / "proc/100/cmdline").write_bytes(b"kubelet\0--config=/etc/none.conf\0")
     for path in captures(node, tmp_path / "b"):
