@@ -242,6 +242,7 @@ class CPUTopology:
     __slots__ = (
         "_children",
         "all_cpus",
+        "all_sums",
         "core_of",
         "core_size",
         "cores",
@@ -315,6 +316,8 @@ class CPUTopology:
             for node, cpus in self.numa_nodes.items()
         }
         self.all_cpus: Bits = union(self.numa_nodes.values())
+        self.all_sums = self.largest_sums(self.all_cpus)
+        """How many CPUs one NUMA node has at most, two nodes have at most, and so on."""
 
     @property
     def cpus_per_core(self) -> int:

@@ -210,7 +210,7 @@ copy_config() {
         note "$2" "it has headers of static pods' URLs, which cannot be cut out"
     elif test -n "$words" && ! grep -q -E "kind[\"']?[[:space:]]*:[[:space:]]*[\"']?KubeletConfiguration" "$copy/$2"; then
         rm -f "$copy/$2"
-        note "$2" "/$(plain "$1") is no KubeletConfiguration"
+        note "$2" "/$(plain "$1") is not a KubeletConfiguration"
     fi
 }
 if test "$words" = several; then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice.machine.cores import whole_core_sums
-from podslice.machine.model import CPUTopology
+from podslice.machine.model import CPUTopology, bisect_sums
 from podslice.node.topology.hint import Hint, enumerate_masks
 from podslice.node.topology.hintset import HintSet
 from podslice.node.topology.needs import Need
@@ -31,7 +31,7 @@ def cpu_topology_hints(
     nodes = topology.numa_nodes
     # By all CPUs, not by free ones: where no free mask is this small, no hint is preferred (cpu-topology 7.3).
     if smallest is None:
-        smallest = topology.fewest_numa_nodes(count, topology.all_cpus)
+        smallest = bisect_sums(topology.all_sums, count)
     alignment = _alignment(topology, smallest) if align_by_socket else None
     missing = count - reusable.bit_count()
     # A mask's CPUs are the sum over its nodes, so one count per node replaces upstream's count per mask.
