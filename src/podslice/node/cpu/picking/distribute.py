@@ -7,6 +7,7 @@ remainder group by group.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 
 import msgspec
@@ -56,7 +57,7 @@ class Distributor:
         search_budget = search_budget_over(work.topology.numa_mask, search_budget)
         before = search_budget.left
         search = Combinations(work, Distribution(count, self._group), self._packer.quirks, search_budget)
-        if 1 < len(search.free) <= node_count and (cpus := self._fill(available, count, search)):
+        if node_count > 1 and 1 < len(search.free) <= node_count and (cpus := self._fill(available, count, search)):
             return Pick(cpus)
         choice = self._choose(search, count, node_count)
         if choice is None:
@@ -87,8 +88,11 @@ class Distributor:
         groups = (count - 1) // group + 1
         fewest = (groups - 1) // groups_per_node + 1
         most = min(groups, len(search.free))
-        start = max(fewest, min(node_count, most))
-        for size in (*range(start, most + 1), *range(fewest, start)):
+        sizes: Iterable[int] = range(fewest, most + 1)
+        if node_count > fewest:
+            start = max(fewest, min(node_count, most))
+            sizes = (*range(start, most + 1), *range(fewest, start))
+        for size in sizes:
             if sum(search.fullest[:size]) >= count and (choice := search.best(size)) is not None:
                 return choice
         return None
