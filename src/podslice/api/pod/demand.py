@@ -391,7 +391,10 @@ def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
         and (is_pod_level_resources_set(pod) or not gates[_FIX_GATE])
     ):
         return _compute_class((resources,))
-    return _compute_class([container.resources for container in containers_in_order(pod)])
+    spec = pod.spec
+    # Most pods have no init containers: then nothing is copied.
+    containers = (*spec.init_containers, *spec.containers) if spec.init_containers else spec.containers
+    return _compute_class([container.resources for container in containers])
 
 
 def _compute_class(requirements: Iterable[ResourceRequirements]) -> str:
@@ -414,14 +417,13 @@ def _add_positive(total: list[int], amounts: ResourceList | None) -> bool:
     """Add cpu and memory to their sums, and return whether both are given."""
     if not amounts:
         return False
-    both = True
-    for position, name in enumerate(_QOS_RESOURCES):
-        quantity = amounts.get(name)
-        if quantity is not None and quantity.nano > 0:
-            total[position] += quantity.nano
-        else:
-            both = False
-    return both
+    cpu, memory = amounts.get("cpu"), amounts.get("memory")
+    has_cpu, has_memory = cpu is not None and cpu.nano > 0, memory is not None and memory.nano > 0
+    if cpu is not None and has_cpu:
+        total[0] += cpu.nano
+    if memory is not None and has_memory:
+        total[1] += memory.nano
+    return has_cpu and has_memory
 
 
 def is_container_equivalent_guaranteed(container: Container) -> bool:

@@ -157,24 +157,28 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         claiming = annotations.get(CLAIMED, "").split(",") if annotations else ()
         stated = release.allocated_status_wins and gates["InPlacePodVerticalScaling"]
         allocated = _allocated(pod) if stated and pod.status.container_statuses else _NO_AMOUNTS
+        guaranteed, claims = qos == "Guaranteed", pod.status.extended_resource_claim_status is not None
+        # A list first: a tuple of a generator takes longer, and every admission comes here.
         containers = tuple(
-            _make_container(
-                container,
-                mixed.get(container.name),
-                init=init,
-                eligible=qos == "Guaranteed" and container.name not in claiming,
-                managed=managed,
-                hides_smt=container.name in hides_smt,
-                claimed=claimed_resources(pod, container.name, gates),
-                allocated=allocated.get(container.name, _NO_AMOUNTS),
-            )
-            for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
-            for container in group
+            [
+                _make_container(
+                    container,
+                    mixed.get(container.name),
+                    init=init,
+                    eligible=guaranteed and container.name not in claiming,
+                    managed=managed,
+                    hides_smt=container.name in hides_smt,
+                    claimed=claimed_resources(pod, container.name, gates) if claims else _NOTHING,
+                    allocated=allocated.get(container.name, _NO_AMOUNTS),
+                )
+                for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
+                for container in group
+            ]
         )
         return cls(
             uid=pod.metadata.uid,
             qos=qos,
-            guaranteed=qos == "Guaranteed",
+            guaranteed=guaranteed,
             pod_level=pod_level,
             managed=managed,
             ignored=ignored,
