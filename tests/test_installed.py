@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -63,7 +64,9 @@ def test_the_version_needs_no_command_line() -> None:
         "import sys; sys.argv = ['podslice', '--version']; from podslice.entry import main; main();"
         "print(sorted({'click', 'msgspec', 'typing_extensions', 'importlib.metadata'} & {*sys.modules}))"
     )
-    ran = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
+    # -S leaves out the site packages, whose .pth files import more than podslice does.
+    env = {**os.environ, "PYTHONPATH": str(Path(podslice.__file__).parents[1])}
+    ran = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=env)
     assert ran.stdout.splitlines()[1] == "[]"
 
 
