@@ -60,6 +60,7 @@ class AuthorityFile:
     def __init__(self, path: Path, field: str) -> None:
         self._path, self._field = path, field
         self._good: bytes | None = None
+        self._expires = 0.0
         self.problem = ""
 
     def read(self) -> bytes:
@@ -67,13 +68,13 @@ class AuthorityFile:
         never could."""
         try:
             data = read_pem(str(self._path), self._field)
-            certificate_expiries(data, str(self._path), self._field)
+            expires = max(certificate_expiries(data, str(self._path), self._field))
         except InputError as error:
             self.problem = str(error)
             if self._good is None:
                 raise
             return self._good
-        self._good, self.problem = data, ""
+        self._good, self._expires, self.problem = data, expires, ""
         return data
 
     async def watch(
@@ -95,7 +96,6 @@ class AuthorityFile:
 
     def expiry(self) -> float:
         """Return the Unix time from which on nothing that is trusted is valid, 0 where nothing is trusted."""
-        try:
-            return max(certificate_expiries(self.read(), str(self._path), self._field))
-        except InputError:
-            return 0.0
+        with contextlib.suppress(InputError):
+            self.read()
+        return self._expires

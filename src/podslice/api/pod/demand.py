@@ -303,9 +303,11 @@ def is_resize_infeasible(pod: Pod) -> bool:
     )
 
 
-def containers_in_order(pod: Pod) -> Iterable[Container]:
+def containers_in_order(pod: Pod) -> tuple[Container, ...]:
     """Return init containers, then app containers, in specification order."""
-    return (*pod.spec.init_containers, *pod.spec.containers)
+    spec = pod.spec
+    # Most pods have no init containers: then nothing is copied.
+    return (*spec.init_containers, *spec.containers) if spec.init_containers else spec.containers
 
 
 # Amounts that 64 bits do not hold
@@ -322,7 +324,7 @@ def overflows(name: str, amount: Quantity) -> bool:
 def overflow_problem(pod: Pod, gates: Mapping[str, bool]) -> str:
     """Return, as a sentence, the first amount of a pod, or of its sums, that exceeds 64 bits; empty where none does."""
     spec = pod.spec
-    containers = (*spec.init_containers, *spec.containers)
+    containers = containers_in_order(pod)
     parts = [container.resources for container in containers]
     if spec.resources is not None:
         parts.append(spec.resources)
@@ -391,10 +393,7 @@ def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
         and (is_pod_level_resources_set(pod) or not gates[_FIX_GATE])
     ):
         return _compute_class((resources,))
-    spec = pod.spec
-    # Most pods have no init containers: then nothing is copied.
-    containers = (*spec.init_containers, *spec.containers) if spec.init_containers else spec.containers
-    return _compute_class([container.resources for container in containers])
+    return _compute_class([container.resources for container in containers_in_order(pod)])
 
 
 def _compute_class(requirements: Iterable[ResourceRequirements]) -> str:
